@@ -1,0 +1,346 @@
+// What blocks behind a resident kernel, and what does not: the facts that the GPU runtime is designed
+// against. Each probe runs in a process of its own (a driver call that hangs must not take the others with
+// it): the program starts itself again with the probe's name. Prints Markdown rows: probe | result.
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define CUDA(call)                                                       \
+  do {                                                                   \
+    const cudaError_t status_ = (call);                                  \
+    if (status_ != cudaSuccess) {                                        \
+      std::printf("error %s in %s", cudaGetErrorString(status_), #call); \
+      std::fflush(stdout);                                               \
+      _exit(3);                                                          \
+    }                                                                    \
+  } while (false)
+
+namespace {
+
+constexpr int kResidentMs = 300;
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+__global__ void resident(volatile int* stop, long long limit_ns) {
+  long long start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (!*stop && now - start < limit_ns);
+}
+__global__ void nothing() {}
+__global__ void set_flag(volatile int* flag) { *flag = 1; }
+__global__ void deep(int depth, int* out) {
+  int local[64];
+  for (int i = 0; i < 64; ++i) local[i] = depth + i;
+  for (int i = 0; i < 64; ++i) out[i] = local[(i * 7) % 64];
+}
+
+struct Scene {
+  volatile int* stop;
+  cudaStream_t stream;
+  double started;
+};
+
+Scene occupy(int ms = kResidentMs) {
+  Scene s;
+  int* stop;
+  CUDA(cudaHostAlloc(&stop, sizeof(int), cudaHostAllocMapped));
+  *stop = 0;
+  s.stop = stop;
+  CUDA(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
+  nothing<<<1, 1, 0, s.stream>>>();
+  set_flag<<<1, 1, 0, s.stream>>>(stop);
+  cudaFuncAttributes attributes;
+  CUDA(cudaFuncGetAttributes(&attributes, resident));
+  CUDA(cudaFuncGetAttributes(&attributes, deep));
+  CUDA(cudaStreamSynchronize(s.stream));
+  *stop = 0;
+  s.started = now_ms();
+  resident<<<1, 32, 0, s.stream>>>(stop, (long long)ms * 1000000);
+  CUDA(cudaGetLastError());
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return s;
+}
+
+template <class F>
+void time_beside(F&& f) {
+  Scene s = occupy();
+  const double before = now_ms();
+  f();
+  const double took = now_ms() - before;
+  const bool running = cudaStreamQuery(s.stream) == cudaErrorNotReady;
+  std::printf("%s, %.3f ms", running ? "does not block" : "**blocks** until the kernel ends", took);
+  *s.stop = 1;
+}
+
+// How many of the other streams' kernels run while one stream holds a resident kernel?
+void streams_beside() {
+  Scene s = occupy(1000);
+  constexpr int kStreams = 40;
+  std::vector<cudaStream_t> streams(kStreams);
+  std::vector<int*> flags(kStreams);
+  for (int k = 0; k < kStreams; ++k) {
+    CUDA(cudaStreamCreateWithFlags(&streams[k], cudaStreamNonBlocking));
+    CUDA(cudaHostAlloc(&flags[k], sizeof(int), cudaHostAllocMapped));
+    *flags[k] = 0;
+    set_flag<<<1, 1, 0, streams[k]>>>(flags[k]);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  int ran = 0;
+  for (int k = 0; k < kStreams; ++k) ran += *(volatile int*)flags[k];
+  std::printf("%d of %d streams run a kernel beside a resident one", ran, kStreams);
+  *s.stop = 1;
+}
+
+// A wait value stands in one stream; do kernels of others run? And the one that would release it?
+void wait_value_beside() {
+  constexpr int kStreams = 40;
+  CUDA(cudaFree(nullptr));
+  unsigned int* word;
+  CUDA(cudaMalloc(&word, 4));
+  CUDA(cudaMemset(word, 0, 4));
+  cudaStream_t waiting;
+  CUDA(cudaStreamCreateWithFlags(&waiting, cudaStreamNonBlocking));
+  cudaFuncAttributes attributes;
+  CUDA(cudaFuncGetAttributes(&attributes, set_flag));
+  CUDA(cudaDeviceSynchronize());
+  std::vector<int*> flags(kStreams);
+  std::vector<cudaStream_t> streams(kStreams);
+  for (int k = 0; k < kStreams; ++k) {
+    CUDA(cudaStreamCreateWithFlags(&streams[k], cudaStreamNonBlocking));
+    CUDA(cudaHostAlloc(&flags[k], sizeof(int), cudaHostAllocMapped));
+    *flags[k] = 0;
+  }
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &found));
+  auto wait_value = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int)>(entry);
+  if (wait_value(waiting, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_GEQ) != CUDA_SUCCESS) {
+    std::printf("wait value not supported");
+    return;
+  }
+  int ran = 0;
+  for (int k = 0; k < kStreams; ++k) set_flag<<<1, 1, 0, streams[k]>>>(flags[k]);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (int k = 0; k < kStreams; ++k) ran += *(volatile int*)flags[k];
+  std::printf("%d of %d streams run a kernel while one stream stands in a wait value", ran, kStreams);
+  std::fflush(stdout);
+  _exit(0);
+}
+
+// The same, but memory is taken while the stream waits.
+template <class F>
+void time_beside_wait(F&& f) {
+  unsigned int* word;
+  CUDA(cudaMalloc(&word, 4));
+  CUDA(cudaMemset(word, 0, 4));
+  cudaStream_t waiting;
+  CUDA(cudaStreamCreateWithFlags(&waiting, cudaStreamNonBlocking));
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &found));
+  CUDA(cudaDeviceSynchronize());
+  reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int)>(entry)(
+      waiting, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_GEQ);
+  const double before = now_ms();
+  f();
+  std::printf("does not block, %.3f ms", now_ms() - before);
+  std::fflush(stdout);
+  _exit(0);
+}
+void host_alloc_beside_wait() {
+  int* memory;
+  time_beside_wait([&] { CUDA(cudaHostAlloc(&memory, 4096, cudaHostAllocMapped)); });
+}
+void stream_create_beside_wait() {
+  cudaStream_t stream;
+  time_beside_wait([&] { CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); });
+}
+void malloc_beside_wait() {
+  int* memory;
+  time_beside_wait([&] { CUDA(cudaMalloc(&memory, 4096)); });
+}
+
+void launch_queue_depth() {
+  Scene s = occupy(2000);
+  cudaStream_t stream = s.stream;
+  int launched = 0;
+  double slowest = 0;
+  for (; launched < 20000; ++launched) {
+    const double before = now_ms();
+    nothing<<<1, 1, 0, stream>>>();
+    slowest = now_ms() - before;
+    if (slowest > 20) break;
+  }
+  std::printf("a launch blocks after %d launches behind a resident kernel in one stream", launched);
+  *s.stop = 1;
+}
+
+void host_registration() {
+  const size_t bytes = size_t(64) << 20;
+  void* memory = aligned_alloc(4096, bytes);
+  std::memset(memory, 0, bytes);
+  time_beside([&] { CUDA(cudaHostRegister(memory, bytes, cudaHostRegisterDefault)); });
+}
+void host_unregistration() {
+  const size_t bytes = size_t(64) << 20;
+  void* memory = aligned_alloc(4096, bytes);
+  std::memset(memory, 0, bytes);
+  CUDA(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
+  time_beside([&] { CUDA(cudaHostUnregister(memory)); });
+}
+void graph(bool launch) {
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  cudaGraph_t graph;
+  CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  for (int k = 0; k < 16; ++k) nothing<<<1, 1, 0, stream>>>();
+  CUDA(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t exec;
+  if (!launch) return time_beside([&] { CUDA(cudaGraphInstantiate(&exec, graph, 0)); });
+  CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  time_beside([&] {
+    CUDA(cudaGraphLaunch(exec, stream));
+    CUDA(cudaStreamSynchronize(stream));
+  });
+}
+void peer_access() {
+  CUDA(cudaSetDevice(1));
+  CUDA(cudaFree(nullptr));
+  CUDA(cudaSetDevice(0));
+  time_beside([&] { CUDA(cudaDeviceEnablePeerAccess(1, 0)); });
+}
+void free_mapped_by_peer() {
+  CUDA(cudaSetDevice(1));
+  CUDA(cudaDeviceEnablePeerAccess(0, 0));
+  void* theirs;
+  CUDA(cudaMalloc(&theirs, 1 << 20));
+  CUDA(cudaSetDevice(0));
+  CUDA(cudaDeviceEnablePeerAccess(1, 0));
+  Scene s = occupy();
+  CUDA(cudaSetDevice(1));
+  const double before = now_ms();
+  CUDA(cudaFree(theirs));
+  const double took = now_ms() - before;
+  CUDA(cudaSetDevice(0));
+  const bool running = cudaStreamQuery(s.stream) == cudaErrorNotReady;
+  std::printf("%s, %.3f ms (memory of GPU 1, kernel on GPU 0, peer access on)",
+              running ? "does not block" : "**blocks** until the kernel ends", took);
+  *s.stop = 1;
+}
+void stack_growth() {
+  int* out;
+  CUDA(cudaMalloc(&out, 256));
+  time_beside([&] { CUDA(cudaDeviceSetLimit(cudaLimitStackSize, 16384)); });
+}
+void stream_priority_launch() {
+  int least, greatest;
+  CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+  time_beside([&] {
+    nothing<<<1, 1, 0, stream>>>();
+    CUDA(cudaStreamSynchronize(stream));
+  });
+}
+
+// Two processes: the child exports an allocation of GPU 1, the parent opens and closes it beside its kernel.
+void ipc(bool close_too) {
+  int sockets[2];
+  socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+  const pid_t child = fork();
+  if (child == 0) {
+    int devices = 0;
+    CUDA(cudaGetDeviceCount(&devices));
+    CUDA(cudaSetDevice(devices > 1 ? 1 : 0));
+    void* memory;
+    CUDA(cudaMalloc(&memory, 4 << 20));
+    cudaIpcMemHandle_t handle;
+    CUDA(cudaIpcGetMemHandle(&handle, memory));
+    (void)!write(sockets[1], &handle, sizeof handle);
+    char byte;
+    (void)!read(sockets[1], &byte, 1);
+    _exit(0);
+  }
+  cudaIpcMemHandle_t handle;
+  (void)!read(sockets[0], &handle, sizeof handle);
+  CUDA(cudaSetDevice(0));
+  void* mapped = nullptr;
+  if (close_too) {
+    CUDA(cudaFree(nullptr));
+    CUDA(cudaIpcOpenMemHandle(&mapped, handle, cudaIpcMemLazyEnablePeerAccess));
+    time_beside([&] { CUDA(cudaIpcCloseMemHandle(mapped)); });
+  } else {
+    time_beside([&] { CUDA(cudaIpcOpenMemHandle(&mapped, handle, cudaIpcMemLazyEnablePeerAccess)); });
+  }
+  (void)!write(sockets[0], "x", 1);
+  waitpid(child, nullptr, 0);
+}
+
+struct Probe {
+  const char* name;
+  const char* text;
+  void (*run)();
+};
+constexpr Probe kProbes[] = {
+    {"streams", "kernels of other streams", streams_beside},
+    {"wait_value", "kernels beside a waiting stream", wait_value_beside},
+    {"wait_host_alloc", "cudaHostAlloc beside a waiting stream", host_alloc_beside_wait},
+    {"wait_stream", "cudaStreamCreate beside a waiting stream", stream_create_beside_wait},
+    {"wait_malloc", "cudaMalloc beside a waiting stream", malloc_beside_wait},
+    {"queue", "launch queue", launch_queue_depth},
+    {"register", "cudaHostRegister, 64 MB", host_registration},
+    {"unregister", "cudaHostUnregister, 64 MB", host_unregistration},
+    {"instantiate", "cudaGraphInstantiate", [] { graph(false); }},
+    {"graph", "cudaGraphLaunch and its synchronization", [] { graph(true); }},
+    {"peer", "cudaDeviceEnablePeerAccess", peer_access},
+    {"free_peer", "cudaFree of memory that a peer maps", free_mapped_by_peer},
+    {"ipc_open", "cudaIpcOpenMemHandle", [] { ipc(false); }},
+    {"ipc_close", "cudaIpcCloseMemHandle", [] { ipc(true); }},
+    {"stack", "cudaDeviceSetLimit(stack size)", stack_growth},
+    {"priority", "launch on a high-priority stream", stream_priority_launch},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    for (const Probe& probe : kProbes)
+      if (std::strcmp(argv[1], probe.name) == 0) probe.run();
+    std::fflush(stdout);
+    _exit(0);  // no tear-down: it would wait for the kernel
+  }
+  for (const char* connections : {"1", "8", "32"}) {
+    std::printf("\nCUDA_DEVICE_MAX_CONNECTIONS=%s\n\n| beside a resident kernel | result |\n| --- | --- |\n",
+                connections);
+    for (const Probe& probe : kProbes) {
+      const bool always = std::strcmp(connections, "8") == 0;
+      const bool queues =
+          std::strcmp(probe.name, "streams") == 0 || std::strcmp(probe.name, "wait_value") == 0;
+      if (!always && !queues) continue;  // only these depend on the number of hardware queues
+      std::printf("| %s | ", probe.text);
+      std::fflush(stdout);
+      const std::string command =
+          "CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=" + std::string(connections) +
+          " timeout -s KILL 20 " + argv[0] + " " + probe.name;
+      if (std::system(command.c_str()) != 0) std::printf(" (did not return within 20 s)");
+      std::printf(" |\n");
+    }
+  }
+  return 0;
+}

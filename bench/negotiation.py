@@ -1,0 +1,105 @@
+"""What negotiation costs and saves (OCCL, section 4): the same program with and without it, under torchrun.
+
+Each step issues named all-reduces in a random order of each rank's own, with one rank late by a given time; both
+kinds run in turn in one process group each. Prints one line a case, and JSON with --json.
+
+    torchrun --nproc-per-node=4 bench/negotiation.py [--late-ms 0 1 10] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import starling.torch
+
+SIZES = [
+    64,
+    36864,
+    512,
+    256,
+    16384,
+    36864,
+    131072,
+    262144,
+]  # elements of float32: DFCCL's program 1, in bytes / 4
+
+
+def step(group: dist.ProcessGroup, order: list[int], tensors: list[torch.Tensor]) -> None:
+    works = []
+    for lane in order:
+        with starling.torch.lane(f"collective {lane}"):
+            works.append(dist.all_reduce(tensors[lane], group=group, async_op=True))
+    for work in works:
+        work.wait()
+
+
+def measure(group: dist.ProcessGroup, late_s: float, steps: int) -> dict[str, float]:
+    """Median time of a step on the ranks that are not late, beyond the lateness, and what the daemon did."""
+    rank = dist.get_rank()
+    own_order = random.Random(rank)
+    tensors = [torch.ones(count) for count in SIZES]
+    times_s = []
+    before = starling.torch.statistics()
+    for _ in range(steps):
+        order = list(range(len(SIZES)))
+        own_order.shuffle(order)
+        dist.barrier()
+        if rank == 0:
+            time.sleep(late_s)
+        started = time.perf_counter()
+        step(group, order, tensors)
+        times_s.append(time.perf_counter() - started - (late_s if rank else 0))
+    after = starling.torch.statistics()
+    per_step = {name: (after[name] - before[name]) / steps for name in ("parks", "launches", "quits_stuck")}
+    numbers = torch.tensor([statistics.median(times_s) * 1e6, *per_step.values()], dtype=torch.float64)
+    dist.all_reduce(numbers, op=dist.ReduceOp.AVG)
+    return dict(zip(("step_us", *per_step), numbers.tolist(), strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--late-ms", type=float, nargs="+", default=[0, 1, 10])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("starling")
+    groups = {
+        "none": dist.new_group(pg_options=starling.torch.Options(negotiate=False)),
+        "negotiated": dist.new_group(pg_options=starling.torch.Options(negotiate=True)),
+    }
+    for group in groups.values():  # lanes connect
+        measure(group, 0, 5)
+    results = []
+    for late_ms in arguments.late_ms:
+        for name, group in groups.items():
+            result = {
+                "late_ms": late_ms,
+                "negotiation": name,
+                **measure(group, late_ms / 1e3, arguments.steps),
+            }
+            results.append(result)
+            if dist.get_rank() == 0:
+                print("  ".join(f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}"
+                                for key, value in result.items()), flush=True)  # fmt: skip
+    if arguments.json and dist.get_rank() == 0:
+        machine = {"cpu": platform.processor() or platform.machine(), "ranks": dist.get_world_size()}
+        arguments.json.write_text(
+            json.dumps({"machine": machine, "steps": arguments.steps, "results": results}, indent=1)
+        )
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

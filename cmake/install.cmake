@@ -1,0 +1,17 @@
+# What the Python package carries beside its modules: the library and the public headers (the torch adapter is
+# compiled against them at run time, with the torch that the user has), the adapter's sources, the built-in plans.
+if(from_pip)
+  set(prefix starling)
+else()
+  set(prefix .)
+endif()
+install(TARGETS starling LIBRARY DESTINATION ${prefix}/lib)
+install(DIRECTORY include/ DESTINATION ${prefix}/include FILES_MATCHING PATTERN "*.h")
+foreach(pair "src/torch:torch_src" "plans:plans")
+  string(REPLACE ":" ";" pair "${pair}")
+  list(GET pair 0 from)
+  list(GET pair 1 to)
+  if(from_pip AND IS_DIRECTORY "${CMAKE_SOURCE_DIR}/${from}")
+    install(DIRECTORY ${from}/ DESTINATION ${prefix}/${to} PATTERN "__pycache__" EXCLUDE)
+  endif()
+endforeach()

@@ -1,0 +1,31 @@
+# What a builder can choose. `cmake -L build/...` lists these.
+if(DEFINED SKBUILD)
+  set(from_pip ON)
+  set(from_cmake OFF)
+else()
+  set(from_pip OFF)
+  set(from_cmake ON)
+endif()
+
+option(STARLING_WERROR "Warnings are errors" ${from_cmake})
+option(STARLING_PYTHON "Build the Python module starling._core" ${from_pip})
+option(STARLING_BUILD_TESTS "Build the C++ tests" ${from_cmake})
+option(STARLING_BUILD_BENCH "Build the C++ benchmarks (what `starling bench` runs)" ${from_pip})
+set(STARLING_CUDA AUTO CACHE STRING "Compile the CUDA files: AUTO (with the tests, if nvcc is there), ON, OFF")
+set(STARLING_CUDA_ARCH 90 CACHE STRING "CUDA architectures to compile for")
+set(STARLING_SANITIZE "" CACHE STRING "Sanitizer: thread, or address,undefined")
+
+# A portable default: every x86-64 server since 2013 (Haswell) and 2017 (Zen) runs v3. Empty: the compiler's own.
+set(default_arch "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(-march=x86-64-v3 STARLING_HAS_X86_64_V3)
+  if(STARLING_HAS_X86_64_V3)
+    set(default_arch x86-64-v3)
+  endif()
+endif()
+set(STARLING_ARCH "${default_arch}" CACHE STRING "Argument of -march; empty for the compiler's default")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()

@@ -1,0 +1,38 @@
+/* Plans by name and by text: what the built-in algorithms do, and whether a plan of your own is right.
+ *
+ * The text form is described in docs/WIRE.md. Statuses and starling_last_error() are those of starling.h;
+ * every function may be called from any thread. */
+#ifndef STARLING_PLAN_H_
+#define STARLING_PLAN_H_
+
+#include <stdint.h>
+#include <starling/starling.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Collectives go by name here: "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+ * "all_to_all", "gather", "scatter", "send_recv", "barrier". */
+
+/* The text of a built-in plan, for ranks = 1 to 4096 and blocks = 1 to 64. root counts for rooted
+ * collectives. On success *text is the caller's, to be freed by starling_plan_free; else it is NULL. */
+STARLING_API starling_status starling_plan_generate(const char* collective, const char* algorithm,
+                                                    uint32_t ranks, uint32_t root, uint32_t blocks,
+                                                    int in_place, char** text);
+
+/* Judges a plan's text: structure, deadlock, races, result. STARLING_SUCCESS, or STARLING_INVALID_ARGUMENT
+ * with the first violation in starling_last_error(). On success *minimum_slots (if not NULL) is the least
+ * number of slots per connection with which the plan finishes. */
+STARLING_API starling_status starling_plan_verify(const char* text, uint32_t* minimum_slots);
+
+/* Names of the algorithms of a collective, separated by spaces, the most general one first; freed like the
+ * above. */
+STARLING_API starling_status starling_plan_algorithms(const char* collective, char** names);
+
+STARLING_API void starling_plan_free(char* text);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* STARLING_PLAN_H_ */

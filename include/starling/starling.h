@@ -1,0 +1,275 @@
+/* Starling: collectives that yield. The C API.
+ *
+ * One process may hold several contexts (ranks as threads); each context owns one daemon. A communicator is a
+ * group of contexts; operations are submitted to lanes of a communicator. Operations of one lane match
+ * across ranks by their order in the lane; operations of different lanes may be submitted in any order on
+ * each rank (ARCHITECTURE.md, Words).
+ *
+ * Threads. Every function may be called from any thread. The order of submissions that matters is the order
+ * inside one lane; threads that share a lane must agree on it themselves.
+ * Errors. Functions return a status; starling_last_error() gives the calling thread's message: what failed,
+ * where, and the remedy. Errors that come later are reported by the request.
+ * Ownership. Strings and structs passed in are copied. Buffers of an operation belong to the library from
+ * submission to completion. */
+#ifndef STARLING_STARLING_H_
+#define STARLING_STARLING_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define STARLING_API __attribute__((visibility("default")))
+#else
+#define STARLING_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum starling_status {
+  STARLING_SUCCESS = 0,
+  STARLING_INVALID_ARGUMENT = 1, /* misuse by the caller */
+  STARLING_MISMATCH = 2,         /* ranks called different operations in one place of a lane */
+  STARLING_TIMEOUT = 3,          /* not finished within the timeout; the message says who waits for what */
+  STARLING_PEER_FAILED = 4,      /* a rank died or left */
+  STARLING_ABORTED = 5,          /* starling_comm_abort */
+  STARLING_UNSUPPORTED = 6,
+  STARLING_INTERNAL = 7,
+  STARLING_SYSTEM = 8,           /* the operating system refused: no memory, no space in /dev/shm, ... */
+  STARLING_EXHAUSTED = 9,
+  STARLING_IN_PROGRESS = 10      /* starling_test: not finished yet; no error */
+} starling_status;
+
+typedef enum starling_data_type {
+  STARLING_INT8 = 0,
+  STARLING_UINT8 = 1,
+  STARLING_INT16 = 2,
+  STARLING_UINT16 = 3,
+  STARLING_INT32 = 4,
+  STARLING_UINT32 = 5,
+  STARLING_INT64 = 6,
+  STARLING_UINT64 = 7,
+  STARLING_FLOAT16 = 8,
+  STARLING_BFLOAT16 = 9,
+  STARLING_FLOAT32 = 10,
+  STARLING_FLOAT64 = 11,
+  STARLING_BOOL = 12
+} starling_data_type;
+
+typedef enum starling_reduce_op {
+  STARLING_SUM = 0,
+  STARLING_PROD = 1,
+  STARLING_MIN = 2,
+  STARLING_MAX = 3,
+  STARLING_AVG = 4,
+  STARLING_PREMUL_SUM = 5,
+  STARLING_BAND = 6,
+  STARLING_BOR = 7,
+  STARLING_BXOR = 8
+} starling_reduce_op;
+
+typedef enum starling_collective {
+  STARLING_ALL_REDUCE = 0,
+  STARLING_ALL_GATHER = 1,
+  STARLING_REDUCE_SCATTER = 2,
+  STARLING_BROADCAST = 3,
+  STARLING_REDUCE = 4,
+  STARLING_ALL_TO_ALL = 5,
+  STARLING_GATHER = 6,
+  STARLING_SCATTER = 7,
+  STARLING_SEND = 8,
+  STARLING_RECV = 9,
+  STARLING_BARRIER = 10
+} starling_collective;
+
+typedef struct starling_context starling_context;
+typedef struct starling_comm starling_comm;
+typedef struct starling_request starling_request;
+
+/* Message of the last error on this thread; never NULL; valid until the thread's next call. */
+STARLING_API const char* starling_last_error(void);
+STARLING_API const char* starling_status_name(starling_status status);
+STARLING_API const char* starling_version(void);
+
+/* ---- context: one rank's memory, daemon and poller -------------------------------------------------- */
+
+typedef enum starling_order { STARLING_ORDER_FIFO = 0, STARLING_ORDER_PRIORITY = 1 } starling_order;
+
+/* How willing a rank is to wait (DFCCL 4.3). All ranks should use the same. Zero: the library's choice. */
+typedef struct starling_scheduling {
+  uint64_t initial_budget_ns;   /* of the front task */
+  uint64_t minimum_budget_ns;   /* no task gets less; 1 means one poll */
+  uint32_t success_factor;      /* a finished instruction multiplies the budget of the next; 1: fixed */
+  uint32_t
+      position_shift; /* task at position p starts with initial >> (p * shift); 0 is "library's choice" */
+  uint64_t quit_period_ns; /* without progress for so long, the daemon leaves */
+  uint64_t residency_limit_ns; /* it leaves after so long in any case */
+  starling_order order;
+  int32_t fixed; /* 1: no stickiness at all: every budget is initial_budget_ns */
+  int32_t unbounded; /* 1: budgets never end and the daemon never quits: yielding switched OFF, to
+                        show what other libraries do; such a program can hang for ever */
+} starling_scheduling;
+
+typedef struct starling_context_options {
+  size_t struct_bytes; /* sizeof(starling_context_options) */
+  uint32_t blocks; /* of the daemon; 0: STARLING_BLOCKS or the library's choice */
+  uint64_t arena_bytes; /* address space of the shared segment (sparse); 0: the default */
+  uint64_t pool_bytes; /* of the slot pool; 0: the default */
+  starling_scheduling scheduling;
+  const char* completion_queue; /* "ring", "packed_ring" or "slots" (DFCCL 5); NULL: the default */
+} starling_context_options;
+
+/* options may be NULL. */
+STARLING_API starling_status starling_context_create(const starling_context_options* options,
+                                                     starling_context** context);
+/* Communicators of the context must be destroyed before. Waits (bounded) for what is running. */
+STARLING_API starling_status starling_context_destroy(starling_context* context);
+/* Device synchronization: returns when nothing that was resident at the call is resident any more, as
+ * cudaDeviceSynchronize does. It does not wait for parked operations: the daemon quits under it and is
+ * started again. */
+STARLING_API starling_status starling_context_synchronize(starling_context* context);
+/* Measures this machine and sets the scheduling parameters from it (DFCCL 4.3, automated profiling). */
+STARLING_API starling_status starling_context_profile(starling_context* context, starling_scheduling* chosen);
+
+typedef struct starling_statistics {
+  size_t struct_bytes;
+  uint64_t submissions, completions; /* operations */
+  uint64_t launches, quits_idle, quits_stuck, quits_drained;
+  uint64_t parks, resumes, context_saves, context_loads, instructions, queue_peak;
+  uint64_t lanes, lane_bytes; /* memory of all lanes on this rank, slots included */
+  uint64_t pool_slots, pool_slots_used;
+} starling_statistics;
+STARLING_API starling_status starling_context_statistics(starling_context* context,
+                                                         starling_statistics* statistics);
+
+typedef struct starling_trace_record {
+  uint64_t time_ns; /* monotonic clock of the host */
+  uint64_t sequence;
+  uint64_t detail; /* park: instruction << 32 | rank waited for */
+  uint32_t lane;
+  uint32_t block;
+  uint32_t event; /* 0 launch 1 quit 2 fetch 3 run 4 park 5 complete 6 publish 7 fault */
+  uint32_t reserved;
+} starling_trace_record;
+/* Copies the newest records, oldest first, of all blocks; *count in: capacity, out: how many. */
+STARLING_API starling_status starling_context_trace(starling_context* context, starling_trace_record* records,
+                                                    size_t* count);
+/* Name of a lane by its number in the trace, "" if unknown; copied into name. */
+STARLING_API starling_status starling_context_lane_name(starling_context* context, uint32_t lane, char* name,
+                                                        size_t name_bytes);
+
+/* ---- communicator ----------------------------------------------------------------------------------- */
+
+/* The key-value store that ranks meet in: PyTorch's c10d Store, or any other. Functions return 0 on success,
+ * may be called from any thread, and are used while a communicator is made only. `get` waits for the key up
+ * to timeout_ns and copies at most *bytes, setting *bytes to the length. */
+typedef struct starling_store {
+  void* user;
+  int (*set)(void* user, const char* key, const void* value, size_t bytes);
+  int (*get)(void* user, const char* key, void* value, size_t* bytes, int64_t timeout_ns);
+} starling_store;
+
+typedef struct starling_comm_options {
+  size_t struct_bytes;
+  uint32_t rank, size;
+  const char* name; /* the same on all ranks; unique per group within the store */
+  const starling_store* store; /* NULL: a store in /dev/shm for the job that STARLING_JOB or the launcher's
+                                  environment (torchrun, mpirun) names */
+  int64_t timeout_ns; /* of every operation without its own, and of joining; 0: the default */
+} starling_comm_options;
+
+/* Collective over the group; returns when all ranks have joined. */
+STARLING_API starling_status starling_comm_create(starling_context* context,
+                                                  const starling_comm_options* options, starling_comm** comm);
+/* Collective over the parent. Ranks with the same color form a group ordered by (key, rank); color < 0: no
+ * part in any, *child is NULL. */
+STARLING_API starling_status starling_comm_split(starling_comm* parent, int color, int key,
+                                                 starling_comm** child);
+/* The subgroup that `ranks` (of the parent, in the order of their new ranks) names; collective over these
+ * ranks alone. Every one passes the same list and name. */
+STARLING_API starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ranks,
+                                                    uint32_t count, const char* name, starling_comm** child);
+STARLING_API uint32_t starling_comm_rank(const starling_comm* comm);
+STARLING_API uint32_t starling_comm_size(const starling_comm* comm);
+/* Fails every operation of the communicator, on every rank, with STARLING_ABORTED and this reason. */
+STARLING_API starling_status starling_comm_abort(starling_comm* comm, const char* reason);
+/* STARLING_SUCCESS, or the first failure of the communicator (message by starling_last_error). */
+STARLING_API starling_status starling_comm_error(starling_comm* comm);
+STARLING_API starling_status starling_comm_set_timeout(starling_comm* comm, int64_t timeout_ns);
+/* Waits (bounded by the timeout) for operations under way; requests stay valid. */
+STARLING_API starling_status starling_comm_destroy(starling_comm* comm);
+
+/* ---- operations ------------------------------------------------------------------------------------- */
+
+/* Runs on the library's callback thread, in order of completion; may submit again; must not wait. */
+typedef void (*starling_callback)(starling_status status, const char* message, void* user);
+
+/* count and the buffers, in elements, for N ranks:
+ *   all_reduce      input count, output count          in place: input == output
+ *   all_gather      input count, output N * count      in place: input == output + rank * count
+ *   reduce_scatter  input N * count, output count      in place: output == input + rank * count
+ *   broadcast       root's input count, output count   in place: input == output (input ignored elsewhere)
+ *   reduce          input count, root's output count   in place: input == output
+ *   all_to_all      input N * count, output N * count  in place: input == output
+ *   gather          input count, root's output N * count     in place at the root: input == output + rank *
+ * count scatter         root's input N * count, output count     in place at the root: output == input + rank
+ * * count send / recv     input count / output count; peer and tag name the other side; peer -1 in recv: any
+ * source barrier         none v-variants (all_gather, reduce_scatter, all_to_all, gather, scatter):
+ * input_counts/input_offsets and output_counts/output_offsets have one entry per rank for the buffer that
+ * holds a part of every rank; the other buffer's count is `count`. all_gather and gather: output_*;
+ * reduce_scatter and scatter: input_*; all_to_all: both. Offsets NULL: parts follow each other. For
+ * all_gather, reduce_scatter, gather and scatter all counts must be known to every rank (pass the table on
+ * every rank). */
+typedef struct starling_operation {
+  size_t struct_bytes;
+  starling_collective kind;
+  const char* lane; /* NULL: the communicator's default lane; else the lane of this name */
+  int32_t priority; /* larger first, under STARLING_ORDER_PRIORITY */
+  const void* input;
+  void* output;
+  size_t count;
+  starling_data_type data_type;
+  starling_reduce_op reduce_op;
+  double scalar; /* premul_sum */
+  int32_t root;
+  int32_t peer;
+  uint64_t tag;
+  const size_t* input_counts;
+  const size_t* input_offsets;
+  const size_t* output_counts;
+  const size_t* output_offsets;
+  int64_t timeout_ns; /* 0: the communicator's */
+  int32_t waited; /* 1: the caller calls starling_wait at once: the operation runs on its thread
+                     where that is possible, which saves two thread switches */
+  const char* algorithm; /* NULL: chosen by size; else "ring", "one_shot", "two_shot", ... */
+  starling_callback callback; /* may be NULL */
+  void* user;
+} starling_operation;
+
+/* Never waits for other ranks. *request may be NULL if not wanted; else free it. */
+STARLING_API starling_status starling_submit(starling_comm* comm, const starling_operation* operation,
+                                             starling_request** request);
+/* STARLING_SUCCESS, the operation's error, or STARLING_TIMEOUT if timeout_ns (>= 0) passed; the operation
+ * goes on then. timeout_ns < 0: until it ends (operations have timeouts of their own). */
+STARLING_API starling_status starling_wait(starling_request* request, int64_t timeout_ns);
+STARLING_API starling_status starling_test(starling_request* request);
+/* Rank that a receive got its message from (any-source receives), -1 while unknown. */
+STARLING_API int32_t starling_request_source(const starling_request* request);
+/* May be called before the end: the operation goes on. */
+STARLING_API void starling_request_free(starling_request* request);
+
+/* ---- registered collectives (DFCCL 3.2) --------------------------------------------------------------- */
+
+/* Registers collective `id` over `devices` (ranks of comm, ascending) with the kind, count, data type,
+ * reduction, root and priority of `shape`; never waits for other ranks; at any time, in any order. */
+STARLING_API starling_status starling_register(starling_comm* comm, int64_t id, const uint32_t* devices,
+                                               uint32_t device_count, const starling_operation* shape);
+/* Runs it once; the callback is called on completion. */
+STARLING_API starling_status starling_run(starling_comm* comm, int64_t id, const void* input, void* output,
+                                          starling_callback callback, void* user);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* STARLING_STARLING_H_ */

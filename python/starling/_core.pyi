@@ -1,0 +1,106 @@
+# Types of the compiled module. The package documents what they mean.
+from collections.abc import Callable, Sequence
+from typing import Any
+
+plan: Any
+study: Any
+sim: Any
+
+def version() -> str: ...
+def status_name(status: int) -> str: ...
+def end_callbacks() -> None: ...
+
+class Request:
+    def wait(self, timeout_ns: int) -> bool: ...
+    def status(self) -> int: ...
+    def check(self) -> None: ...
+    def source(self) -> int: ...
+
+class Context:
+    def __init__(
+        self,
+        blocks: int,
+        arena_bytes: int,
+        pool_bytes: int,
+        scheduling: dict[str, Any],
+        completion_queue: str | None,
+    ) -> None: ...
+    @property
+    def handle(self) -> int: ...
+    def destroy(self) -> None: ...
+    def synchronize(self) -> None: ...
+    def profile(self) -> dict[str, Any]: ...
+    def statistics(self) -> dict[str, int]: ...
+    def trace(self, most: int) -> list[tuple[int, int, int, int, int, int]]: ...
+    def lane_name(self, lane: int) -> str: ...
+
+class Communicator:
+    def __init__(
+        self, context: Context, rank: int, size: int, name: str, store: Any, timeout_ns: int
+    ) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def split(self, color: int, key: int) -> Communicator | None: ...
+    def subgroup(self, ranks: Sequence[int], name: str) -> Communicator | None: ...
+    def abort(self, reason: str) -> None: ...
+    def error(self) -> tuple[int, str]: ...
+    def set_timeout(self, timeout_ns: int) -> None: ...
+    def destroy(self) -> None: ...
+    def submit(
+        self,
+        kind: int,
+        input: Any,
+        output: Any,
+        data_type: str | None,
+        reduce_op: int = 0,
+        scalar: float = 1.0,
+        root: int = 0,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout_ns: int = 0,
+        algorithm: str | None = None,
+        callback: Callable[[int, str], None] | None = None,
+        input_counts: Sequence[int] | None = None,
+        input_offsets: Sequence[int] | None = None,
+        output_counts: Sequence[int] | None = None,
+        output_offsets: Sequence[int] | None = None,
+    ) -> Request: ...
+    def submit_message(
+        self,
+        kind: int,
+        buffer: Any,
+        peer: int,
+        tag: int,
+        data_type: str | None = None,
+        priority: int = 0,
+        timeout_ns: int = 0,
+        callback: Callable[[int, str], None] | None = None,
+    ) -> Request: ...
+    def register(
+        self,
+        id: int,
+        devices: Sequence[int],
+        kind: int,
+        count: int,
+        data_type: str,
+        reduce_op: int,
+        scalar: float,
+        root: int,
+        priority: int,
+        timeout_ns: int,
+    ) -> None: ...
+    def run(
+        self,
+        id: int,
+        kind: int,
+        input: Any,
+        output: Any,
+        data_type: str,
+        root: int,
+        rank: int,
+        size: int,
+        count: int,
+        callback: Callable[[int, str], None],
+    ) -> None: ...

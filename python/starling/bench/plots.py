@@ -1,0 +1,124 @@
+"""Pictures of benchmark results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+COLORS = {"starling": "#0072B2", "torch": "#56B4E9", "gloo": "#D55E00", "openmpi": "#009E73"}
+
+
+def pyplot() -> Any:
+    """matplotlib without a display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
+
+
+def bytes_text(size: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:g} {unit}"
+        size /= 1024
+    return f"{size:g} GB"
+
+
+def plot_collectives(doc: dict[str, Any], path: Path) -> None:
+    """Time over size, one panel for each collective and number of ranks, both axes logarithmic."""
+    plt = pyplot()
+    rows = doc["rows"]
+    collectives = list(dict.fromkeys(row["collective"] for row in rows))
+    ranks = list(dict.fromkeys(row["ranks"] for row in rows))
+    figure, axes = plt.subplots(
+        len(ranks),
+        len(collectives),
+        figsize=(3.2 * len(collectives), 2.9 * len(ranks) + 0.4),
+        squeeze=False,
+        sharex=True,
+    )
+    for i, n in enumerate(ranks):
+        for j, collective in enumerate(collectives):
+            axis = axes[i][j]
+            mine = [row for row in rows if row["ranks"] == n and row["collective"] == collective]
+            for name in doc["settings"]["libraries"]:
+                pairs = [
+                    (row["size_bytes"], row["out_of_place"][name]["time_us"])
+                    for row in mine
+                    if "time_us" in row["out_of_place"][name]
+                ]
+                if pairs:
+                    axis.loglog(
+                        *zip(*pairs, strict=True), marker="o", ms=3, label=name, color=COLORS.get(name)
+                    )
+            axis.set_title(f"{collective}, {n} ranks", fontsize=9)
+            axis.grid(alpha=0.3)
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_locator(plt.matplotlib.ticker.LogLocator(base=2, numticks=7))
+            axis.xaxis.set_major_formatter(lambda size, _: bytes_text(size))
+            axis.tick_params(labelsize=7)
+    for row_of_axes in axes:
+        row_of_axes[0].set_ylabel("time of one call (µs)", fontsize=8)
+    axes[0][0].legend(fontsize=7)
+    figure.suptitle(
+        f"{doc['machine']['cpu']}, {doc['machine']['cores']} cores, {doc['date'][:10]}", fontsize=9
+    )
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def plot_late_rank(doc: dict[str, Any], path: Path) -> None:
+    """As DFCCL Fig. 11: for each policy the parks and the queue length of every collective, in launch order."""
+    plt = pyplot()
+    rows = doc["rows"]
+    figure, axes = plt.subplots(
+        len(rows), 2, figsize=(10, 2.3 * len(rows)), sharex=True, sharey="col", squeeze=False
+    )
+    for pair, row in zip(axes, rows, strict=True):
+        for axis, key, color in zip(
+            pair, ("parks_by_collective", "queue_by_collective"), ("#D55E00", "#0072B2"), strict=True
+        ):
+            axis.bar(range(len(row[key])), row[key], color=color, width=0.9)
+            axis.grid(alpha=0.3, axis="y")
+        pair[0].set_ylabel(f"{row['policy']}\n{row['time_ms']:.2f} ms a burst", fontsize=9)
+    axes[0][0].set_title("parks of each collective", fontsize=10)
+    axes[0][1].set_title("task queue when it was read", fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel("collective, in launch order")
+    settings = doc["settings"]
+    figure.suptitle(
+        f"One late rank of {settings['ranks']} ({settings['delay_ms']} ms, then {settings['gap_us']} µs before each "
+        "launch), seen from rank 0",
+        fontsize=10,
+    )
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def plot_disorder(doc: dict[str, Any], path: Path) -> None:
+    """Time of an iteration, a group of bars for each number of ranks."""
+    plt = pyplot()
+    rows = doc["rows"]
+    ranks = list(dict.fromkeys(row["ranks"] for row in rows))
+    cases = list(dict.fromkeys(row["case"] for row in rows))
+    figure, axis = plt.subplots(figsize=(9, 3.8))
+    width = 0.8 / len(cases)
+    for index, case in enumerate(cases):
+        mine = [row for row in rows if row["case"] == case]
+        places = [ranks.index(row["ranks"]) + (index - len(cases) / 2) * width for row in mine]
+        bars = axis.bar(places, [row["time_ms"] for row in mine], width, align="edge", label=case)
+        axis.bar_label(bars, [f"{row['ratio']:.2f}" for row in mine], fontsize=6)
+    axis.set_xticks(range(len(ranks)), [f"{n} ranks" for n in ranks])
+    axis.set_ylabel("ms for eight all-reduces")
+    axis.legend(fontsize=7)
+    axis.grid(alpha=0.3, axis="y")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,97 @@
+"""Result files: what was measured, by which command and commit, on which machine, when."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import starling
+
+SCHEMA = 1
+
+
+def document(
+    benchmark: str, settings: dict[str, Any], rows: list[dict[str, Any]], **more: Any
+) -> dict[str, Any]:
+    """The JSON document of one benchmark run."""
+    return {
+        "schema": SCHEMA,
+        "benchmark": benchmark,
+        "command": shlex.join(["starling", *sys.argv[1:]]),
+        "version": starling.__version__,
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "settings": settings,
+        **more,
+        "rows": rows,
+    }
+
+
+def write(path: Path, doc: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(doc, indent=1) + "\n")
+
+
+def commit() -> str:
+    """The commit of the clone we run in, marked if files differ from it; "" outside a clone."""
+    found = _git("rev-parse", "--short=12", "HEAD")
+    if not found:
+        return ""
+    return found + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "torch": _version_of("torch"),
+        "openmpi": _openmpi_version(),
+    }
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    found = re.search(r"^model name\s*: (.*)$", text, re.M)
+    return found[1] if found else platform.machine()
+
+
+def _version_of(distribution: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _openmpi_version() -> str:
+    try:
+        text = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return ""
+    found = re.search(r"\(Open MPI\) (\S+)", text)
+    return found[1] if found else ""

@@ -1,0 +1,199 @@
+"""The README's tables, made from the result files between markers: ``<!-- bench -->`` to ``<!-- /bench -->``."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import refuse
+from .plots import bytes_text
+
+MARKED = re.compile(r"(<!-- bench -->\n).*?(<!-- /bench -->)", re.S)
+OPENMPI_FROM_BYTES = 16 << 10
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _origin(doc: dict[str, Any]) -> str:
+    machine = doc["machine"]
+    versions = ", ".join(
+        f"{name} {machine[key]}"
+        for name, key in (("PyTorch", "torch"), ("Open MPI", "openmpi"))
+        if machine[key]
+    )
+    return (
+        f"`{doc['command']}`, commit {doc['commit']}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores"
+        + (f", {versions}" if versions else "")
+        + "."
+    )
+
+
+def _time(row: dict[str, Any], library: str) -> float | None:
+    time_us: float | None = row["out_of_place"].get(library, {}).get("time_us")
+    return time_us
+
+
+def _ratios(rows: list[dict[str, Any]], mine: str, theirs: str, first_bytes: int = 0) -> list[float]:
+    found = []
+    for row in rows:
+        ours, other = _time(row, mine), _time(row, theirs)
+        if ours and other and row["size_bytes"] >= first_bytes:
+            found.append(other / ours)
+    return found
+
+
+def _mean_and_least(ratios: list[float]) -> str:
+    if not ratios:
+        return "-"
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return f"{mean:.1f} ({min(ratios):.2f})"
+
+
+def collectives_tables(doc: dict[str, Any]) -> str:
+    rows = doc["rows"]
+    keys = list(dict.fromkeys((row["collective"], row["ranks"]) for row in rows))
+    summary = []
+    for collective, ranks in keys:
+        mine = [row for row in rows if (row["collective"], row["ranks"]) == (collective, ranks)]
+        summary.append(
+            [
+                f"{collective}, {ranks} ranks",
+                _mean_and_least(_ratios(mine, "starling", "gloo")),
+                _mean_and_least(_ratios(mine, "torch", "gloo")),
+                _mean_and_least(_ratios(mine, "starling", "openmpi", OPENMPI_FROM_BYTES)),
+            ]
+        )
+    text = (
+        "How many times faster than the other: geometric mean over 8 B to 64 MB, in parentheses the least. gloo "
+        "runs through PyTorch; Starling through its C API and, in the second column, through PyTorch too. Open MPI "
+        "runs from C; from 16 KB on, the better of its two ways of waiting.\n\n"
+    )
+    text += _table(["", "over gloo", "over gloo, both in PyTorch", "over Open MPI"], summary)
+    for ranks in dict.fromkeys(row["ranks"] for row in rows):
+        chosen = [row for row in rows if row["collective"] == "all_reduce" and row["ranks"] == ranks]
+        libraries = doc["settings"]["libraries"]
+        lines = [
+            [bytes_text(row["size_bytes"]), *(_microseconds(_time(row, library)) for library in libraries)]
+            for row in chosen
+        ]
+        text += f"\nall_reduce, {ranks} ranks, µs a call:\n\n"
+        text += _table(
+            ["size", *("starling in PyTorch" if name == "torch" else name for name in libraries)], lines
+        )
+    return text + f"\n{_origin(doc)} All sizes and collectives: `bench/results/collectives.json`.\n"
+
+
+def _microseconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def disorder_table(doc: dict[str, Any]) -> str:
+    lines = [
+        [
+            f"{row['ranks']} ranks, {row['case']}",
+            f"{row['time_ms']:.2f}",
+            f"{row['ratio']:.2f}",
+            f"{row['parks']:.0f}",
+            f"{row['launches']:.1f}",
+        ]
+        for row in doc["rows"]
+    ]
+    text = (
+        "Eight all-reduces of 256 B to 1 MB (DFCCL §6.1), each in a lane of its own; ratio to the same in one order "
+        "on all ranks with as many device synchronizations:\n\n"
+    )
+    return text + _table(["", "ms", "ratio", "parks", "launches"], lines) + f"\n{_origin(doc)}\n"
+
+
+def late_rank_table(doc: dict[str, Any]) -> str:
+    lines = [
+        [
+            row["policy"],
+            f"{row['time_ms']:.2f}",
+            f"{row['parks']:.0f}",
+            f"{row['queue_mean']:.1f} ({row['queue_peak']})",
+            f"{row['quits']:.1f}",
+        ]
+        for row in doc["rows"]
+    ]
+    text = (
+        f"One late rank (DFCCL Fig. 11): bursts of {doc['settings']['collectives']} all-reduces, budgets fixed at a "
+        "tenth of the profiled one, fixed at it, and adaptive from it:\n\n"
+    )
+    table = _table(["budget", "ms a burst", "parks", "task queue, mean (peak)", "quits"], lines)
+    return text + table + f"\n{_origin(doc)} ![figure](bench/results/late_rank.png)\n"
+
+
+def completion_queue_table(doc: dict[str, Any]) -> str:
+    names = {"ring": "vanilla ring", "packed_ring": "packed ring", "slots": "slots"}
+    lines = [
+        [
+            names[row["queue"]],
+            f"{row['publish_alone_ns']:.0f}",
+            f"{row['publish_contended_ns']:.0f}",
+            f"{row['latency_median_ns']:.0f}",
+        ]
+        for row in doc["rows"]
+    ]
+    text = f"Completion queues (DFCCL §5), {doc['settings']['producers']} producers, nanoseconds:\n\n"
+    header = ["", "publish, alone", "publish, contended", "latency to the poller"]
+    return text + _table(header, lines) + f"\n{_origin(doc)}\n"
+
+
+MAKERS = {
+    "collectives": collectives_tables,
+    "disorder": disorder_table,
+    "late_rank": late_rank_table,
+    "completion_queue": completion_queue_table,
+}
+
+
+def markdown(results: Path) -> str:
+    """All tables of which there are results."""
+    parts = [
+        make(json.loads((results / f"{name}.json").read_text()))
+        for name, make in MAKERS.items()
+        if (results / f"{name}.json").is_file()
+    ]
+    return "\n".join(parts)
+
+
+def renewed(text: str, results: Path) -> str:
+    """The README's text with new tables; raises ValueError if it has no markers."""
+    if not MARKED.search(text):
+        raise ValueError("no <!-- bench --> ... <!-- /bench --> in it")
+    tables = markdown(results)
+    return MARKED.sub(lambda found: found[1] + tables + found[2], text)
+
+
+def renew(readme: Path, results: Path) -> None:
+    readme.write_text(renewed(readme.read_text(), results))
+
+
+def command(
+    results: Annotated[Path, typer.Option(help="folder of the result files")] = Path("bench/results"),
+    readme: Annotated[Path, typer.Option(help="the file with the markers")] = Path("README.md"),
+    check: Annotated[
+        bool, typer.Option("--check", help="change nothing; exit with 1 if it would change")
+    ] = False,
+) -> None:
+    """Renew the README's tables from the result files."""
+    try:
+        text = readme.read_text()
+        new = renewed(text, results)
+    except (OSError, ValueError) as error:
+        refuse(f"{readme}: {error}")
+    if check and new != text:
+        refuse(f"{readme} differs from {results}: starling bench tables", 1)
+    if not check:
+        readme.write_text(new)

@@ -1,0 +1,5 @@
+"""``python -m starling.cli`` is the command ``starling``."""
+
+from starling.cli import main
+
+main()

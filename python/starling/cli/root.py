@@ -1,0 +1,53 @@
+"""Collective communication whose collectives yield: no order of calls can deadlock it.
+
+Try: starling demo train, starling demo deadlock, starling bench -n 2, starling info.
+
+Exit codes: 0 done; 1 something measured, checked or run came out wrong; 2 wrong options; 3 a package is missing.
+"""
+
+from __future__ import annotations
+
+import typer
+
+import starling
+from starling.cli.info import info
+from starling.cli.lazy import Lazy, make_group
+
+COMMANDS = {
+    "demo": Lazy("starling.demo.command:app", "Train a model, or survive a deadlock, in front of your eyes."),
+    "bench": Lazy(
+        "starling.bench.command:app", "Measure, with nccl-tests' columns, beside gloo and Open MPI."
+    ),
+    "deadlock": Lazy(
+        "starling.deadlock.command:app", "How likely a training job is to deadlock without yielding."
+    ),
+    "soak": Lazy(
+        "starling.sim.command:app", "Run the core in the simulator, under seeds, for as long as you like."
+    ),
+    "torch": Lazy("starling.cli.torch_adapter:app", "Build the PyTorch backend ahead of its first use."),
+    "plan": Lazy("starling.plan.command:app", "Make, print, verify and tune plans."),
+}
+_there = {name: command for name, command in COMMANDS.items() if command.exists()}
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, cls=make_group(_there))
+app.command()(info)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"starling {starling.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

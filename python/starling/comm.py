@@ -1,0 +1,611 @@
+"""A group of ranks, and the operations on it.
+
+Operations of one lane match across ranks by their order in the lane; operations of different lanes may be
+submitted in any order on each rank, and nothing can deadlock. ``lane="name"`` names the lane; without it an
+operation goes to the communicator's default lane.
+
+long: one method a collective, each with its contract.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from starling import _core
+from starling.context import Context, default_context
+from starling.environment import place
+from starling.errors import InvalidArgumentError, StarlingError, from_status
+from starling.request import Request, callback_of, timeout_ns_of
+from starling.stores import FileStore, Store
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["COLLECTIVES", "REDUCTIONS", "Communicator", "Recv", "Send", "wait_all"]
+
+# The C API's numbers.
+REDUCTIONS = {
+    name: number
+    for number, name in enumerate(("sum", "prod", "min", "max", "avg", "premul_sum", "band", "bor", "bxor"))
+}
+COLLECTIVES = {
+    name: number
+    for number, name in enumerate(
+        (
+            "all_reduce",
+            "all_gather",
+            "reduce_scatter",
+            "broadcast",
+            "reduce",
+            "all_to_all",
+            "gather",
+            "scatter",
+            "send",
+            "recv",
+            "barrier",
+        )
+    )
+}
+
+Array: TypeAlias = Any  # DLPack or the buffer protocol: numpy arrays, CPU tensors
+Callback: TypeAlias = Callable[[StarlingError | None], Any]
+Counts: TypeAlias = Sequence[int] | None
+
+_creations = itertools.count()
+
+
+@dataclass(frozen=True)
+class Send:
+    """A message of a ``Communicator.batch``."""
+
+    buffer: Array
+    peer: int
+    tag: int = 0
+
+
+@dataclass(frozen=True)
+class Recv:
+    """A message of a ``Communicator.batch``; peer None: from any rank."""
+
+    buffer: Array
+    peer: int | None = None
+    tag: int = 0
+
+
+@dataclass(frozen=True)
+class _Registered:
+    kind: int
+    count: int
+    dtype: str
+    root: int
+    rank: int
+    size: int
+
+
+class Communicator:
+    """A group of ranks. Collective: returns when all ranks have joined.
+
+    Args:
+        context: this rank's; None: the process's own, made at the first call.
+        rank, size: None: as the launcher says (torchrun, mpirun, srun), else a group of one.
+        name: the same on all ranks, unique per group within the store.
+        store: where the ranks meet (``starling.stores``); None: files in /dev/shm for the job that
+            ``STARLING_JOB`` or the launcher names.
+        timeout: seconds, of joining and of every operation without its own; None: ``STARLING_TIMEOUT_S``.
+
+    Every operation is asynchronous: it returns a ``Request`` at once and never waits for other ranks. Common
+    arguments of all of them:
+
+        lane: name of the lane; None: the default lane.
+        priority: larger first, where the context's order is ``Order.PRIORITY``.
+        timeout: seconds; then the operation fails with an error that says who waits for what.
+        algorithm: "ring", "one_shot", "two_shot", ...; None: chosen by size.
+        dtype: instead of the buffers' own, of the same size: ``dtype="bfloat16"`` for uint16 arrays.
+        callback: called with the error, or None, on the library's thread; it may submit, and must not wait.
+
+    Buffers are contiguous, in CPU memory, and belong to the operation until it is complete: numpy arrays, torch
+    tensors, or anything with DLPack or the buffer protocol. ``output=None`` means in place, where it is possible.
+    """
+
+    def __init__(
+        self,
+        context: Context | None = None,
+        *,
+        rank: int | None = None,
+        size: int | None = None,
+        name: str = "world",
+        store: Store | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        if (rank is None) != (size is None):
+            raise InvalidArgumentError("rank without size, or size without rank; pass both or neither")
+        context = context or default_context()
+        if rank is None or size is None:
+            here = place()
+            rank, size = (here.rank, here.size) if here else (0, 1)
+        if rank < 0 or size < 1:
+            raise InvalidArgumentError(f"rank {rank} of {size} ranks; ranks are 0 to size - 1")
+        core = _core.Communicator(
+            context=context._core,
+            rank=rank,
+            size=size,
+            name=name,
+            store=store,
+            timeout_ns=timeout_ns_of(timeout),
+        )
+        self._adopt(core, context)
+
+    def _adopt(self, core: Any, context: Context) -> None:
+        self._core = core
+        self.context = context
+        self.rank: int = core.rank
+        self.size: int = core.size
+        self.creation = next(_creations)
+        self._under_way: deque[Request] = deque()
+        self._sweep_at = 64
+        self._registered: dict[int, _Registered] = {}
+        context.attach(self)
+
+    @classmethod
+    def _child(cls, core: Any, context: Context) -> Communicator | None:
+        if core is None:
+            return None
+        child = cls.__new__(cls)
+        child._adopt(core, context)
+        return child
+
+    @classmethod
+    def from_mpi(
+        cls, mpi_comm: Any, context: Context | None = None, *, timeout: float | None = None
+    ) -> Communicator:
+        """The same ranks as an mpi4py communicator; all of them must be on this host. Collective over it."""
+        rank, size = mpi_comm.Get_rank(), mpi_comm.Get_size()
+        folder = mpi_comm.bcast(tempfile.mkdtemp(prefix="starling-mpi-") if rank == 0 else None, root=0)
+        try:
+            return cls(context, rank=rank, size=size, name=folder, store=FileStore(folder), timeout=timeout)
+        finally:
+            mpi_comm.Barrier()
+            if rank == 0:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # ---- the group -----------------------------------------------------------------------------------------
+
+    def split(self, color: int, key: int = 0) -> Communicator | None:
+        """Collective over this communicator: ranks of one color form a group, ordered by (key, rank).
+
+        Returns None where ``color`` is negative.
+        """
+        return self._child(self._core.split(color, key), self.context)
+
+    def subgroup(self, ranks: Sequence[int], name: str) -> Communicator | None:
+        """The group of these ranks, in this order; they alone call it, with the same list and name.
+
+        Never waits for other ranks. Returns None on a rank that is not among them.
+        """
+        return self._child(self._core.subgroup(list(ranks), name), self.context)
+
+    def abort(self, reason: str) -> None:
+        """Fails every operation of the communicator, on every rank, with ``AbortedError`` and this reason."""
+        self._core.abort(reason)
+
+    def abort_if_busy(self, reason: str) -> None:
+        """``abort`` if an operation is under way here."""
+        if any(not request.done for request in list(self._under_way)):
+            with contextlib.suppress(StarlingError):
+                self.abort(reason)
+
+    def error(self) -> StarlingError | None:
+        """The first failure of the communicator; None if there was none."""
+        status, message = self._core.error()
+        return from_status(status, message) if status else None
+
+    def set_timeout(self, timeout: float) -> None:
+        """Seconds; of every operation from now on that has none of its own."""
+        self._core.set_timeout(int(timeout * 1e9))
+
+    def destroy(self) -> None:
+        """Waits (bounded) for operations under way; fails those that do not end. May be repeated."""
+        try:
+            self._core.destroy()
+        finally:
+            self.context.detach(self)
+            self._under_way.clear()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:  # peers must not wait for operations that will never come
+            self.abort(f"{type(error).__name__}: {error}")
+        self.destroy()
+
+    # ---- collectives ---------------------------------------------------------------------------------------
+
+    def all_reduce(
+        self,
+        input: Array,
+        output: Array | None = None,
+        op: str = "sum",
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        scalar: float = 1.0,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """``output`` = the reduction of all ranks' ``input``: same shape, bitwise the same on every rank.
+
+        op: sum, prod, min, max, avg, premul_sum (of inputs multiplied by ``scalar``), band, bor, bxor.
+        """
+        return self._submit(
+            "all_reduce",
+            input,
+            output,
+            op,
+            lane,
+            priority,
+            timeout,
+            algorithm,
+            dtype,
+            callback,
+            scalar=scalar,
+        )
+
+    def all_gather(
+        self,
+        input: Array | None,
+        output: Array,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        counts: Counts = None,
+        offsets: Counts = None,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """``output`` = all ranks' inputs, one after the other: size times the elements of ``input``.
+
+        counts, offsets: elements of rank r's part and where it begins in ``output``, alike on all ranks;
+            offsets None: one after the other.
+        input: None: in place, this rank's part of ``output``.
+        """
+        return self._submit(
+            "all_gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            output_counts=counts, output_offsets=offsets,
+        )  # fmt: skip
+
+    def reduce_scatter(
+        self,
+        input: Array,
+        output: Array | None = None,
+        op: str = "sum",
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        scalar: float = 1.0,
+        counts: Counts = None,
+        offsets: Counts = None,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """``output`` = this rank's part of the reduction of all ranks' ``input``, which holds size parts.
+
+        counts, offsets: as in ``all_gather``, of ``input``. output: None: in place, this rank's part of ``input``.
+        """
+        return self._submit(
+            "reduce_scatter", input, output, op, lane, priority, timeout, algorithm, dtype, callback,
+            scalar=scalar, input_counts=counts, input_offsets=offsets,
+        )  # fmt: skip
+
+    def broadcast(
+        self,
+        input: Array,
+        output: Array | None = None,
+        root: int = 0,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """``output`` = the root's ``input``. Without ``output``: ``input`` is read at the root, written elsewhere."""
+        if output is None:
+            input, output = (input if self.rank == root else None), input
+        return self._submit(
+            "broadcast", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, root=root
+        )
+
+    def reduce(
+        self,
+        input: Array,
+        output: Array | None = None,
+        op: str = "sum",
+        root: int = 0,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        scalar: float = 1.0,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """The root's ``output`` = the reduction of all ranks' ``input``; other ranks' output is not touched."""
+        return self._submit(
+            "reduce", input, output, op, lane, priority, timeout, algorithm, dtype, callback,
+            scalar=scalar, root=root,
+        )  # fmt: skip
+
+    def all_to_all(
+        self,
+        input: Array,
+        output: Array | None = None,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        input_counts: Counts = None,
+        input_offsets: Counts = None,
+        output_counts: Counts = None,
+        output_offsets: Counts = None,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """Part r of ``input`` goes to rank r; part r of ``output`` came from rank r. Both hold size parts.
+
+        input_counts[r] here must equal output_counts[this rank] on rank r. Pass both counts or neither.
+        """
+        return self._submit(
+            "all_to_all", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            input_counts=input_counts, input_offsets=input_offsets,
+            output_counts=output_counts, output_offsets=output_offsets,
+        )  # fmt: skip
+
+    def gather(
+        self,
+        input: Array | None,
+        output: Array | None = None,
+        root: int = 0,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        counts: Counts = None,
+        offsets: Counts = None,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """The root's ``output`` = all ranks' ``input``; elsewhere it is not touched and may be None.
+
+        counts, offsets: as in ``all_gather``, on every rank. input: None at the root: in place.
+        """
+        return self._submit(
+            "gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            root=root, output_counts=counts, output_offsets=offsets,
+        )  # fmt: skip
+
+    def scatter(
+        self,
+        input: Array | None,
+        output: Array | None = None,
+        root: int = 0,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        algorithm: str | None = None,
+        *,
+        counts: Counts = None,
+        offsets: Counts = None,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """``output`` = this rank's part of the root's ``input``; elsewhere the input may be None.
+
+        counts, offsets: as in ``reduce_scatter``, on every rank. output: None at the root: in place.
+        """
+        return self._submit(
+            "scatter", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            root=root, input_counts=counts, input_offsets=offsets,
+        )  # fmt: skip
+
+    def barrier(
+        self,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        *,
+        callback: Callback | None = None,
+    ) -> Request:
+        """Complete when every rank has submitted it."""
+        return self._submit("barrier", None, None, "sum", lane, priority, timeout, None, None, callback)
+
+    def _submit(
+        self,
+        kind: str,
+        input: Array | None,
+        output: Array | None,
+        op: str,
+        lane: str | None,
+        priority: int,
+        timeout: float | None,
+        algorithm: str | None,
+        dtype: str | None,
+        callback: Callback | None,
+        **rest: Any,
+    ) -> Request:
+        reduction = REDUCTIONS.get(op)
+        if reduction is None:
+            raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
+        buffers = (input, output)
+        core = self._core.submit(
+            COLLECTIVES[kind],
+            input,
+            output,
+            dtype,
+            reduction,
+            lane=lane,
+            priority=priority,
+            timeout_ns=timeout_ns_of(timeout),
+            algorithm=algorithm,
+            callback=callback_of(callback, buffers),
+            **rest,
+        )
+        return self._keep(Request(core, buffers))
+
+    # ---- messages ------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        input: Array,
+        peer: int,
+        tag: int = 0,
+        priority: int = 0,
+        timeout: float | None = None,
+        *,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """Sends ``input`` to ``peer``. Messages of one (sender, receiver, tag) arrive in order; others in any."""
+        return self._message("send", input, peer, tag, priority, timeout, dtype, callback)
+
+    def recv(
+        self,
+        output: Array,
+        peer: int | None = None,
+        tag: int = 0,
+        priority: int = 0,
+        timeout: float | None = None,
+        *,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """Receives a message of exactly this size from ``peer``; None: from any rank, see ``Request.source``."""
+        return self._message(
+            "recv", output, -1 if peer is None else peer, tag, priority, timeout, dtype, callback
+        )
+
+    def batch(self, messages: Iterable[Send | Recv], timeout: float | None = None) -> list[Request]:
+        """Submits sends and receives together, in any order; a request for each."""
+        return [
+            self.send(message.buffer, message.peer, message.tag, timeout=timeout)
+            if isinstance(message, Send)
+            else self.recv(message.buffer, message.peer, message.tag, timeout=timeout)
+            for message in messages
+        ]
+
+    def _message(
+        self,
+        kind: str,
+        buffer: Array,
+        peer: int,
+        tag: int,
+        priority: int,
+        timeout: float | None,
+        dtype: str | None,
+        callback: Callback | None,
+    ) -> Request:
+        core = self._core.submit_message(
+            COLLECTIVES[kind],
+            buffer,
+            peer,
+            tag,
+            dtype,
+            priority,
+            timeout_ns_of(timeout),
+            callback_of(callback, (buffer,)),
+        )
+        return self._keep(Request(core, (buffer,)))
+
+    def _keep(self, request: Request) -> Request:
+        """Keeps the buffers of what is under way alive, also if the caller drops the request."""
+        under_way = self._under_way
+        under_way.append(request)
+        # Other threads submit too: take first, then look.
+        with contextlib.suppress(IndexError):
+            while (oldest := under_way.popleft()).done:
+                pass
+            under_way.append(oldest)
+        if len(under_way) > self._sweep_at:  # an old operation waits while later ones are complete
+            for _ in range(len(under_way)):
+                with contextlib.suppress(IndexError):
+                    if not (oldest := under_way.popleft()).done:
+                        under_way.append(oldest)
+            self._sweep_at = max(64, 2 * len(under_way))
+        return request
+
+    # ---- registered collectives (DFCCL §3.2) -----------------------------------------------------------------
+
+    def register(
+        self,
+        id: int,
+        kind: str,
+        count: int = 0,
+        dtype: str = "float32",
+        op: str = "sum",
+        root: int = 0,
+        devices: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        *,
+        scalar: float = 1.0,
+    ) -> None:
+        """Registers collective ``id``: a lane of its own over ``devices`` (ranks, ascending; None: all).
+
+        Never waits for other ranks; at any time, in any order on each rank. ``count`` is in elements of one part,
+        as in the C API; ``root`` is a rank among the devices.
+        """
+        ranks = list(range(self.size)) if devices is None else list(devices)
+        if kind not in COLLECTIVES or kind in ("send", "recv"):
+            raise InvalidArgumentError(f"'{kind}' cannot be registered; use a collective's name")
+        if op not in REDUCTIONS:
+            raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
+        self._core.register(
+            id, ranks, COLLECTIVES[kind], count, dtype, REDUCTIONS[op], scalar, root, priority,
+            timeout_ns_of(timeout),
+        )  # fmt: skip
+        self._registered[id] = _Registered(
+            COLLECTIVES[kind], count, dtype, root, ranks.index(self.rank), len(ranks)
+        )
+
+    def run(
+        self, id: int, input: Array | None, output: Array | None = None, callback: Callback | None = None
+    ) -> None:
+        """Runs collective ``id`` once; ``callback(error)`` is called on completion. Buffers as registered."""
+        shape = self._registered.get(id)
+        if shape is None:
+            raise InvalidArgumentError(f"collective {id} is not registered; call register first")
+        done = callback_of(callback or (lambda error: None), (input, output))
+        self._core.run(
+            id, shape.kind, input, output, shape.dtype, shape.root, shape.rank, shape.size, shape.count, done
+        )
+
+
+def wait_all(requests: Iterable[Request], timeout: float | None = None) -> None:
+    """Waits for all of them, each up to ``timeout`` seconds; raises the first error after all have ended."""
+    first: StarlingError | None = None
+    for request in requests:
+        try:
+            request.wait(timeout)
+        except StarlingError as error:
+            first = first or error
+    if first is not None:
+        raise first

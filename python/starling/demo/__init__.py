@@ -1,0 +1,1 @@
+"""Demonstrations: ``starling demo train`` and ``starling demo deadlock``."""

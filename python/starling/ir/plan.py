@@ -1,0 +1,104 @@
+"""A plan: for each rank, for each block, a list of instructions (src/wire/plan.h, GC3 section 4)."""
+
+from dataclasses import dataclass, field, replace
+
+from starling.ir.opcodes import OPCODES, Opcode
+
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send_recv",
+    "barrier",
+    "custom",
+)
+REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce", "barrier"})
+ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+BUFFERS = ("input", "output", "scratch")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Contiguous chunks of a buffer of the rank."""
+
+    buffer: str
+    chunk: int
+    chunks: int = 1
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One end of a connection: the peer, and the channel that both ends name it by."""
+
+    peer: int
+    channel: int
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """Wait until ``block`` of the same rank has finished ``instruction`` of the same tile."""
+
+    block: int
+    instruction: int
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One primitive. ``receives`` are in the order of reduction; ``local_position`` of them precede the source."""
+
+    opcode: Opcode
+    size: Slice
+    source: Slice | None = None
+    destination: Slice | None = None
+    receives: tuple[Connection, ...] = ()
+    sends: tuple[Connection, ...] = ()
+    local_position: int = 0
+    final: bool = False
+    after: tuple[Dependency, ...] = ()
+
+    def with_opcode(self, name: str) -> "Instruction":
+        return replace(self, opcode=OPCODES[name])
+
+
+@dataclass
+class Block:
+    instructions: list[Instruction] = field(default_factory=list)
+
+
+@dataclass
+class RankPlan:
+    scratch_chunks: int = 0
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    """All ranks' parts."""
+
+    name: str
+    collective: str
+    rank_count: int
+    root: int
+    in_place: bool
+    chunks_per_group: int
+    input_groups: int
+    output_groups: int
+    ranks: list[RankPlan]
+
+    def groups(self, buffer: str) -> int:
+        return self.input_groups if buffer == "input" else self.output_groups
+
+    def exists(self, buffer: str, rank: int) -> bool:
+        """Whether the rank has the buffer: a reduce has its output at the root alone, and so on."""
+        if buffer == "input":
+            if self.collective in ("broadcast", "scatter"):
+                return rank == self.root
+            return self.collective != "send_recv" or rank == 0
+        if self.collective in ("reduce", "gather"):
+            return rank == self.root
+        return self.collective != "send_recv" or rank == self.rank_count - 1

@@ -1,0 +1,96 @@
+"""An operation under way."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from starling.errors import StarlingError, WaitTimeoutError, from_status
+
+__all__ = ["Request", "timeout_ns_of"]
+
+_IN_PROGRESS = 10
+
+
+def timeout_ns_of(timeout: float | None) -> int:
+    """Seconds as the C API's nanoseconds; None: 0, "not given"."""
+    return 0 if timeout is None else max(1, int(timeout * 1e9))
+
+
+class Request:
+    """A submitted operation. It goes on whether anybody keeps the request or not.
+
+    The buffers are kept alive until completion; do not write to the input, or touch the output, before.
+    """
+
+    __slots__ = ("__weakref__", "_buffers", "_core")
+
+    def __init__(self, core: Any, buffers: tuple[Any, ...]) -> None:
+        self._core = core
+        self._buffers: tuple[Any, ...] = buffers
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Returns when the operation is complete; raises its error, a ``StarlingError``.
+
+        timeout: seconds; ``WaitTimeoutError`` if they pass (the operation goes on). None: until it ends; the
+            operation has a timeout of its own.
+        """
+        if not self._core.wait(-1 if timeout is None else int(timeout * 1e9)):
+            raise WaitTimeoutError(f"the operation is still under way after {timeout} s")
+
+    def test(self) -> bool:
+        """Whether it is complete; never waits. Raises the operation's error."""
+        if not self.done:
+            return False
+        self._core.check()
+        return True
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return bool(self._core.status() != _IN_PROGRESS)
+
+    @property
+    def source(self) -> int | None:
+        """The rank that a receive got its message from; None while unknown."""
+        rank = int(self._core.source())
+        return None if rank < 0 else rank
+
+    def exception(self) -> StarlingError | None:
+        """The error that it ended with; None if it succeeded or has not ended."""
+        try:
+            self.test()
+        except StarlingError as error:
+            return error
+        return None
+
+    def add_done_callback(self, function: Callable[[Request], Any]) -> None:
+        """Calls ``function(request)`` once after the end, here if it has ended, else on a thread of its own.
+
+        The ``callback`` argument of the operations costs less: it runs on the library's own thread.
+        """
+        if self.done:
+            function(self)
+            return
+        threading.Thread(target=self._call_when_done, args=(function,), daemon=True).start()
+
+    def _call_when_done(self, function: Callable[[Request], Any]) -> None:
+        with contextlib.suppress(StarlingError):  # the function asks the request
+            self._core.wait(-1)
+        function(self)
+
+
+def callback_of(
+    function: Callable[[StarlingError | None], Any] | None, buffers: tuple[Any, ...] = ()
+) -> Callable[[int, str], None] | None:
+    """``function(error)`` as the C API calls it; ``buffers`` live until then."""
+    if function is None:
+        return None
+
+    def call(status: int, message: str) -> None:
+        _ = buffers
+        function(from_status(status, message) if status else None)
+
+    return call

@@ -1,0 +1,40 @@
+"""The PyTorch backend ``starling``.
+
+>>> import torch.distributed as dist
+>>> import starling.torch
+>>> dist.init_process_group("starling")
+
+Importing registers the backend; the compiled adapter is built for the torch that is there when the first group is
+made (once, then cached). ``docs/PYTORCH.md`` is the user's page.
+"""
+
+
+def autoload() -> None:
+    """What PyTorch's entry points call once this module is imported: importing has registered the backend.
+
+    It stands above the imports because importing torch from here makes torch look for it.
+    """
+
+
+from starling.torch._adapter import build  # noqa: E402
+from starling.torch._registration import Options, premul_sum, register  # noqa: E402
+from starling.torch.device import statistics, synchronize, trace  # noqa: E402
+from starling.torch.hooks import ShuffledBuckets, ddp_hook, shuffled_ddp_hook  # noqa: E402
+from starling.torch.lanes import lane  # noqa: E402
+
+__all__ = [
+    "Options",
+    "ShuffledBuckets",
+    "autoload",
+    "build",
+    "ddp_hook",
+    "lane",
+    "premul_sum",
+    "register",
+    "shuffled_ddp_hook",
+    "statistics",
+    "synchronize",
+    "trace",
+]
+
+register()

@@ -1,0 +1,62 @@
+"""Makes ``init_process_group("starling")`` find the backend."""
+
+import atexit
+import copy
+import os
+from typing import Any
+
+import torch.distributed as dist
+
+from starling.torch import _adapter
+
+BACKEND_NAME = "starling"
+# Devices whose tensors the backend takes.
+DEVICES = ["cpu"]
+
+
+def Options(*, negotiate: bool | None = None) -> Any:  # noqa: N802 - reads as a class, as torch's own options do
+    """Options for ``pg_options`` of ``init_process_group`` and ``new_group``.
+
+    negotiate: an operation is submitted only when all ranks have issued it (OCCL section 4); must be the same on
+        all ranks. None: the setting ``STARLING_TORCH_NEGOTIATE``, off by default.
+    """
+    chosen = os.environ.get("STARLING_TORCH_NEGOTIATE", "0") == "1" if negotiate is None else negotiate
+    return _adapter.load().Options(negotiate=chosen)
+
+
+def premul_sum(factor: float) -> Any:
+    """The reduction "multiply by ``factor``, then sum", for all_reduce, reduce and reduce_scatter."""
+    return _adapter.load().premul_sum(factor)
+
+
+def register() -> None:
+    """Registers the backend with torch.distributed; again is harmless."""
+    if not dist.is_available() or BACKEND_NAME.upper() in dist.Backend._plugins:
+        return
+    dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=DEVICES)
+    atexit.register(_leave)
+
+
+def autoload() -> None:
+    """Entry point ``[torch.backends]``: called by ``import torch``, so that no import of ours is needed."""
+    register()
+
+
+def _create(group: Any, backend_options: Any) -> Any:
+    """A backend for one group; collective over its ranks."""
+    adapter = _adapter.load()
+    if backend_options is None:
+        options = Options()
+    elif isinstance(backend_options, adapter.Options):
+        options = copy.deepcopy(backend_options)  # one object may be passed for several groups
+    else:
+        raise TypeError(
+            f"backend starling takes pg_options of type starling.torch.Options, not {type(backend_options).__name__}"
+        )
+    options._describe_group(group.group_id, list(group.global_ranks_in_group), group.timeout)
+    return adapter.create_backend(group.store, group.group_rank, group.group_size, options)
+
+
+def _leave() -> None:
+    if _adapter.loaded():
+        _adapter.load().close()

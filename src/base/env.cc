@@ -1,0 +1,232 @@
+#include "base/env.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <variant>
+
+#include "base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr std::string_view kPrefix = "STARLING_";
+
+// Which field a row fills, and how its text is read. `Bytes` takes the suffixes k, m and g (powers of 1024).
+struct Bytes {
+  std::int64_t Settings::* field;
+};
+using Field = std::variant<bool Settings::*, std::int64_t Settings::*, double Settings::*,
+                           std::string Settings::*, LogLevel Settings::*, Bytes>;
+
+struct Row {
+  std::string_view name;
+  std::string_view type;
+  std::string_view default_text;
+  std::string_view help;
+  Field field;
+  double min = 0;
+};
+
+// The table. Other programs of the project (build, tests) read no STARLING_* variable that is not here.
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = {
+      {"STARLING_LOG", "off|error|warn|info|debug|trace", "warn", "How much is logged to stderr.",
+       &Settings::log_level},
+      {"STARLING_TIMEOUT_S", "seconds", "1800",
+       "How long an operation may take before it fails with an error that names who waits for what.",
+       &Settings::timeout_s, 1e-3},
+      {"STARLING_BLOCKS", "count", "1", "Blocks (threads) of a rank's daemon on the CPU machine.",
+       &Settings::blocks, 1},
+      {"STARLING_POOL_BYTES", "bytes", "64m",
+       "Shared pool of a rank from which connectors borrow large slots.", Bytes{&Settings::pool_bytes}},
+      {"STARLING_ARENA_BYTES", "bytes", "16g",
+       "Address space of a rank's segment for counters, slots and queues (memory is used only where "
+       "touched).",
+       Bytes{&Settings::arena_bytes}, 1 << 20},
+      {"STARLING_JOB", "text", "",
+       "Names the job where no store is given: the same on all ranks, different from other jobs of the user.",
+       &Settings::job},
+      {"STARLING_TORCH_NEGOTIATE", "0|1", "0",
+       "PyTorch: submit an operation when all ranks have issued it (OCCL section 4); the same on all ranks.",
+       &Settings::torch_negotiate},
+  };
+  return rows;
+}
+
+[[noreturn]] void refuse(const Row& row, std::string_view text, const std::string& remedy) {
+  throw Error(Code::invalid_argument, std::string(row.name) + "='" + std::string(text) + "' is not valid",
+              remedy);
+}
+
+std::string takes(const Row& row) {
+  return "set it to a value of type " + std::string(row.type) + ", or unset it for " +
+         std::string(row.default_text);
+}
+
+template <typename T>
+T parse_number(const Row& row, std::string_view text, std::string_view whole) {
+  T value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) refuse(row, whole, takes(row));
+  // Written so that NaN is refused too.
+  if (!(static_cast<double>(value) >= row.min))
+    refuse(row, whole, "the least value is " + std::to_string(row.min));
+  return value;
+}
+
+std::int64_t parse_bytes(const Row& row, std::string_view text) {
+  std::int64_t unit = 1;
+  std::string_view digits = text;
+  const char suffix = digits.empty() ? '\0' : static_cast<char>(digits.back() | 0x20);
+  if (suffix == 'k') unit = std::int64_t{1} << 10;
+  if (suffix == 'm') unit = std::int64_t{1} << 20;
+  if (suffix == 'g') unit = std::int64_t{1} << 30;
+  if (unit != 1) digits.remove_suffix(1);
+  Row any = row;
+  any.min = 0;
+  const auto count = parse_number<std::int64_t>(any, digits, text);
+  if (count > std::numeric_limits<std::int64_t>::max() / unit) refuse(row, text, "it is beyond 64 bits");
+  if (static_cast<double>(count * unit) < row.min)
+    refuse(row, text, "the least is " + std::to_string(row.min));
+  return count * unit;
+}
+
+bool parse_flag(const Row& row, std::string_view text) {
+  if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
+  if (text == "0" || text == "false" || text == "off" || text == "no") return false;
+  refuse(row, text, "set it to 1 or 0");
+}
+
+LogLevel parse_level(const Row& row, std::string_view text) {
+  for (int level = 0; level <= static_cast<int>(LogLevel::trace); ++level) {
+    if (text == log_level_name(static_cast<LogLevel>(level))) return static_cast<LogLevel>(level);
+  }
+  refuse(row, text, takes(row));
+}
+
+struct Assign {
+  const Row& row;
+  std::string_view text;
+  Settings& out;
+
+  void operator()(bool Settings::* field) const { out.*field = parse_flag(row, text); }
+  void operator()(std::int64_t Settings::* field) const {
+    out.*field = parse_number<std::int64_t>(row, text, text);
+  }
+  void operator()(double Settings::* field) const { out.*field = parse_number<double>(row, text, text); }
+  void operator()(std::string Settings::* field) const { out.*field = std::string(text); }
+  void operator()(LogLevel Settings::* field) const { out.*field = parse_level(row, text); }
+  void operator()(Bytes bytes) const { out.*bytes.field = parse_bytes(row, text); }
+};
+
+void assign(const Row& row, std::string_view text, Settings& out) {
+  std::visit(Assign{row, text, out}, row.field);
+}
+
+// Levenshtein's distance, one row at a time.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view name) {
+  const auto& rows = table();
+  return std::min_element(rows.begin(), rows.end(),
+                          [&](const Row& a, const Row& b) {
+                            return edit_distance(a.name, name) < edit_distance(b.name, name);
+                          })
+      ->name;
+}
+
+const Row* find_row(std::string_view name) {
+  for (const Row& row : table()) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+Settings read_process_settings() {
+  std::vector<const char*> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.push_back(*entry);
+  SettingsReading reading = read_settings(entries);
+  if (reading.settings.log_level >= LogLevel::warn) {
+    for (const std::string& warning : reading.warnings) write_log_line(LogLevel::warn, kNoRank, warning);
+  }
+  return reading.settings;
+}
+
+}  // namespace
+
+SettingsReading read_settings(std::span<const char* const> entries) {
+  SettingsReading reading;
+  for (const Row& row : table()) assign(row, row.default_text, reading.settings);
+  for (std::string_view entry : entries) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string_view::npos || !entry.starts_with(kPrefix)) continue;
+    const std::string_view name = entry.substr(0, equals);
+    if (const Row* row = find_row(name)) {
+      assign(*row, entry.substr(equals + 1), reading.settings);
+    } else {
+      reading.warnings.push_back("unknown setting " + std::string(name) + " is ignored; did you mean " +
+                                 std::string(nearest_name(name)) + "?");
+    }
+  }
+  return reading;
+}
+
+std::vector<SettingRow> settings_table() {
+  std::vector<SettingRow> rows;
+  for (const Row& row : table()) rows.push_back({row.name, row.type, row.default_text, row.help});
+  return rows;
+}
+
+std::string settings_markdown() {
+  std::string text = "| setting | type | default | meaning |\n| --- | --- | --- | --- |\n";
+  for (const SettingRow& row : settings_table()) {
+    std::string type(row.type);
+    for (std::size_t at = 0; (at = type.find('|', at)) != std::string::npos; at += 2) type.insert(at, "\\");
+    text += "| `" + std::string(row.name) + "` | " + type + " | " + std::string(row.default_text) + " | " +
+            std::string(row.help) + " |\n";
+  }
+  return text;
+}
+
+const Settings& settings() {
+  static const Settings read_once = read_process_settings();
+  return read_once;
+}
+
+std::string job_name() {
+  if (!settings().job.empty()) return settings().job;
+  // Names that only together are unique to one run of a launcher.
+  static constexpr const char* kLaunchers[][2] = {{"TORCHELASTIC_RUN_ID", "MASTER_PORT"},
+                                                  {"PMIX_NAMESPACE", "PMIX_SERVER_TMPDIR"},
+                                                  {"OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
+                                                  {"SLURM_JOB_ID", "SLURM_STEP_ID"}};
+  for (const auto& names : kLaunchers) {
+    std::string job;
+    for (const char* name : names) {
+      const char* value = std::getenv(name);
+      if (value != nullptr) job += std::string(name) + "=" + value + " ";
+    }
+    if (!job.empty()) return job;
+  }
+  return "";
+}
+
+}  // namespace starling

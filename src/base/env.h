@@ -1,0 +1,56 @@
+// The settings of Starling: one table, read once from the environment, then passed down. Nothing else reads
+// the environment (a test checks that). A new setting is one field of Settings and one row of the table in
+// env.cc.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+
+namespace starling {
+
+struct Settings {
+  LogLevel log_level{};
+  double timeout_s{};
+  std::int64_t blocks{};
+  std::int64_t pool_bytes{};
+  std::int64_t arena_bytes{};
+  std::string job;
+  bool torch_negotiate{};  // read by the package starling.torch
+};
+
+// One row, as the documentation prints it.
+struct SettingRow {
+  std::string_view name;
+  std::string_view type;
+  std::string_view default_text;
+  std::string_view help;
+};
+
+std::vector<SettingRow> settings_table();
+
+// The same table as Markdown, for docs and `starling info`.
+std::string settings_markdown();
+
+struct SettingsReading {
+  Settings settings;
+  std::vector<std::string> warnings;  // unknown STARLING_* names, each with the nearest known one
+};
+
+// Pure: `entries` are "NAME=value" texts. Throws Error(invalid_argument) that names the variable and what it
+// takes.
+SettingsReading read_settings(std::span<const char* const> entries);
+
+// The process's settings: read at the first call, constant from then on. Throws as read_settings, at every
+// call.
+const Settings& settings();
+
+// A text that all ranks of one job share and no other job has: STARLING_JOB, or what torchrun, mpirun or srun
+// put into the environment. Empty if nobody names the job.
+std::string job_name();
+
+}  // namespace starling

@@ -1,0 +1,237 @@
+// The C API: checks what C cannot, and turns exceptions into statuses. The work is in the classes.
+#include <starling/starling.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "comm/profile.h"
+
+struct starling_context {
+  explicit starling_context(const starling_context_options& options) : context(options) {}
+  starling::Context context;
+  std::atomic<int> communicators{0};
+};
+
+struct starling_comm {
+  starling_context* owner;
+  std::unique_ptr<starling::Communicator> comm;
+};
+
+struct starling_request {
+  starling_context* owner;
+  starling::RequestPtr request;
+};
+
+namespace {
+
+using namespace starling;
+
+template <class T>
+T& required(T* pointer, const char* name) {
+  if (pointer == nullptr)
+    throw Error(Code::invalid_argument, std::string(name) + " is a null pointer", "pass a valid one");
+  return *pointer;
+}
+
+template <class T>
+T sized(const T* options, const char* name) {
+  if (options == nullptr) return T{};
+  if (options->struct_bytes != sizeof(T))
+    throw Error(Code::invalid_argument, std::string(name) + " has another size than this library's",
+                std::string("set struct_bytes to sizeof(") + name + ") and use this library's header");
+  return *options;
+}
+
+starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm) {
+  if (comm == nullptr) return nullptr;
+  ++owner->communicators;
+  return new starling_comm{owner, std::move(comm)};
+}
+
+std::unique_ptr<Store> store_of(const starling_comm_options& options) {
+  if (options.store != nullptr) return user_store(*options.store);
+  const std::string job = job_name();
+  if (job.empty())
+    throw Error(Code::invalid_argument, "no store, and no launcher that names the job",
+                "pass a store, set STARLING_JOB to the same text on all ranks, or use torchrun or mpirun");
+  return job_store(job);
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* starling_version(void) { return STARLING_VERSION_TEXT; }
+
+starling_status starling_context_create(const starling_context_options* options, starling_context** context) {
+  return guarded([&] {
+    required(context, "context") = nullptr;
+    *context = new starling_context(sized(options, "starling_context_options"));
+  });
+}
+
+starling_status starling_context_destroy(starling_context* context) {
+  return guarded([&] {
+    if (required(context, "context").communicators != 0)
+      throw Error(Code::invalid_argument, "the context still has communicators",
+                  "destroy its communicators first");
+    delete context;
+  });
+}
+
+starling_status starling_context_synchronize(starling_context* context) {
+  return guarded([&] { required(context, "context").context.synchronize(); });
+}
+
+starling_status starling_context_profile(starling_context* context, starling_scheduling* chosen) {
+  return guarded([&] {
+    const starling_scheduling found = profile_scheduling(required(context, "context").context);
+    if (chosen != nullptr) *chosen = found;
+  });
+}
+
+starling_status starling_context_statistics(starling_context* context, starling_statistics* statistics) {
+  return guarded([&] {
+    required(statistics, "statistics") = sized(statistics, "starling_statistics");
+    const size_t bytes = statistics->struct_bytes;
+    *statistics = {};
+    statistics->struct_bytes = bytes;
+    required(context, "context").context.statistics(*statistics);
+  });
+}
+
+starling_status starling_context_trace(starling_context* context, starling_trace_record* records,
+                                       size_t* count) {
+  return guarded([&] {
+    std::vector<starling_trace_record> all;
+    required(context, "context").context.trace(all);
+    const size_t take = std::min(required(count, "count"), all.size());
+    if (take > 0) std::copy(all.end() - ptrdiff_t(take), all.end(), &required(records, "records"));
+    *count = take;
+  });
+}
+
+starling_status starling_context_lane_name(starling_context* context, uint32_t lane, char* name,
+                                           size_t name_bytes) {
+  return guarded([&] {
+    if (name_bytes == 0) throw Error(Code::invalid_argument, "name_bytes is 0", "pass room for the name");
+    const std::string text = required(context, "context").context.lane_name(lane);
+    std::strncpy(&required(name, "name"), text.c_str(), name_bytes - 1);
+    name[name_bytes - 1] = 0;
+  });
+}
+
+starling_status starling_comm_create(starling_context* context, const starling_comm_options* options,
+                                     starling_comm** comm) {
+  return guarded([&] {
+    required(comm, "comm") = nullptr;
+    Context& joined = required(context, "context").context;
+    const starling_comm_options o = sized(&required(options, "options"), "starling_comm_options");
+    const std::unique_ptr<Store> store = store_of(o);
+    *comm = wrap(context,
+                 Communicator::join(joined, {o.rank, o.size, o.name ? o.name : "", o.timeout_ns}, *store));
+  });
+}
+
+starling_status starling_comm_split(starling_comm* parent, int color, int key, starling_comm** child) {
+  return guarded([&] {
+    required(child, "child") = nullptr;
+    Communicator& whole = *required(parent, "parent").comm;
+    *child = wrap(parent->owner, whole.split(color, key));
+  });
+}
+
+starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ranks, uint32_t count,
+                                       const char* name, starling_comm** child) {
+  return guarded([&] {
+    required(child, "child") = nullptr;
+    const std::vector<uint32_t> list(&required(ranks, "ranks"), ranks + count);
+    Communicator& whole = *required(parent, "parent").comm;
+    *child = wrap(parent->owner, whole.subgroup(list, name ? name : ""));
+  });
+}
+
+uint32_t starling_comm_rank(const starling_comm* comm) { return comm ? comm->comm->rank() : 0; }
+uint32_t starling_comm_size(const starling_comm* comm) { return comm ? comm->comm->size() : 0; }
+
+starling_status starling_comm_abort(starling_comm* comm, const char* reason) {
+  return guarded([&] { required(comm, "comm").comm->abort(reason ? reason : "no reason given"); });
+}
+
+starling_status starling_comm_error(starling_comm* comm) {
+  Fault fault;
+  const starling_status status = guarded([&] { fault = required(comm, "comm").comm->error(); });
+  if (status != STARLING_SUCCESS || fault.kind == FaultKind::kNone) return status;
+  return set_last_error(status_of(fault.kind), fault.text);
+}
+
+starling_status starling_comm_set_timeout(starling_comm* comm, int64_t timeout_ns) {
+  return guarded([&] {
+    if (timeout_ns <= 0)
+      throw Error(Code::invalid_argument, "a timeout of " + std::to_string(timeout_ns) + " ns",
+                  "pass a positive number of nanoseconds");
+    required(comm, "comm").comm->set_timeout(timeout_ns);
+  });
+}
+
+starling_status starling_comm_destroy(starling_comm* comm) {
+  return guarded([&] {
+    starling_context* owner = required(comm, "comm").owner;
+    comm->comm.reset();
+    delete comm;
+    --owner->communicators;
+  });
+}
+
+starling_status starling_submit(starling_comm* comm, const starling_operation* operation,
+                                starling_request** request) {
+  return guarded([&] {
+    if (request != nullptr) *request = nullptr;
+    RequestPtr submitted = required(comm, "comm").comm->submit(required(operation, "operation"));
+    if (request != nullptr) *request = new starling_request{comm->owner, std::move(submitted)};
+  });
+}
+
+starling_status starling_wait(starling_request* request, int64_t timeout_ns) {
+  bool done = false;
+  const starling_status status = guarded([&] {
+    required(request, "request");
+    done = request->request->done();  // then its context may be gone
+    if (!done) done = request->owner->context.wait(*request->request, timeout_ns);
+  });
+  if (status != STARLING_SUCCESS) return status;
+  if (!done) return set_last_error(STARLING_TIMEOUT, "the operation is still under way");
+  return starling_test(request);
+}
+
+starling_status starling_test(starling_request* request) {
+  if (request == nullptr) return set_last_error(STARLING_INVALID_ARGUMENT, "request is a null pointer");
+  const Request& r = *request->request;
+  if (!r.done()) return STARLING_IN_PROGRESS;
+  return r.status() == STARLING_SUCCESS ? STARLING_SUCCESS : set_last_error(r.status(), r.message());
+}
+
+int32_t starling_request_source(const starling_request* request) {
+  return request ? request->request->source() : -1;
+}
+
+void starling_request_free(starling_request* request) { delete request; }
+
+starling_status starling_register(starling_comm* comm, int64_t id, const uint32_t* devices,
+                                  uint32_t device_count, const starling_operation* shape) {
+  return guarded([&] {
+    const std::vector<uint32_t> list(&required(devices, "devices"), devices + device_count);
+    required(comm, "comm").comm->register_collective(id, list, required(shape, "shape"));
+  });
+}
+
+starling_status starling_run(starling_comm* comm, int64_t id, const void* input, void* output,
+                             starling_callback callback, void* user) {
+  return guarded([&] { required(comm, "comm").comm->run_registered(id, input, output, callback, user); });
+}
+
+}  // extern "C"

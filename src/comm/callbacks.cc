@@ -1,0 +1,35 @@
+#include "comm/callbacks.h"
+
+namespace starling {
+
+CallbackThread::~CallbackThread() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CallbackThread::push(RequestPtr request) {
+  std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(request));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_one();
+}
+
+void CallbackThread::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return ending_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    RequestPtr request = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    request->run_callback();
+    request.reset();
+    lock.lock();
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,30 @@
+// Runs the users' callbacks, in order of completion, on a thread of its own: a slow one holds up nobody but
+// later callbacks, and one may submit again.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "comm/request.h"
+
+namespace starling {
+
+class CallbackThread {
+ public:
+  CallbackThread() = default;
+  ~CallbackThread();  // runs what is left
+
+  void push(RequestPtr request);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<RequestPtr> queue_;
+  bool ending_ = false;
+  std::thread thread_;  // started by the first callback
+};
+
+}  // namespace starling

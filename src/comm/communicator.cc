@@ -1,0 +1,391 @@
+#include "comm/communicator.h"
+
+#include <algorithm>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace starling {
+namespace {
+
+constexpr const char* kDefaultLane = "default";
+constexpr uint64_t kClosingNs = 5'000'000'000;  // a communicator that is destroyed waits so long for its work
+
+LaneKey key_of(const LaneKey& base, const std::string& text) {
+  const Hash128 hash = hash128(text);
+  return {hash_combine(base.high, hash.high), hash_combine(base.low, hash.low)};
+}
+
+std::string rank_key(const std::string& name, const char* what, uint32_t rank) {
+  return "starling/" + name + "/" + what + "/" + std::to_string(rank);
+}
+
+// What a rank must know of another before it talks to it.
+void check_peer(const cpu::PeerArena& peer, const cpu::Arena& own, uint32_t rank) {
+  if (peer.header()->pool_slot_bytes != own.header()->pool_slot_bytes)
+    throw Error(Code::mismatch, "rank " + std::to_string(rank) + " runs another version of Starling",
+                "install the same version on all ranks");
+}
+
+void meet(Store& store, const CommOptions& options, const char* what, int64_t timeout_ns) {
+  store.set(rank_key(options.name, what, options.rank), "1");
+  for (uint32_t rank = 0; rank < options.size; ++rank)
+    if (rank != options.rank) store.get(rank_key(options.name, what, rank), timeout_ns);
+}
+
+// Rank 0 removes the keys once everybody has said that it read them.
+void clean_up(Store& store, const CommOptions& options, int64_t timeout_ns) {
+  if (options.rank != 0) return store.set(rank_key(options.name, "read", options.rank), "1");
+  for (uint32_t rank = 1; rank < options.size; ++rank)
+    store.get(rank_key(options.name, "read", rank), timeout_ns);
+  for (uint32_t rank = 0; rank < options.size; ++rank)
+    for (const char* what : {"arena", "joined", "read"}) store.remove(rank_key(options.name, what, rank));
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOptions& options, Store& store) {
+  if (options.size == 0 || options.rank >= options.size || options.size > 0xffff)
+    throw Error(Code::invalid_argument,
+                "rank " + std::to_string(options.rank) + " of " + std::to_string(options.size) +
+                    " ranks is not possible",
+                "ranks are 0 to size - 1");
+  if (options.name.empty())
+    throw Error(Code::invalid_argument, "a communicator needs a name",
+                "pass one that is the same on all ranks and unique in the store");
+  const int64_t timeout_ns =
+      options.timeout_ns > 0 ? options.timeout_ns : int64_t(settings().timeout_s * 1e9);
+  store.set(rank_key(options.name, "arena", options.rank), context.arena().name());
+  std::vector<Member> members(options.size);
+  LaneKey key = key_of({0x5354, 0x524c}, options.name);
+  for (uint32_t rank = 0; rank < options.size; ++rank) {
+    members[rank].world_rank = rank;
+    const std::string arena = rank == options.rank
+                                  ? context.arena().name()
+                                  : store.get(rank_key(options.name, "arena", rank), timeout_ns);
+    key = key_of(key, arena);
+    if (rank == options.rank) continue;
+    members[rank].arena = context.attach(arena);
+    check_peer(*members[rank].arena, context.arena(), rank);
+  }
+  // Nobody goes on (and perhaps leaves again) before all have found each other.
+  meet(store, options, "joined", timeout_ns);
+  if (store.wants_removal()) clean_up(store, options, timeout_ns);
+  return std::unique_ptr<Communicator>(
+      new Communicator(context, options.rank, std::move(members), key, options.name, timeout_ns));
+}
+
+Communicator::Communicator(Context& context, uint32_t rank, std::vector<Member> members, LaneKey key,
+                           std::string name, int64_t timeout_ns)
+    : context_(context),
+      rank_(rank),
+      members_(std::move(members)),
+      key_(key),
+      name_(std::move(name)),
+      timeout_ns_(timeout_ns) {}
+
+Communicator::~Communicator() {
+  if (hooked_) context_.remove_hook(this);
+  device_sets_.clear();
+  registered_.clear();
+  end_unmatched(STARLING_ABORTED, "the communicator was destroyed");
+  if (!context_.drain(lanes_, std::min<uint64_t>(kClosingNs, uint64_t(timeout_ns())))) {
+    abort("the communicator was destroyed while operations were under way");
+    context_.drain(lanes_, kClosingNs);
+  }
+  // An abort stays readable for ranks that have not looked yet: as long as the context lives, and its segment
+  // is mapped by them.
+  const LaneKey kept = aborted_.empty() ? LaneKey{} : key_of(key_, "control");
+  for (const LaneKey& key : lanes_)
+    if (key != kept) context_.remove_lane(key);
+}
+
+RequestPtr Communicator::submit(const starling_operation& call) {
+  if (call.struct_bytes != sizeof(starling_operation))
+    throw Error(Code::invalid_argument, "starling_operation has another size than this library's",
+                "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
+  auto request = std::make_shared<Request>(call.callback, call.user);
+  std::lock_guard lock(mutex_);
+  if (aborted_.empty()) aborted_ = told_fault(control()).text;
+  if (!aborted_.empty()) {
+    context_.fail(request, STARLING_ABORTED, aborted_);
+    return request;
+  }
+  if (call.kind != STARLING_SEND && call.kind != STARLING_RECV)
+    return submit_collective(call, std::move(request));
+  const bool any = call.kind == STARLING_RECV && call.peer == -1;
+  if (!any && (call.peer < 0 || uint32_t(call.peer) >= size()))
+    throw Error(
+        Code::invalid_argument,
+        "peer " + std::to_string(call.peer) + " is not in the group of " + std::to_string(size()) + " ranks",
+        "pass a rank of this communicator, or -1 to receive from any");
+  if (!any) {
+    request->set_source(call.peer);
+    return uint32_t(call.peer) == rank_ ? submit_to_self(call, std::move(request))
+                                        : submit_pair(call, uint32_t(call.peer), std::move(request));
+  }
+  const int64_t timeout = call.timeout_ns > 0 ? call.timeout_ns : timeout_ns();
+  AnySource receive{request, call, cpu::monotonic_ns() + uint64_t(timeout)};
+  receive.call.algorithm = nullptr;  // the caller's text may be gone when a sender is found
+  if (any_source_.empty() && match_any_source(receive)) return request;
+  any_source_.push_back(std::move(receive));
+  if (!hooked_) context_.add_hook(this);
+  hooked_ = true;
+  return request;
+}
+
+RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request) {
+  Lowered lowered = lower({rank_, size(), context_.block_count(), &context_.plans()}, call);
+  HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
+  context_.submit(lane, flight_of(call, std::move(lowered), request));
+  return request;
+}
+
+RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request) {
+  const bool sends = call.kind == STARLING_SEND;
+  Lowered lowered = lower({sends ? 0u : 1u, 2, context_.block_count(), &context_.plans()}, call);
+  HostLane& lane = sends ? pair_lane(rank_, peer, call.tag) : pair_lane(peer, rank_, call.tag);
+  context_.submit(lane, flight_of(call, std::move(lowered), request));
+  return request;
+}
+
+RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestPtr request) {
+  SelfQueue& queue = self_[call.tag];
+  (call.kind == STARLING_SEND ? queue.sends : queue.receives).push_back({request, call});
+  if (queue.sends.empty() || queue.receives.empty()) return request;
+  SelfCall send = std::move(queue.sends.front());
+  SelfCall receive = std::move(queue.receives.front());
+  queue.sends.pop_front();
+  queue.receives.pop_front();
+  if (send.call.count != receive.call.count || send.call.data_type != receive.call.data_type) {
+    const std::string text = "rank " + std::to_string(rank_) + " sends itself " +
+                             std::to_string(send.call.count) + " elements and receives " +
+                             std::to_string(receive.call.count);
+    context_.fail(send.request, STARLING_MISMATCH, text);
+    context_.fail(receive.request, STARLING_MISMATCH, text);
+    return request;
+  }
+  starling_operation both = send.call;
+  both.output = receive.call.output;
+  Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans()}, both);
+  const std::string name = pair_name(rank_, rank_, call.tag);
+  HostLane& lane =
+      context_.lane(remember(key_of(key_, name)), name, 0, {Member{nullptr, rank_}}, true, nullptr);
+  Flight flight = flight_of(both, std::move(lowered), receive.request);
+  flight.second = send.request;
+  context_.submit(lane, std::move(flight));
+  return request;
+}
+
+// A sender's region says how many messages it has for us; one that we have not taken yet is a match.
+bool Communicator::match_any_source(AnySource& receive) {
+  SelfQueue& own = self_[receive.call.tag];
+  starling_operation call = receive.call;
+  if (!own.sends.empty()) {
+    call.peer = int32_t(rank_);
+    receive.request->set_source(call.peer);
+    submit_to_self(call, receive.request);
+    return true;
+  }
+  for (uint32_t source = 0; source < size(); ++source) {
+    if (source == rank_) continue;
+    const LaneKey key = key_of(key_, pair_name(source, rank_, call.tag));
+    // A sender whose messages wait in our slots may have left: then its directory knows the lane no more.
+    const LaneShared* theirs = context_.connected_peer(key, 0);
+    if (theirs == nullptr) theirs = members_[source].arena->find_lane(key.low, key.high);
+    if (theirs == nullptr) continue;
+    const uint64_t sent =
+        std::atomic_ref<uint64_t>(const_cast<uint64_t&>(theirs->submitted)).load(std::memory_order_acquire);
+    if (sent <= context_.submitted(pair_lane(source, rank_, call.tag))) continue;
+    call.peer = int32_t(source);
+    receive.request->set_source(call.peer);
+    submit_pair(call, source, receive.request);
+    return true;
+  }
+  return false;
+}
+
+void Communicator::poll() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  // In order: an earlier receive of the same tag is served first.
+  if (const Fault fault = told_fault(control()); fault.kind != FaultKind::kNone)
+    return end_unmatched(status_of(fault.kind), fault.text);
+  std::vector<uint64_t> waiting_tags;
+  for (auto it = any_source_.begin(); it != any_source_.end();) {
+    const uint64_t tag = it->call.tag;
+    const bool behind = std::find(waiting_tags.begin(), waiting_tags.end(), tag) != waiting_tags.end();
+    if (!behind && match_any_source(*it)) {
+      it = any_source_.erase(it);
+    } else if (cpu::monotonic_ns() > it->deadline_ns) {
+      context_.fail(it->request, STARLING_TIMEOUT,
+                    "rank " + std::to_string(rank_) + ": no rank sent a message with tag " +
+                        std::to_string(tag) + " within the timeout");
+      it = any_source_.erase(it);
+    } else {
+      waiting_tags.push_back(tag);
+      ++it;
+    }
+  }
+}
+
+HostLane& Communicator::control() {
+  if (control_ == nullptr)
+    control_ = &context_.control_lane(remember(key_of(key_, "control")), "control", rank_, members_);
+  return *control_;
+}
+
+HostLane& Communicator::group_lane(const char* name) {
+  return context_.lane(remember(key_of(key_, std::string("lane/") + name)), name, rank_, members_,
+                       std::string_view(name) == kDefaultLane, &control());
+}
+
+HostLane& Communicator::pair_lane(uint32_t source, uint32_t destination, uint64_t tag) {
+  const std::string name = pair_name(source, destination, tag);
+  return context_.lane(remember(key_of(key_, name)), name, rank_ == source ? 0 : 1,
+                       {members_[source], members_[destination]}, true, &control());
+}
+
+std::string Communicator::pair_name(uint32_t source, uint32_t destination, uint64_t tag) const {
+  return std::to_string(source) + "->" + std::to_string(destination) + " tag " + std::to_string(tag);
+}
+
+LaneKey Communicator::remember(const LaneKey& key) {
+  const auto at = std::lower_bound(lanes_.begin(), lanes_.end(), key);
+  if (at == lanes_.end() || *at != key) lanes_.insert(at, key);
+  return key;
+}
+
+Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const {
+  Flight flight;
+  flight.request = std::move(request);
+  flight.lowered = std::move(lowered);
+  flight.priority = call.priority;
+  flight.waited = call.waited != 0;
+  flight.submitted_ns = cpu::monotonic_ns();
+  flight.deadline_ns =
+      flight.submitted_ns + uint64_t(call.timeout_ns > 0 ? call.timeout_ns : timeout_ns_.load());
+  return flight;
+}
+
+std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>& ranks,
+                                                     const std::string& name) {
+  std::vector<Member> members;
+  std::string text = "group/" + name;
+  uint32_t own = uint32_t(ranks.size());
+  for (uint32_t r = 0; r < ranks.size(); ++r) {
+    if (ranks[r] >= size() || std::count(ranks.begin(), ranks.end(), ranks[r]) != 1)
+      throw Error(Code::invalid_argument, "rank " + std::to_string(ranks[r]) + " in a subgroup of " + name,
+                  "pass ranks of the parent, each once");
+    if (ranks[r] == rank_) own = r;
+    members.push_back(members_[ranks[r]]);
+    members.back().world_rank = r;
+    text += "/" + std::to_string(ranks[r]);
+  }
+  if (own == ranks.size()) return nullptr;
+  return std::unique_ptr<Communicator>(
+      new Communicator(context_, own, std::move(members), key_of(key_, text), name, timeout_ns()));
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  struct Choice {
+    int64_t color, key;
+  };
+  const Choice own{color, key};
+  std::vector<Choice> all(size());
+  starling_operation call{};
+  call.struct_bytes = sizeof call;
+  call.kind = STARLING_ALL_GATHER;
+  call.lane = "split";
+  call.input = &own;
+  call.output = all.data();
+  call.count = 2;
+  call.data_type = STARLING_INT64;
+  const RequestPtr request = submit(call);
+  context_.wait(*request, -1);
+  if (request->status() != STARLING_SUCCESS)
+    throw Error(Code(int(request->status())), "split failed: " + request->message(), "");
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    name = "split " + std::to_string(splits_++) + " color " + std::to_string(color);
+  }
+  if (color < 0) return nullptr;
+  std::vector<uint32_t> ranks;
+  for (uint32_t r = 0; r < size(); ++r)
+    if (all[r].color == color) ranks.push_back(r);
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [&](uint32_t a, uint32_t b) { return all[a].key < all[b].key; });
+  return subgroup(ranks, name);
+}
+
+void Communicator::register_collective(int64_t id, const std::vector<uint32_t>& devices,
+                                       const starling_operation& shape) {
+  std::lock_guard lock(mutex_);
+  if (registered_.count(id) != 0)
+    throw Error(Code::invalid_argument, "collective " + std::to_string(id) + " is registered already",
+                "use an id of its own for every collective");
+  if (std::find(devices.begin(), devices.end(), rank_) == devices.end())
+    throw Error(Code::invalid_argument, "rank " + std::to_string(rank_) + " is not in the device set",
+                "register a collective only on the ranks that take part");
+  std::shared_ptr<Communicator>& group = device_sets_[devices];
+  if (group == nullptr) group = subgroup(devices, "devices");
+  Registered& registered = registered_[id];
+  registered = {group, shape, "registered " + std::to_string(id), shape.algorithm ? shape.algorithm : "", {}};
+  // The caller's texts and tables may be gone when it runs.
+  if (shape.algorithm != nullptr) registered.shape.algorithm = registered.algorithm.c_str();
+  const size_t** pointers[] = {&registered.shape.input_counts, &registered.shape.input_offsets,
+                               &registered.shape.output_counts, &registered.shape.output_offsets};
+  for (size_t t = 0; t < 4; ++t) {
+    if (*pointers[t] == nullptr) continue;
+    registered.tables[t].assign(*pointers[t], *pointers[t] + devices.size());
+    *pointers[t] = registered.tables[t].data();
+  }
+}
+
+void Communicator::run_registered(int64_t id, const void* input, void* output, starling_callback callback,
+                                  void* user) {
+  std::unique_lock lock(mutex_);
+  const auto found = registered_.find(id);
+  if (found == registered_.end())
+    throw Error(Code::invalid_argument, "collective " + std::to_string(id) + " is not registered",
+                "call starling_register first");
+  const Registered& registered = found->second;
+  starling_operation call = registered.shape;
+  call.lane = registered.lane.c_str();
+  call.input = input;
+  call.output = output;
+  call.callback = callback;
+  call.user = user;
+  const std::shared_ptr<Communicator> group = registered.group;
+  lock.unlock();
+  group->submit(call);
+}
+
+void Communicator::abort(const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  if (aborted_.empty()) aborted_ = "aborted by rank " + std::to_string(rank_) + ": " + reason;
+  end_unmatched(STARLING_ABORTED, aborted_);
+  control();  // peers look at it, also where they do not know our other lanes
+  for (const LaneKey& key : lanes_) context_.break_lane(key, FaultKind::kAborted, aborted_);
+  for (auto& [devices, group] : device_sets_) group->abort(reason);
+}
+
+void Communicator::end_unmatched(starling_status status, const std::string& message) {
+  for (AnySource& receive : any_source_) context_.fail(receive.request, status, message);
+  any_source_.clear();
+  for (auto& [tag, queue] : self_)
+    for (auto* calls : {&queue.sends, &queue.receives}) {
+      for (SelfCall& call : *calls) context_.fail(call.request, status, message);
+      calls->clear();
+    }
+}
+
+Fault Communicator::error() {
+  std::lock_guard lock(mutex_);
+  if (!aborted_.empty()) return {FaultKind::kAborted, aborted_};
+  return context_.first_fault(lanes_);
+}
+
+}  // namespace starling

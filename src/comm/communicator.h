@@ -1,0 +1,112 @@
+// A group of ranks, and its lanes.
+#pragma once
+#include <starling/starling.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/context.h"
+#include "comm/store.h"
+
+namespace starling {
+
+struct CommOptions {
+  uint32_t rank;
+  uint32_t size;
+  std::string name;
+  int64_t timeout_ns;
+};
+
+class Communicator final : public PollHook {
+ public:
+  // Collective: meets the other ranks in the store. Throws Error(timeout) naming the rank that did not come.
+  static std::unique_ptr<Communicator> join(Context& context, const CommOptions& options, Store& store);
+  ~Communicator() override;
+
+  uint32_t rank() const { return rank_; }
+  uint32_t size() const { return uint32_t(members_.size()); }
+  Context& context() { return context_; }
+
+  RequestPtr submit(const starling_operation& call);
+
+  // The ranks `ranks` of this communicator, in their new order; no message is exchanged: everybody knows the
+  // members' segments already. Null for a rank that is not among them.
+  std::unique_ptr<Communicator> subgroup(const std::vector<uint32_t>& ranks, const std::string& name);
+  // Collective over this communicator.
+  std::unique_ptr<Communicator> split(int color, int key);
+
+  void register_collective(int64_t id, const std::vector<uint32_t>& devices, const starling_operation& shape);
+  void run_registered(int64_t id, const void* input, void* output, starling_callback callback, void* user);
+
+  void abort(const std::string& reason);
+  Fault error();
+  void set_timeout(int64_t timeout_ns) { timeout_ns_.store(timeout_ns); }
+  int64_t timeout_ns() const { return timeout_ns_.load(); }
+
+  // Any-source receives look for a sender.
+  void poll() override;
+
+ private:
+  struct AnySource {
+    RequestPtr request;
+    starling_operation call;
+    uint64_t deadline_ns;
+  };
+  struct Registered {
+    std::shared_ptr<Communicator> group;
+    starling_operation shape;  // its pointers lead to the fields below
+    std::string lane;
+    std::string algorithm;
+    std::vector<size_t> tables[4];
+  };
+  // Sends and receives of a rank to itself wait for each other here, by tag.
+  struct SelfCall {
+    RequestPtr request;
+    starling_operation call;
+  };
+  struct SelfQueue {
+    std::deque<SelfCall> sends;
+    std::deque<SelfCall> receives;
+  };
+
+  Communicator(Context& context, uint32_t rank, std::vector<Member> members, LaneKey key, std::string name,
+               int64_t timeout_ns);
+
+  RequestPtr submit_collective(const starling_operation& call, RequestPtr request);
+  RequestPtr submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request);
+  RequestPtr submit_to_self(const starling_operation& call, RequestPtr request);
+  bool match_any_source(AnySource& receive);
+  HostLane& control();
+  // Any-source receives, and calls to oneself, that have no partner.
+  void end_unmatched(starling_status status, const std::string& message);
+  HostLane& group_lane(const char* name);
+  HostLane& pair_lane(uint32_t source, uint32_t destination, uint64_t tag);
+  LaneKey remember(const LaneKey& key);
+  Flight flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const;
+  std::string pair_name(uint32_t source, uint32_t destination, uint64_t tag) const;
+
+  Context& context_;
+  const uint32_t rank_;
+  std::vector<Member> members_;
+  const LaneKey key_;
+  const std::string name_;
+  std::atomic<int64_t> timeout_ns_;
+
+  std::mutex mutex_;  // guards all below; taken before the context's
+  std::vector<LaneKey> lanes_;
+  HostLane* control_ = nullptr;
+  std::deque<AnySource> any_source_;
+  std::map<uint64_t, SelfQueue> self_;
+  std::map<int64_t, Registered> registered_;
+  std::map<std::vector<uint32_t>, std::shared_ptr<Communicator>> device_sets_;
+  bool hooked_ = false;
+  uint32_t splits_ = 0;
+  std::string aborted_;
+};
+
+}  // namespace starling

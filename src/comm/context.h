@@ -1,0 +1,133 @@
+// One rank's side of everything: its memory, its daemon, its lanes, and the poller that completes operations,
+// connects lanes and notices what goes wrong. Communicators are views on it.
+#pragma once
+#include <starling/starling.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/callbacks.h"
+#include "comm/daemon_memory.h"
+#include "comm/lane.h"
+#include "comm/matching.h"
+#include "comm/request.h"
+#include "machine/cpu/arena.h"
+#include "machine/cpu/executor.h"
+#include "plan/cache.h"
+
+namespace starling {
+
+// Called by the poller in every round, without the context's lock.
+class PollHook {
+ public:
+  virtual ~PollHook() = default;
+  virtual void poll() = 0;
+};
+
+class Context {
+ public:
+  explicit Context(const starling_context_options& options);
+  // Ends the daemon; waits (bounded) for what is under way.
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  cpu::Arena& arena() { return *arena_; }
+  PlanCache& plans() { return plans_; }
+  uint32_t block_count() const { return memory_.block_count(); }
+
+  // The segment of a peer, attached once.
+  std::shared_ptr<cpu::PeerArena> attach(const std::string& arena_name);
+
+  // The lane of this key, made if it is new. Never waits for other ranks.
+  HostLane& lane(const LaneKey& key, const std::string& name, uint32_t rank,
+                 const std::vector<Member>& members, bool any_size, HostLane* control);
+  // A lane that carries no operations: what breaks it, on any rank, breaks the lanes that name it as control.
+  HostLane& control_lane(const LaneKey& key, const std::string& name, uint32_t rank,
+                         const std::vector<Member>& members);
+  // No operation of it may be under way.
+  void remove_lane(const LaneKey& key);
+
+  // Puts an operation into a lane. Errors that concern the lane end the request; misuse throws.
+  void submit(HostLane& lane, Flight&& flight);
+  // The peer's region of a lane that is connected already, also if the peer has left since; else null.
+  const LaneShared* connected_peer(const LaneKey& key, uint32_t peer);
+  // How many operations this rank has put into the lane.
+  uint64_t submitted(const HostLane& lane);
+
+  // Until the request is done or the time is up; helps with completions meanwhile.
+  bool wait(const Request& request, int64_t timeout_ns);
+
+  void break_lane(const LaneKey& key, FaultKind kind, const std::string& text);
+  // The first fault of any of the lanes.
+  Fault first_fault(const std::vector<LaneKey>& keys);
+  // Ends a request that never came to a lane.
+  void fail(const RequestPtr& request, starling_status status, const std::string& message);
+  // Waits until none of the lanes has an operation under way. False: not within the time.
+  bool drain(const std::vector<LaneKey>& keys, uint64_t timeout_ns);
+
+  void add_hook(PollHook* hook);
+  void remove_hook(PollHook* hook);
+
+  void synchronize() { executor_->synchronize(); }
+  Scheduling& scheduling() { return memory_.daemon()->scheduling; }
+  void statistics(starling_statistics& out);
+  void trace(std::vector<starling_trace_record>& out);
+  std::string lane_name(uint32_t id);
+
+ private:
+  class Waiter;
+
+  void run_poller();
+  bool poll_once();
+  bool drain_completions();
+  void maintain(uint64_t now);
+  void maintain_lane(HostLane& lane, uint64_t now);
+  void check_peers(HostLane& lane, uint64_t now);
+  void meet_peers(HostLane& lane);
+  void fail_waiting(HostLane& lane, const Fault& fault);
+  void end(Flight& flight, starling_status status, const std::string& message);
+  bool announce(HostLane& lane, const Flight& flight);
+  void feed(HostLane& lane);
+  void flush_submissions(bool ring_daemon = true);
+  void publish_waiting_text(uint64_t now);
+  std::string timeout_text(HostLane& lane, const Flight& flight);
+
+  DaemonOwner memory_;
+  std::unique_ptr<cpu::Arena> arena_;
+  PlanCache plans_;
+  device::CompletionQueueKind completion_kind_;
+  std::unique_ptr<cpu::Executor> executor_;
+  cpu::CpuMachine host_machine_;  // the host's side of the queues
+  CallbackThread callbacks_;
+
+  std::mutex mutex_;  // guards all below, and the queues' host ends
+  std::map<LaneKey, std::unique_ptr<HostLane>> lanes_;
+  std::vector<HostLane*> lanes_by_id_;
+  std::vector<uint32_t> free_ids_;
+  std::vector<std::unique_ptr<HostLane>> closed_lanes_;  // peers may still touch their regions
+  std::map<std::string, std::weak_ptr<cpu::PeerArena>> peers_;
+  std::deque<Submission> unsubmitted_;  // found the ring full
+  std::condition_variable drained_;
+  uint64_t submissions_ = 0;
+  uint64_t completions_ = 0;
+  uint64_t under_way_ = 0;
+  std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
+  std::map<const cpu::PeerArena*, uint64_t> gone_since_;
+  std::string published_waiting_;
+
+  std::mutex hooks_mutex_;
+  std::vector<PollHook*> hooks_;
+  std::atomic<bool> ending_{false};
+  std::atomic<uint32_t> ranks_on_host_{1};
+  const uint32_t cores_ = std::thread::hardware_concurrency();
+  std::thread poller_;
+};
+
+}  // namespace starling

@@ -1,0 +1,131 @@
+// A lane on the host: the device's Lane and all it points to, the region that peers see, and the operations
+// on their way. Guarded by the context's mutex; the daemon reads what was set before its submission.
+#pragma once
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/lowering.h"
+#include "comm/request.h"
+#include "machine/cpu/arena.h"
+#include "wire/arena.h"
+#include "wire/lane.h"
+
+namespace starling {
+
+struct LaneKey {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  auto operator<=>(const LaneKey&) const = default;
+};
+
+// One rank of a group. `arena` is null for the rank itself.
+struct Member {
+  std::shared_ptr<cpu::PeerArena> arena;
+  uint32_t world_rank = 0;  // in the communicator that the caller knows, for messages
+};
+
+// An operation between submission and completion.
+struct Flight {
+  RequestPtr request;
+  RequestPtr second;  // a send to oneself is one operation with two requests
+  Lowered lowered;
+  uint64_t sequence = 0;
+  uint64_t submitted_ns = 0;
+  uint64_t deadline_ns = 0;
+  int32_t priority = 0;
+  bool on_device = false;
+  bool waited = false;  // its caller will run the daemon
+};
+
+struct LaneOptions {
+  LaneKey key;
+  std::string name;
+  uint32_t id;
+  uint32_t rank;
+  std::vector<Member> members;
+  uint32_t grid;              // blocks of the daemon
+  uint32_t slot_bytes_limit;
+  bool any_size;              // operations of any size will come: slots of the limit from the start
+  class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
+};
+
+class HostLane {
+ public:
+  HostLane(const LaneOptions& options, cpu::Arena& arena);
+  ~HostLane();
+  HostLane(const HostLane&) = delete;
+  HostLane& operator=(const HostLane&) = delete;
+
+  const std::string& name() const { return options_.name; }
+  uint32_t id() const { return options_.id; }
+  uint32_t rank() const { return options_.rank; }
+  uint32_t size() const { return uint32_t(options_.members.size()); }
+  const Member& member(uint32_t peer) const { return options_.members[peer]; }
+  HostLane* control() const { return options_.control; }
+  Lane* device() { return &device_; }
+  LaneShared* shared() const { return shared_; }
+  LaneShared* peer_shared(uint32_t peer) const { return peers_[peer]; }
+  uint64_t next_sequence() const { return next_sequence_; }
+
+  // The region that peers see, made for the first operation: from its size come the slots'. Idempotent.
+  void open(uint64_t size_class_bytes, uint32_t channel_count);
+
+  // No operation is under way: peers find the lane no more, and are told that we are out of their regions.
+  void close();
+  // After close(): has every peer said so too? Then the region may be used again.
+  bool abandoned() const;
+
+  // Looks for peers whose regions are not known yet, and connects the ends. True if any was new.
+  bool resolve();
+  bool resolved() const { return unresolved_ == 0; }
+
+  // Throws Error(unsupported) if the plan needs more than this lane has.
+  void check(const Plan& plan) const;
+
+  // Takes the operation's place in the lane.
+  Flight& append(Flight&& flight);
+
+  // The oldest operation that the device has not got, if it has room; null if none.
+  Flight* next_for_device();
+  // Writes it where the daemon reads it. A submission must follow.
+  void place(Flight& flight, uint64_t token);
+
+  // Removes the operation that the device completed.
+  Flight finish(uint64_t sequence);
+  // Removes all operations that the device never got.
+  std::vector<Flight> take_waiting();
+
+  std::deque<Flight>& flights() { return flights_; }
+  bool busy() const { return !flights_.empty(); }
+
+  uint64_t region_bytes() const { return region_bytes_; }
+  uint64_t host_bytes() const;
+
+ private:
+  void connect(uint32_t peer);
+
+  LaneOptions options_;
+  cpu::Arena& arena_;
+  Lane device_{};
+  std::array<Operation, kLaneDepth> operations_{};
+  std::array<uint64_t, kLaneDepth> finished_{};
+  std::array<uint64_t, kLaneDepth> finished_targets_{};
+  std::vector<SendEnd> sends_;
+  std::vector<ReceiveEnd> receives_;
+  std::vector<LaneBlock> blocks_;
+  LaneShared* shared_ = nullptr;
+  uint64_t region_offset_ = 0;
+  uint64_t region_bytes_ = 0;
+  std::vector<LaneShared*> peers_;
+  uint32_t unresolved_ = 0;
+  uint64_t next_sequence_ = 0;
+  std::deque<Flight> flights_;   // in order of sequence: first those on the device, then those that wait
+  uint32_t on_device_ = 0;
+  bool last_canonical_ = true;
+  std::array<std::vector<std::byte>, kLaneDepth> scratch_;
+};
+
+}  // namespace starling

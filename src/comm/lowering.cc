@@ -1,0 +1,217 @@
+#include "comm/lowering.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "plan/choice.h"
+#include "plan/generate.h"
+
+namespace starling {
+namespace {
+
+using ShapeFunction = Shape (*)(const LoweringContext&, const starling_operation&);
+
+ShapeFunction shape_function(starling_collective kind) {
+  switch (kind) {
+    case STARLING_ALL_REDUCE: return all_reduce_shape;
+    case STARLING_ALL_GATHER: return all_gather_shape;
+    case STARLING_REDUCE_SCATTER: return reduce_scatter_shape;
+    case STARLING_BROADCAST: return broadcast_shape;
+    case STARLING_REDUCE: return reduce_shape;
+    case STARLING_ALL_TO_ALL: return all_to_all_shape;
+    case STARLING_GATHER: return gather_shape;
+    case STARLING_SCATTER: return scatter_shape;
+    case STARLING_SEND:
+    case STARLING_RECV: return send_recv_shape;
+    case STARLING_BARRIER: return barrier_shape;
+  }
+  throw Error(Code::invalid_argument, "collective " + std::to_string(int(kind)) + " does not exist",
+              "use a value of starling_collective");
+}
+
+void check_types(const starling_operation& call, const Shape& shape) {
+  if (uint32_t(call.data_type) >= kDataTypeCount)
+    throw Error(Code::invalid_argument,
+                "data type " + std::to_string(int(call.data_type)) + " does not exist",
+                "use a value of starling_data_type");
+  if (!shape.reduces) return;
+  if (uint32_t(call.reduce_op) >= kReduceOpCount)
+    throw Error(Code::invalid_argument,
+                "reduction " + std::to_string(int(call.reduce_op)) + " does not exist",
+                "use a value of starling_reduce_op");
+  const auto type = DataType(call.data_type);
+  const auto op = ReduceOp(call.reduce_op);
+  const bool floating = type == DataType::kFloat16 || type == DataType::kBfloat16 ||
+                        type == DataType::kFloat32 || type == DataType::kFloat64;
+  const bool bits = op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
+  const bool scaling = op == ReduceOp::kAvg || op == ReduceOp::kPremulSum;
+  if ((floating && bits) || (type == DataType::kBool && scaling))
+    throw Error(Code::unsupported,
+                std::string(reduce_op_name(op)) + " of " + data_type_name(type) + " has no meaning",
+                floating ? "use an integer type or bool" : "use sum, prod, min, max or a bit operation");
+}
+
+// Extents in bytes of a v-variant's buffer; offsets null: one part after the other.
+std::vector<GroupExtent> extents(const Side& side, uint32_t size, uint64_t element) {
+  std::vector<GroupExtent> groups(size);
+  uint64_t next = 0;
+  for (uint32_t r = 0; r < size; ++r) {
+    groups[r].bytes = side.counts[r] * element;
+    groups[r].offset_bytes = side.offsets ? side.offsets[r] * element : next;
+    next += groups[r].bytes;
+  }
+  return groups;
+}
+
+uint64_t largest(const std::vector<GroupExtent>& groups) {
+  uint64_t bytes = 0;
+  for (const GroupExtent& group : groups) bytes = std::max(bytes, group.bytes);
+  return bytes;
+}
+
+std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
+                                        const Shape& shape) {
+  const PlanRequest base{shape.collective, context.size, shape.root, 1, shape.in_place};
+  PlanRequest request = base;
+  if (call.algorithm != nullptr) {
+    request.block_count = context.block_limit;
+    return context.plans->get(call.algorithm, request);
+  }
+  const Choice choice = choose(
+      {shape.collective, context.size, shape.choice_bytes, DataType(call.data_type), context.block_limit});
+  request.block_count = choice.block_count;
+  return context.plans->get(choice.algorithm, request);
+}
+
+void bind_buffers(const LoweringContext& context, const Shape& shape, uint64_t element, Lowered& lowered) {
+  Operation& op = lowered.operation;
+  const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
+  auto bind = [&](BufferKind kind, const Side& side, std::vector<GroupExtent>& groups) {
+    BufferBinding& buffer = op.buffers[uint32_t(kind)];
+    buffer.base = static_cast<std::byte*>(const_cast<void*>(side.base));
+    uint64_t bytes = side.group_bytes;
+    if (side.counts != nullptr) {
+      groups = extents(side, context.size, element);
+      bytes = largest(groups);
+    } else if (unequal) {
+      groups = {{0, side.group_bytes}};  // one group, this rank's own part, cut as the table cuts it
+    }
+    if (!groups.empty()) buffer.groups = groups.data();
+    lowered.largest_group_bytes = std::max(lowered.largest_group_bytes, bytes);
+  };
+  bind(BufferKind::kInput, shape.input, lowered.input_groups);
+  bind(BufferKind::kOutput, shape.output, lowered.output_groups);
+  op.group_bytes = std::max(shape.input.group_bytes, shape.output.group_bytes);
+}
+
+void sign(const starling_operation& call, const Shape& shape, const LoweringContext& context,
+          Lowered& lowered) {
+  Signature& s = lowered.signature;
+  s.collective = shape.collective;
+  s.data_type = DataType(call.data_type);
+  s.reduce_op = shape.reduces ? ReduceOp(call.reduce_op) : ReduceOp::kSum;
+  s.varying = shape.varying;
+  s.root = int32_t(shape.root);
+  s.count = shape.varying ? 0 : call.count;
+  s.plan_hash = lowered.plan->hash();
+  if (!shape.varying) {
+    const size_t* counts = shape.input.counts ? shape.input.counts : shape.output.counts;
+    for (uint32_t r = 0; counts != nullptr && r < context.size; ++r)
+      s.counts_hash = hash_combine(s.counts_hash, counts[r]);
+    if (counts != nullptr) s.count = 0;  // a rank's own part; the table says it all
+  }
+  if (shape.reduces && s.reduce_op == ReduceOp::kPremulSum) {
+    static_assert(sizeof(double) == sizeof(uint64_t));
+    // Ranks may scale by factors of their own: the factor is no part of the match.
+    s.scalar_bits = 0;
+  }
+}
+
+}  // namespace
+
+Lowered lower(const LoweringContext& context, const starling_operation& call) {
+  const Shape shape = shape_function(call.kind)(context, call);
+  check_types(call, shape);
+  Lowered lowered;
+  lowered.plan = choose_plan(context, call, shape);
+  const PlanHeader* header = lowered.plan->header(context.rank);
+  const uint64_t element = element_bytes(call);
+  bind_buffers(context, shape, element, lowered);
+  Operation& op = lowered.operation;
+  op.plan = header;
+  const uint64_t per_group = header->chunks_per_group;
+  op.chunk_bytes = per_group == 1 ? lowered.largest_group_bytes
+                                  : ((lowered.largest_group_bytes + per_group - 1) / per_group + 15) & ~15ull;
+  op.data_type = DataType(call.data_type);
+  op.reduce_op = shape.reduces ? ReduceOp(call.reduce_op) : ReduceOp::kSum;
+  op.scalar = call.scalar;
+  op.block_count = uint8_t(header->block_count);
+  op.rank_count = context.size;
+  sign(call, shape, context, lowered);
+  lowered.size_class_bytes = shape.varying ? uint64_t(1) << 18 : shape.choice_bytes;
+  if (shape.varying) {
+    lowered.traffic.resize(context.size);
+    for (uint32_t r = 0; r < context.size; ++r)
+      lowered.traffic[r] = {shape.input.counts[r] * element, shape.output.counts[r] * element};
+  }
+  if (call.kind == STARLING_BARRIER) {
+    lowered.own_buffer.resize(64);
+    op.buffers[uint32_t(BufferKind::kInput)].base = lowered.own_buffer.data();
+    op.buffers[uint32_t(BufferKind::kOutput)].base = lowered.own_buffer.data();
+  }
+  lowered.text = std::string(collective_name(shape.collective));
+  if (call.kind != STARLING_BARRIER)
+    lowered.text += " of " + std::to_string(call.count) + " " + data_type_name(op.data_type) +
+                    (shape.reduces ? std::string(", ") + reduce_op_name(op.reduce_op) : "");
+  return lowered;
+}
+
+uint64_t element_bytes(const starling_operation& call) {
+  return call.kind == STARLING_BARRIER ? 1 : data_type_bytes(DataType(call.data_type));
+}
+
+uint64_t message_bytes(const starling_operation& call) { return call.count * element_bytes(call); }
+
+uint64_t sum_of_counts(const size_t* counts, uint32_t size) {
+  uint64_t sum = 0;
+  for (uint32_t r = 0; r < size; ++r) sum += counts[r];
+  return sum;
+}
+
+uint32_t checked_root(const LoweringContext& context, const starling_operation& call) {
+  if (call.root < 0 || uint32_t(call.root) >= context.size)
+    throw Error(Code::invalid_argument,
+                "root " + std::to_string(call.root) + " is not in the group of " +
+                    std::to_string(context.size) + " ranks",
+                "pass a rank of this communicator");
+  return uint32_t(call.root);
+}
+
+void require_buffer(const void* buffer, uint64_t bytes, const char* name) {
+  if (buffer == nullptr && bytes != 0)
+    throw Error(Code::invalid_argument, std::string(name) + " is a null pointer",
+                "pass a buffer of " + std::to_string(bytes) + " bytes");
+}
+
+const char* data_type_name(DataType type) {
+  static constexpr const char* kNames[] = {"int8",    "uint8",   "int16",  "uint16",  "int32",
+                                           "uint32",  "int64",   "uint64", "float16", "bfloat16",
+                                           "float32", "float64", "bool"};
+  return uint32_t(type) < kDataTypeCount ? kNames[uint32_t(type)] : "?";
+}
+
+const char* reduce_op_name(ReduceOp op) {
+  static constexpr const char* kNames[] = {"sum",        "prod", "min", "max", "avg",
+                                           "premul_sum", "band", "bor", "bxor"};
+  return uint32_t(op) < kReduceOpCount ? kNames[uint32_t(op)] : "?";
+}
+
+const char* collective_name(Collective collective) {
+  static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                           "reduce",     "all_to_all", "gather",         "scatter",
+                                           "send/recv",  "barrier",    "custom"};
+  return uint32_t(collective) < kCollectiveCount ? kNames[uint32_t(collective)] : "?";
+}
+
+}  // namespace starling

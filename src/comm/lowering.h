@@ -1,0 +1,86 @@
+// From a call to an operation bound to a plan. One file per collective (all_reduce.cc, ...) says what its
+// buffers are, which plan it takes, and what ranks must agree on; lowering.cc does what they share.
+#pragma once
+#include <starling/starling.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/cache.h"
+#include "plan/plan.h"
+#include "wire/arena.h"
+#include "wire/operation.h"
+
+namespace starling {
+
+// What lowering may know of the rank and its group.
+struct LoweringContext {
+  uint32_t rank;
+  uint32_t size;
+  uint32_t block_limit;
+  PlanCache* plans;
+};
+
+// Everything of an operation but its place in the lane.
+struct Lowered {
+  std::shared_ptr<const Plan> plan;
+  Operation operation{};                    // without sequence, tiles, fence and token
+  Signature signature{};                    // without position
+  std::vector<GroupExtent> input_groups;    // referenced by operation.buffers; v-variants only
+  std::vector<GroupExtent> output_groups;
+  std::vector<Traffic> traffic;             // per peer; varying operations only
+  std::vector<std::byte> own_buffer;        // barrier: what it reduces
+  uint64_t size_class_bytes = 0;  // the same on all ranks: from it a new lane takes its slot size
+  uint64_t largest_group_bytes = 0;
+  std::string text;  // "all_reduce of 1024 float32, sum": for messages
+};
+
+// Throws Error(invalid_argument | unsupported) that names the argument and the remedy.
+Lowered lower(const LoweringContext& context, const starling_operation& call);
+
+// ---- for the files of the collectives ------------------------------------------------------------------
+
+// One side of a call.
+struct Side {
+  const void* base = nullptr;
+  uint64_t group_bytes = 0;  // uniform
+  const size_t* counts = nullptr;  // v-variant: elements per rank
+  const size_t* offsets = nullptr;
+};
+
+// What a collective's file decides.
+struct Shape {
+  Collective collective;
+  bool reduces = false;
+  uint32_t root = 0;
+  Side input{};
+  Side output{};
+  bool in_place = false;
+  uint64_t choice_bytes = 0;  // nccl-tests' size of the operation, the same on all ranks
+  bool varying = false;  // counts differ from rank to rank: compare pair by pair
+};
+
+Shape all_reduce_shape(const LoweringContext&, const starling_operation&);
+Shape all_gather_shape(const LoweringContext&, const starling_operation&);
+Shape reduce_scatter_shape(const LoweringContext&, const starling_operation&);
+Shape broadcast_shape(const LoweringContext&, const starling_operation&);
+Shape reduce_shape(const LoweringContext&, const starling_operation&);
+Shape all_to_all_shape(const LoweringContext&, const starling_operation&);
+Shape gather_shape(const LoweringContext&, const starling_operation&);
+Shape scatter_shape(const LoweringContext&, const starling_operation&);
+Shape send_recv_shape(const LoweringContext&, const starling_operation&);
+Shape barrier_shape(const LoweringContext&, const starling_operation&);
+
+uint64_t element_bytes(const starling_operation& call);
+uint64_t message_bytes(const starling_operation& call);  // call.count elements
+uint64_t sum_of_counts(const size_t* counts, uint32_t size);
+uint32_t checked_root(const LoweringContext& context, const starling_operation& call);
+// Throws unless the pointer is set where bytes are to be moved.
+void require_buffer(const void* buffer, uint64_t bytes, const char* name);
+
+const char* data_type_name(DataType type);
+const char* reduce_op_name(ReduceOp op);
+const char* collective_name(Collective collective);
+
+}  // namespace starling

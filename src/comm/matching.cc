@@ -1,0 +1,188 @@
+#include "comm/matching.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "machine/cpu/doorbell.h"
+
+namespace starling {
+namespace {
+
+constexpr uint32_t kWords = sizeof(Signature) / sizeof(uint64_t);
+
+uint64_t load(const uint64_t& word, std::memory_order order) {
+  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(order);
+}
+void store(uint64_t& word, uint64_t value, std::memory_order order) {
+  std::atomic_ref<uint64_t>(word).store(value, order);
+}
+
+// Word by word: the owner may overwrite the entry while a peer that is far behind reads it.
+void copy_words(uint64_t* to, const uint64_t* from, uint32_t words) {
+  for (uint32_t w = 0; w < words; ++w)
+    store(to[w], load(from[w], std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+Traffic* traffic_of(LaneShared* shared, uint64_t sequence) {
+  auto* base = reinterpret_cast<std::byte*>(shared) + shared->traffic_offset;
+  return reinterpret_cast<Traffic*>(base) + (sequence % kBoard) * shared->size;
+}
+
+// False: the peer is not there yet, or long past it (then it has finished, so it did match).
+bool read_signature(LaneShared* shared, uint64_t sequence, Signature& out) {
+  Signature& entry = shared->board[sequence % kBoard];
+  // Acquire: pairs with the release of `position` in post_signature().
+  if (load(entry.position, std::memory_order_acquire) != sequence + 1) return false;
+  copy_words(reinterpret_cast<uint64_t*>(&out), reinterpret_cast<uint64_t*>(&entry), kWords);
+  std::atomic_thread_fence(std::memory_order_acquire);  // the words before the second look
+  return load(entry.position, std::memory_order_relaxed) == sequence + 1;
+}
+
+bool same(const Signature& a, const Signature& b) {
+  return a.collective == b.collective && a.data_type == b.data_type && a.reduce_op == b.reduce_op &&
+         a.varying == b.varying && a.root == b.root && a.count == b.count && a.plan_hash == b.plan_hash &&
+         a.counts_hash == b.counts_hash;
+}
+
+std::string rank_name(const HostLane& lane, uint32_t rank) {
+  return "rank " + std::to_string(lane.member(rank).world_rank);
+}
+
+std::optional<std::string> compare_traffic(const HostLane& lane, const Flight& flight, uint32_t peer) {
+  if (!flight.lowered.signature.varying) return std::nullopt;
+  Traffic theirs;
+  copy_words(reinterpret_cast<uint64_t*>(&theirs),
+             reinterpret_cast<uint64_t*>(traffic_of(lane.peer_shared(peer), flight.sequence) + lane.rank()),
+             2);
+  const Traffic& ours = flight.lowered.traffic[peer];
+  if (ours.sent_bytes != theirs.received_bytes)
+    return rank_name(lane, lane.rank()) + " sends " + std::to_string(ours.sent_bytes) + " bytes to " +
+           rank_name(lane, peer) + ", which expects " + std::to_string(theirs.received_bytes);
+  if (ours.received_bytes != theirs.sent_bytes)
+    return rank_name(lane, peer) + " sends " + std::to_string(theirs.sent_bytes) + " bytes to " +
+           rank_name(lane, lane.rank()) + ", which expects " + std::to_string(ours.received_bytes);
+  return std::nullopt;
+}
+
+void write_fault(LaneShared* shared, uint32_t origin, FaultKind kind, uint64_t sequence,
+                 const std::string& text) {
+  uint64_t nobody = 0;
+  if (!std::atomic_ref<uint64_t>(shared->claim).compare_exchange_strong(nobody, origin + 1)) return;
+  shared->fault_sequence = sequence;
+  std::strncpy(shared->fault_text, text.c_str(), sizeof(shared->fault_text) - 1);
+  // Release: the text before the fault; pairs with the acquire in fault_of() and in the daemon.
+  store(shared->fault, uint64_t(kind), std::memory_order_release);
+}
+
+}  // namespace
+
+void post_call(HostLane& lane) {
+  // Release: pairs with the acquire in Communicator::match_any_source(). Nothing but the count is read by it.
+  store(lane.shared()->submitted, lane.next_sequence(), std::memory_order_release);
+}
+
+void post_signature(HostLane& lane, const Flight& flight) {
+  LaneShared* shared = lane.shared();
+  Signature& entry = shared->board[flight.sequence % kBoard];
+  store(entry.position, 0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);  // no new word is seen with the old position
+  Signature signature = flight.lowered.signature;
+  signature.deadline_ns = flight.deadline_ns;
+  copy_words(reinterpret_cast<uint64_t*>(&entry) + 1, reinterpret_cast<uint64_t*>(&signature) + 1,
+             kWords - 1);
+  if (signature.varying)
+    copy_words(reinterpret_cast<uint64_t*>(traffic_of(shared, flight.sequence)),
+               reinterpret_cast<const uint64_t*>(flight.lowered.traffic.data()), 2 * lane.size());
+  // Release: the entry before its position; pairs with the acquire in read_signature().
+  store(entry.position, flight.sequence + 1, std::memory_order_release);
+  // Our board before our look at the others': the later of two ranks sees the earlier one.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight) {
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    LaneShared* shared = peer == lane.rank() ? nullptr : lane.peer_shared(peer);
+    Signature theirs;
+    if (shared == nullptr || !read_signature(shared, flight.sequence, theirs)) continue;
+    const std::string where = "in lane '" + lane.name() + "' at position " + std::to_string(flight.sequence);
+    if (!same(theirs, flight.lowered.signature)) {
+      Signature ours = flight.lowered.signature;
+      const bool plans_only = describe(ours) == describe(theirs);
+      return "operations do not match " + where + ": " + rank_name(lane, lane.rank()) + " calls " +
+             describe(ours) + ", " + rank_name(lane, peer) + " calls " + describe(theirs) +
+             (plans_only ? " (by another plan or other counts: settings or counts differ between ranks)"
+                         : "");
+    }
+    if (auto text = compare_traffic(lane, flight, peer))
+      return "operations do not match " + where + ": in " + describe(theirs) + " " + *text;
+  }
+  return std::nullopt;
+}
+
+std::string describe(const Signature& s) {
+  std::string text = collective_name(s.collective);
+  if (s.varying || s.counts_hash != 0)
+    text += " of varying counts of ";
+  else
+    text += " of " + std::to_string(s.count) + " ";
+  text += data_type_name(s.data_type);
+  const bool reduces = s.collective == Collective::kAllReduce || s.collective == Collective::kReduce ||
+                       s.collective == Collective::kReduceScatter;
+  const bool rooted = s.collective == Collective::kBroadcast || s.collective == Collective::kReduce ||
+                      s.collective == Collective::kGather || s.collective == Collective::kScatter;
+  if (reduces) text += std::string(", ") + reduce_op_name(s.reduce_op);
+  if (rooted) text += ", root " + std::to_string(s.root);
+  return text;
+}
+
+void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::string& text) {
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    if (peer == lane.rank() || lane.peer_shared(peer) == nullptr) continue;
+    write_fault(lane.peer_shared(peer), lane.rank(), kind, sequence, text);
+    ArenaHeader* header = lane.member(peer).arena->header();
+    cpu::ring(&header->daemon);
+    cpu::ring(&header->host);
+  }
+  if (lane.shared() == nullptr) return;
+  write_fault(lane.shared(), lane.rank(), kind, sequence, text);
+  cpu::ring(lane.device()->doorbell);
+}
+
+Fault fault_of(HostLane& lane) {
+  LaneShared* own = lane.shared();
+  if (own == nullptr) return {};
+  // Acquire, here and below: pairs with the release in write_fault(); after it the text is readable.
+  if (load(own->fault, std::memory_order_acquire) == 0) {
+    // A peer that broke the lane before our region was there could not tell us.
+    for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+      LaneShared* shared = peer == lane.rank() ? nullptr : lane.peer_shared(peer);
+      if (shared == nullptr) continue;
+      const auto kind = FaultKind(load(shared->fault, std::memory_order_acquire));
+      if (kind == FaultKind::kNone) continue;
+      write_fault(own, lane.rank(), kind, shared->fault_sequence, shared->fault_text);
+      cpu::ring(lane.device()->doorbell);
+      break;
+    }
+  }
+  return told_fault(lane);
+}
+
+Fault told_fault(const HostLane& lane) {
+  // Acquire: as in fault_of().
+  const auto kind = FaultKind(load(lane.shared()->fault, std::memory_order_acquire));
+  return {kind, kind == FaultKind::kNone ? "" : lane.shared()->fault_text};
+}
+
+starling_status status_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kNone: return STARLING_SUCCESS;
+    case FaultKind::kMismatch: return STARLING_MISMATCH;
+    case FaultKind::kTimeout: return STARLING_TIMEOUT;
+    case FaultKind::kPeerFailed: return STARLING_PEER_FAILED;
+    case FaultKind::kAborted: return STARLING_ABORTED;
+    case FaultKind::kInternal: return STARLING_INTERNAL;
+  }
+  return STARLING_INTERNAL;
+}
+
+}  // namespace starling

@@ -1,0 +1,40 @@
+// Do all ranks mean the same operation at one position of a lane? (contract, point 6)
+//
+// Each rank writes what it is about to do on its board, fences, and reads the boards of its peers. Of two
+// ranks that do different things the later one, at least, sees it, before it moves a byte; it then breaks the
+// lane on every rank. A rank that was ahead and had finished learns of it at its next call in the lane.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "comm/lane.h"
+
+namespace starling {
+
+// Says how many operations this rank has submitted to the lane; what any-source receives look for.
+void post_call(HostLane& lane);
+
+// Writes the board of this rank.
+void post_signature(HostLane& lane, const Flight& flight);
+
+// Compares with the peers that are there. The text names ranks, position and both sides.
+std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight);
+
+std::string describe(const Signature& signature);
+
+struct Fault {
+  FaultKind kind = FaultKind::kNone;
+  std::string text;
+};
+
+// Breaks the lane here and on all peers that are there, and wakes them. The first fault of a rank stays.
+void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::string& text);
+
+// kNone while the lane is whole. A fault that a peer has and we have not yet is taken over first.
+Fault fault_of(HostLane& lane);
+// Only what this rank or a peer wrote into our own region: cheap, and needs no lock once the lane is open.
+Fault told_fault(const HostLane& lane);
+
+starling_status status_of(FaultKind kind);
+
+}  // namespace starling

@@ -1,0 +1,225 @@
+// The poller's part of the context: completions, connections, timeouts, dead peers. It depends on no peer and
+// never waits for one.
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "comm/context.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kMaintenanceNs = 5'000'000;  // how often lanes are looked after while work is under way
+constexpr uint64_t kQuietNs = 100'000'000;  // longest sleep otherwise
+constexpr uint64_t kDeadPeerNs =
+    300'000'000;  // what a dead peer sent may still complete an operation so long
+constexpr uint64_t kLeftPeerNs = 2'000'000'000;  // the same for one that left in order
+
+std::string seconds(uint64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", double(ns) * 1e-9);
+  return text;
+}
+
+// What a rank says it waits for; written and read without a lock.
+std::string waiting_text_of(const ArenaHeader* header) {
+  // Acquire: pairs with the release of `waiting_version` in publish_waiting_text().
+  const auto version = [&] {
+    return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(header->waiting_version))
+        .load(std::memory_order_acquire);
+  };
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    const uint64_t before = version();
+    char text[sizeof(header->waiting_text)];
+    for (size_t i = 0; i < sizeof text; ++i)
+      text[i] =
+          std::atomic_ref<char>(const_cast<char&>(header->waiting_text[i])).load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);  // the text before the second look
+    if (before % 2 == 0 && version() == before) {
+      text[sizeof text - 1] = 0;
+      return text;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void Context::run_poller() {
+  cpu::Sleeper sleeper(&arena_->header()->host, 0);
+  uint64_t next_maintenance = 0;
+  while (!ending_.load(std::memory_order_acquire)) {
+    const bool any = poll_once();
+    const uint64_t now = cpu::monotonic_ns();
+    bool work;
+    {
+      std::lock_guard lock(mutex_);
+      if (now >= next_maintenance) {
+        maintain(now);
+        next_maintenance = now + kMaintenanceNs;
+      }
+      work = under_way_ > 0 || !closed_lanes_.empty();
+    }
+    {
+      std::lock_guard lock(hooks_mutex_);
+      for (PollHook* hook : hooks_) hook->poll();
+      work |= !hooks_.empty();
+    }
+    if (any) {
+      sleeper.cancel();
+      continue;
+    }
+    // One more look between the two, as the doorbell's protocol asks.
+    if (!sleeper.prepared())
+      sleeper.prepare();
+    else
+      sleeper.sleep(work ? kMaintenanceNs : kQuietNs);
+  }
+}
+
+// By the poller and by waiters, whoever gets the lock. True if anything was completed.
+bool Context::poll_once() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  if (!unsubmitted_.empty()) flush_submissions();
+  for (auto it = connecting_.begin(); it != connecting_.end();) {
+    HostLane& lane = **it;
+    if (lane.resolve()) meet_peers(lane);
+    it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
+  }
+  return drain_completions();
+}
+
+bool Context::drain_completions() {
+  uint64_t token = 0;
+  bool any = false;
+  while (device::pop(host_machine_, completion_kind_, *memory_.completions(), token)) {
+    any = true;
+    HostLane& lane = *lanes_by_id_[(token >> 28) - 1];
+    const uint64_t low = token & 0xfffffff;
+    // The low bits name it: a lane has at most kLaneDepth operations on the device.
+    uint64_t sequence = (lane.flights().front().sequence & ~uint64_t(0xfffffff)) | low;
+    if (sequence < lane.flights().front().sequence) sequence += uint64_t(1) << 28;
+    Flight flight = lane.finish(sequence);
+    const Fault fault = fault_of(lane);
+    end(flight, status_of(fault.kind), fault.text);
+    if (fault.kind == FaultKind::kNone)
+      feed(lane);
+    else
+      fail_waiting(lane, fault);
+  }
+  return any;
+}
+
+// New peers of a lane with operations under way: do they mean the same?
+void Context::meet_peers(HostLane& lane) {
+  for (const Flight& flight : lane.flights()) {
+    auto mismatch = find_mismatch(lane, flight);
+    if (!mismatch) continue;
+    starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
+    break;
+  }
+  cpu::ring(&arena_->header()->daemon);  // its blocks may sleep for want of a connection
+}
+
+void Context::fail_waiting(HostLane& lane, const Fault& fault) {
+  for (Flight& flight : lane.take_waiting()) end(flight, status_of(fault.kind), fault.text);
+}
+
+void Context::maintain(uint64_t now) {
+  // A block may look at a lane a little longer than its last operation: until it leaves, or reads the last of
+  // the submissions that it has no part in.
+  const bool quiet = !closed_lanes_.empty() && executor_->quiet();
+  std::erase_if(closed_lanes_, [&](const std::unique_ptr<HostLane>& lane) {
+    if (!quiet || !lane->abandoned()) return false;
+    free_ids_.push_back(lane->id());
+    return true;
+  });
+  for (HostLane* lane : lanes_by_id_)
+    if (lane != nullptr && lane->busy()) maintain_lane(*lane, now);
+  publish_waiting_text(now);
+}
+
+void Context::maintain_lane(HostLane& lane, uint64_t now) {
+  if (!lane.resolved() && lane.resolve()) meet_peers(lane);
+  if (HostLane* control = lane.control()) {
+    control->resolve();
+    // Whoever broke it may not know this lane.
+    if (const Fault fault = fault_of(*control); fault.kind != FaultKind::kNone)
+      starling::break_lane(lane, fault.kind, lane.next_sequence(), fault.text);
+  }
+  if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) return fail_waiting(lane, fault);
+  const Flight& oldest = lane.flights().front();
+  if (now >= oldest.deadline_ns) {
+    starling::break_lane(lane, FaultKind::kTimeout, oldest.sequence, timeout_text(lane, oldest));
+    return fail_waiting(lane, fault_of(lane));
+  }
+  check_peers(lane, now);
+}
+
+void Context::check_peers(HostLane& lane, uint64_t now) {
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    if (peer == lane.rank() || lane.member(peer).arena->alive()) continue;
+    const cpu::PeerArena& arena = *lane.member(peer).arena;
+    const bool in_order = arena.left_in_order();
+    uint64_t& since = gone_since_[&arena];
+    if (since == 0) since = now;
+    if (now - since < (in_order ? kLeftPeerNs : kDeadPeerNs)) continue;
+    if (!in_order) arena.remove_name();
+    const std::string who = "rank " + std::to_string(lane.member(peer).world_rank) + " (process " +
+                            std::to_string(arena.header()->pid) + ")";
+    const std::string text =
+        in_order ? who + " left while lane '" + lane.name() + "' still waited for it; remedy: " +
+                       "have every rank finish its operations before it destroys its communicator"
+                 : who + " died; lane '" + lane.name() + "' waited for it; remedy: see that " +
+                       "rank's own log for the cause";
+    starling::break_lane(lane, FaultKind::kPeerFailed, lane.flights().front().sequence, text);
+    return fail_waiting(lane, fault_of(lane));
+  }
+}
+
+std::string Context::timeout_text(HostLane& lane, const Flight& flight) {
+  std::string text = "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " +
+                     flight.lowered.text + " in lane '" + lane.name() + "' at position " +
+                     std::to_string(flight.sequence) + " did not finish within " +
+                     seconds(flight.deadline_ns - flight.submitted_ns);
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    if (peer == lane.rank()) continue;
+    const std::string name = "; rank " + std::to_string(lane.member(peer).world_rank);
+    LaneShared* shared = lane.peer_shared(peer);
+    const bool called = shared != nullptr && host_machine_.load_relaxed(&shared->submitted) > flight.sequence;
+    if (called) {
+      text += name + " called it too";
+      continue;
+    }
+    const std::string waits = waiting_text_of(lane.member(peer).arena->header());
+    text +=
+        name + " has not called it" + (waits.empty() ? " and waits for nothing" : " and waits for " + waits);
+  }
+  return text;
+}
+
+void Context::publish_waiting_text(uint64_t now) {
+  std::string text;
+  for (HostLane* lane : lanes_by_id_) {
+    if (lane == nullptr || !lane->busy() || text.size() > 300) continue;
+    const Flight& oldest = lane->flights().front();
+    if (now - oldest.submitted_ns < kQuietNs / 2) continue;
+    text += (text.empty() ? "" : ", ") + oldest.lowered.text + " in lane '" + lane->name() +
+            "' at position " + std::to_string(oldest.sequence);
+  }
+  if (text == published_waiting_) return;
+  published_waiting_ = text;
+  ArenaHeader* header = arena_->header();
+  std::atomic_ref<uint64_t> version(header->waiting_version);
+  const uint64_t before = version.load(std::memory_order_relaxed);
+  version.store(before + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);  // the odd version before the new text
+  text.resize(sizeof(header->waiting_text) - 1);
+  for (size_t i = 0; i < text.size(); ++i)
+    std::atomic_ref<char>(header->waiting_text[i]).store(text[i], std::memory_order_relaxed);
+  // Release: the text before the even version; pairs with the acquire in waiting_text_of().
+  version.store(before + 2, std::memory_order_release);
+}
+
+}  // namespace starling

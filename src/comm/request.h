@@ -1,0 +1,49 @@
+// One submitted operation, as its caller sees it: a small shared state that the poller completes once.
+#pragma once
+#include <starling/starling.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace starling {
+
+class Request {
+ public:
+  Request(starling_callback callback, void* user) : callback_(callback), user_(user) {}
+
+  // By whoever ends the operation, once; later calls have no effect. True for the first.
+  bool complete(starling_status status, std::string message);
+
+  // Acquire: pairs with the store of done_ in complete(); after it status and message are readable.
+  bool done() const { return done_.load(std::memory_order_acquire) != 0; }
+  // Only when done.
+  starling_status status() const { return status_; }
+  const std::string& message() const { return message_; }
+
+  // True if done within timeout_ns; < 0: no limit.
+  bool wait(int64_t timeout_ns) const;
+
+  bool has_callback() const { return callback_ != nullptr; }
+  void run_callback() const { callback_(status_, message_.c_str(), user_); }
+
+  void set_source(int32_t rank) { source_.store(rank, std::memory_order_relaxed); }
+  int32_t source() const { return source_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint32_t> claimed_{0};
+  // 0, then 1. Release: status and message come before; waiters acquire.
+  std::atomic<uint32_t> done_{0};
+  // A waiter is asleep, or about to be: it stores this, then looks at done_; who completes does the reverse.
+  mutable std::atomic<uint32_t> asleep_{0};
+  starling_status status_ = STARLING_SUCCESS;
+  std::string message_;
+  starling_callback callback_;
+  void* user_;
+  std::atomic<int32_t> source_{-1};
+};
+
+using RequestPtr = std::shared_ptr<Request>;
+
+}  // namespace starling

@@ -1,0 +1,181 @@
+// The one function that moves data: destinations = reduce(sources), element by element, in one pass.
+// Every instruction of every plan ends here (wire/opcodes.h).
+//
+// A destination may be the very memory of a source (in place); it must not overlap one at another offset.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/portable.h"
+#include "device/element.h"
+#include "device/machine.h"
+#include "wire/plan.h"
+
+namespace starling::device {
+
+struct Combine {
+  const std::byte* sources[kMaxFan + 1];
+  std::byte* destinations[kMaxFan + 1];
+  uint64_t bytes;
+  uint32_t source_count;
+  uint32_t destination_count;
+  uint32_t scaled_source;   // index of the source to multiply by `factor`; kNoSource: none
+  uint32_t divisor;         // the result is divided by it; 1: not
+  double factor;
+  DataType data_type;
+  ReduceOp reduce_op;
+};
+inline constexpr uint32_t kNoSource = ~0u;
+
+// ---- machines with vector threads (CUDA): all threads stride over 16-byte packs ------------------------
+
+struct alignas(16) Pack {
+  uint64_t low, high;
+};
+
+template <class T>
+union PackElements {
+  Pack pack;
+  T elements[16 / sizeof(T)];
+  STARLING_HOST_DEVICE PackElements() {}
+};
+
+template <class T, class Op>
+STARLING_HOST_DEVICE T combine_element(const Combine& c, uint64_t index) {
+  using E = Element<T>;
+  auto load = [&](uint32_t s) {
+    auto value = E::load(reinterpret_cast<const T*>(c.sources[s])[index]);
+    return s == c.scaled_source ? E::scale(value, c.factor) : value;
+  };
+  auto value = load(0);
+  for (uint32_t s = 1; s < c.source_count; ++s) value = Op::apply(value, load(s));
+  if (c.divisor != 1) value = E::divide(value, c.divisor);
+  return E::store(value);
+}
+
+template <class T, class Op>
+STARLING_HOST_DEVICE Pack combine_pack(const Combine& c, uint64_t index) {
+  using E = Element<T>;
+  constexpr uint32_t kElements = 16 / sizeof(T);
+  typename E::Accumulator values[kElements];
+  for (uint32_t s = 0; s < c.source_count; ++s) {
+    PackElements<T> in;
+    in.pack = reinterpret_cast<const Pack*>(c.sources[s])[index];
+    for (uint32_t e = 0; e < kElements; ++e) {
+      auto value = E::load(in.elements[e]);
+      if (s == c.scaled_source) value = E::scale(value, c.factor);
+      values[e] = s == 0 ? value : Op::apply(values[e], value);
+    }
+  }
+  PackElements<T> out;
+  for (uint32_t e = 0; e < kElements; ++e)
+    out.elements[e] = E::store(c.divisor != 1 ? E::divide(values[e], c.divisor) : values[e]);
+  return out.pack;
+}
+
+template <class T, class Op, class M>
+STARLING_HOST_DEVICE void combine_strided(M& m, const Combine& c) {
+  uint64_t misaligned = 0;
+  for (uint32_t s = 0; s < c.source_count; ++s) misaligned |= uint64_t(c.sources[s]);
+  for (uint32_t d = 0; d < c.destination_count; ++d) misaligned |= uint64_t(c.destinations[d]);
+  const uint64_t packs = (misaligned & 15) ? 0 : c.bytes / 16;
+  for (uint64_t i = m.thread_index(); i < packs; i += m.thread_count()) {
+    const Pack pack = combine_pack<T, Op>(c, i);
+    for (uint32_t d = 0; d < c.destination_count; ++d) reinterpret_cast<Pack*>(c.destinations[d])[i] = pack;
+  }
+  const uint64_t first = packs * (16 / sizeof(T));
+  for (uint64_t i = first + m.thread_index(); i < c.bytes / sizeof(T); i += m.thread_count()) {
+    const T value = combine_element<T, Op>(c, i);
+    for (uint32_t d = 0; d < c.destination_count; ++d) reinterpret_cast<T*>(c.destinations[d])[i] = value;
+  }
+}
+
+// ---- machines with wide threads (CPU, simulator): each thread takes one contiguous part ------------------
+
+inline constexpr uint64_t kSpanBytes = 4096;  // reduced at a time: it and its operands stay in the L1 cache
+
+// Two operands and nothing else to do, the common case: one pass. out may be the memory of a source.
+template <class T, class Op>
+void combine_pair(const T* a, const T* b, uint64_t count, T* out) {
+  using E = Element<T>;
+  for (uint64_t i = 0; i < count; ++i) out[i] = E::store(Op::apply(E::load(a[i]), E::load(b[i])));
+}
+
+// out may be the memory of a source.
+template <class T, class Op>
+void combine_span(const Combine& c, uint64_t first, uint64_t count, T* out) {
+  using E = Element<T>;
+  using A = typename E::Accumulator;
+  const auto source = [&](uint32_t s) { return reinterpret_cast<const T*>(c.sources[s]) + first; };
+  if (c.source_count == 2 && c.scaled_source == kNoSource && c.divisor == 1)
+    return combine_pair<T, Op>(source(0), source(1), count, out);
+  A values[kSpanBytes / sizeof(T)];
+  for (uint32_t s = 0; s < c.source_count; ++s) {
+    const T* in = source(s);
+    if (s == c.scaled_source) {
+      for (uint64_t i = 0; i < count; ++i) {
+        const A value = E::scale(E::load(in[i]), c.factor);
+        values[i] = s == 0 ? value : Op::apply(values[i], value);
+      }
+    } else if (s == 0) {
+      for (uint64_t i = 0; i < count; ++i) values[i] = E::load(in[i]);
+    } else {
+      for (uint64_t i = 0; i < count; ++i) values[i] = Op::apply(values[i], E::load(in[i]));
+    }
+  }
+  if (c.divisor != 1)
+    for (uint64_t i = 0; i < count; ++i) values[i] = E::divide(values[i], c.divisor);
+  for (uint64_t i = 0; i < count; ++i) out[i] = E::store(values[i]);
+}
+
+template <class T, class Op, class M>
+void combine_contiguous(M& m, const Combine& c) {
+  const uint64_t count = c.bytes / sizeof(T);
+  constexpr uint64_t kStep = kSpanBytes / sizeof(T);
+  // Parts end on multiples of the step, so that no two threads write one cache line.
+  const uint64_t steps = (count + kStep - 1) / kStep;
+  const uint64_t begin = steps * m.thread_index() / m.thread_count() * kStep;
+  const uint64_t end_step = steps * (m.thread_index() + 1) / m.thread_count() * kStep;
+  const uint64_t end = end_step < count ? end_step : count;
+  T scratch[kStep];
+  for (uint64_t first = begin; first < end; first += kStep) {
+    const uint64_t span = end - first < kStep ? end - first : kStep;
+    // Plain memory takes the result at once; the other destinations copy it while it is in the cache.
+    T* result = M::kPlainWrites ? reinterpret_cast<T*>(c.destinations[0]) + first : scratch;
+    combine_span<T, Op>(c, first, span, result);
+    for (uint32_t d = M::kPlainWrites ? 1 : 0; d < c.destination_count; ++d)
+      m.write(c.destinations[d] + first * sizeof(T), reinterpret_cast<const std::byte*>(result),
+              span * sizeof(T));
+  }
+}
+
+template <class M>
+void copy_contiguous(M& m, const Combine& c) {
+  const uint64_t steps = (c.bytes + kSpanBytes - 1) / kSpanBytes;
+  const uint64_t begin = steps * m.thread_index() / m.thread_count() * kSpanBytes;
+  const uint64_t end_step = steps * (m.thread_index() + 1) / m.thread_count() * kSpanBytes;
+  const uint64_t end = end_step < c.bytes ? end_step : c.bytes;
+  if (begin >= end) return;
+  for (uint32_t d = 0; d < c.destination_count; ++d)
+    if (c.destinations[d] != c.sources[0])
+      m.write(c.destinations[d] + begin, c.sources[0] + begin, end - begin);
+}
+
+// Runs on all threads of the block; ends without a barrier.
+template <class M>
+STARLING_HOST_DEVICE void combine(M& m, const Combine& c) {
+  const bool plain = c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;
+  if constexpr (M::kVectorThreads) {
+    if (plain) return combine_strided<uint8_t, Sum>(m, c);
+    with_type_and_op(c.data_type, c.reduce_op,
+                     [&](auto element, auto op) { combine_strided<decltype(element), decltype(op)>(m, c); });
+  } else {
+    if (plain) return copy_contiguous(m, c);
+    with_type_and_op(c.data_type, c.reduce_op, [&](auto element, auto op) {
+      combine_contiguous<decltype(element), decltype(op)>(m, c);
+    });
+  }
+}
+
+}  // namespace starling::device

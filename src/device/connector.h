@@ -1,0 +1,91 @@
+// The two ends of a connector in action. Only the leader of the block that owns the end calls these.
+// Protocol, counters and their writers: wire/connector.h.
+#pragma once
+#include "device/machine.h"
+#include "wire/connector.h"
+#include "wire/daemon.h"
+#include "wire/lane.h"
+
+namespace starling::device {
+
+// May a message be written now?
+template <class M>
+STARLING_HOST_DEVICE bool can_send(M& m, SendEnd& end) {
+  if (end.sent < end.granted_seen) return true;
+  // Acquire: pairs with the host's release once the pointers of this end are set.
+  if (m.load_acquire(&end.connected) == 0) return false;
+  // Acquire: pairs with store_release(granted) in grant(); after it the grant is readable, and the slot's
+  // previous message was read to its end.
+  end.granted_seen = m.load_acquire(&end.credit->granted);
+  return end.sent < end.granted_seen;
+}
+
+// Is the next message there?
+template <class M>
+STARLING_HOST_DEVICE bool can_receive(M& m, ReceiveEnd& end) {
+  if (end.received < end.posted_seen) return true;
+  // Acquire: pairs with the host's release once the pointers of this end are set.
+  if (m.load_acquire(&end.connected) == 0) return false;
+  // Acquire: pairs with store_release(posted) in post(); after it the message's bytes are readable.
+  end.posted_seen = m.load_acquire(&end.inbox->posted);
+  return end.received < end.posted_seen;
+}
+
+STARLING_HOST_DEVICE inline std::byte* slot_of(const Lane& lane, std::byte* private_slots, std::byte* pool,
+                                               uint32_t grant) {
+  return grant < kPoolSlot ? private_slots + uint64_t(grant) * lane.slot_bytes
+                           : pool + uint64_t(grant - kPoolSlot) * lane.pool_slot_bytes;
+}
+
+STARLING_HOST_DEVICE inline std::byte* next_send_slot(const Lane& lane, const SendEnd& end) {
+  return slot_of(lane, end.private_slots, end.pool, end.credit->grants[end.sent % kMaxCredits]);
+}
+
+STARLING_HOST_DEVICE inline const std::byte* next_receive_slot(const Lane& lane, const ReceiveEnd& end,
+                                                               std::byte* pool) {
+  return slot_of(lane, end.private_slots, pool, end.grants[end.received % kMaxCredits]);
+}
+
+// Makes the message in the next slot visible. All threads' writes came before, by a barrier.
+template <class M>
+STARLING_HOST_DEVICE void post(M& m, SendEnd& end) {
+  ++end.sent;
+  // Release: the message's bytes before the counter; pairs with the acquire in can_receive().
+  m.store_release(&end.inbox->posted, end.sent);
+  m.notify(end.doorbell);
+}
+
+template <class M>
+STARLING_HOST_DEVICE void grant(M& m, ReceiveEnd& end, uint32_t slot) {
+  end.grants[end.granted % kMaxCredits] = slot;
+  // Overwrites grant k - 8: its message was received, so the sender is done with the entry.
+  end.credit->grants[end.granted % kMaxCredits] = slot;
+  ++end.granted;
+  // Release: the entry, and our reading of the slot's old message, before the counter; pairs with the
+  // acquire in can_send().
+  m.store_release(&end.credit->granted, end.granted);
+  m.notify(end.doorbell);
+}
+
+// Lends pool slots while the operation expects more messages than are granted.
+template <class M>
+STARLING_HOST_DEVICE void deepen(M& m, const Lane& lane, ReceiveEnd& end, SlotPool& pool) {
+  if (lane.pool_slot_bytes == 0) return;
+  while (end.granted < end.expected && end.granted - end.received < kMaxCredits && pool.free_count > 0)
+    grant(m, end, pool.free[--pool.free_count]);
+}
+
+// The message was read to its end by all threads (a barrier came before): its slot is granted again, or goes
+// back to the pool.
+template <class M>
+STARLING_HOST_DEVICE void consume(M& m, const Lane& lane, ReceiveEnd& end, SlotPool& pool) {
+  const uint32_t slot = end.grants[end.received % kMaxCredits];
+  ++end.received;
+  if (slot < kPoolSlot || end.granted < end.expected)
+    grant(m, end, slot);
+  else
+    pool.free[pool.free_count++] = slot;
+  deepen(m, lane, end, pool);
+}
+
+}  // namespace starling::device

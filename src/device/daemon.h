@@ -1,0 +1,346 @@
+// The daemon: the resident executor of one rank, seen from one of its blocks (DFCCL §4, Algorithm 1).
+//
+//   repeat   fetch submissions -> for each task: load context, run with its budget, complete or park
+//   until    idle or stuck for the quit period, past the residency limit, drained, or told to exit
+//
+// Everything needed to go on later is in DaemonMemory, BlockMemory and the lanes; BlockState is scratch that
+// is empty at each launch. Nobody is asked: each rank decides alone (contract, point 3).
+#pragma once
+#include "device/completion_queue.h"
+#include "device/interpreter.h"
+#include "device/machine.h"
+#include "device/submission_queue.h"
+#include "device/task_queue.h"
+#include "device/trace.h"
+#include "wire/daemon.h"
+
+namespace starling::device {
+
+inline constexpr uint32_t kActiveSlots = 4;
+
+// A context in the block's fast memory; lane L uses slot L % kActiveSlots (direct mapped, DFCCL §5).
+struct alignas(16) ActiveSlot {
+  Operation operation;
+  DynamicContext context;
+  uint32_t lane;
+  uint32_t valid;
+  uint64_t reserved;
+};
+
+// The block's fast memory: shared memory on a GPU. Written by the leader, read by all after a barrier.
+struct alignas(16) BlockState {
+  ActiveSlot slots[kActiveSlots];
+  uint32_t task_count;
+  uint32_t leave;        // LeaveReason + 1; 0: stay
+  uint32_t lane;         // of the task at hand
+  uint32_t hit;          // its context is in its slot
+};
+
+struct DaemonArguments {
+  DaemonMemory* daemon;
+  CompletionMemory* completions;
+  CompletionQueueKind completion_kind;
+  uint64_t launch;          // number of this residency, from 1
+  std::byte* pool_base;     // first slot of this rank's pool
+};
+
+template <class M>
+class Daemon {
+ public:
+  STARLING_HOST_DEVICE Daemon(M& machine, const DaemonArguments& arguments, BlockState& state)
+      : m_(machine),
+        a_(arguments),
+        d_(*arguments.daemon),
+        s_(state),
+        b_(arguments.daemon->blocks[machine.block_index()]) {}
+
+  // Until it leaves. The same result on all threads.
+  STARLING_HOST_DEVICE LeaveReason run() {
+    if (leads(m_)) enter();
+    for (uint32_t fruitless = 0;;) {
+      m_.barrier();
+      if (leads(m_)) begin_pass(fruitless);
+      m_.barrier();
+      if (s_.leave != 0) break;
+      const bool progressed = pass();
+      fruitless = progressed ? 0 : fruitless + 1;
+    }
+    return LeaveReason(s_.leave - 1);
+  }
+
+ private:
+  STARLING_HOST_DEVICE void enter() {
+    ++b_.counters.launches;
+    for (ActiveSlot& slot : s_.slots) slot.valid = 0;
+    s_.leave = 0;
+    launched_at_ = m_.now();
+    note_progress(launched_at_);
+    trace(m_, b_.trace, TraceEvent::kLaunch, ~0u, a_.launch, 0);
+  }
+
+  // Leader only: new tasks in, then stay or leave.
+  STARLING_HOST_DEVICE void begin_pass(uint32_t fruitless) {
+    ++b_.counters.passes;
+    flush_unpublished();
+    if (fruitless == 0) m_.busy();
+    // FIFO: read on when the queue is empty or stuck. Priority: always (DFCCL §4.3, order adjusting policy).
+    const bool want = d_.scheduling.priority_order || b_.task_count == 0 || fruitless > 0;
+    if ((want && fetch() > 0) || fruitless == 0) note_progress(m_.now());
+    s_.task_count = b_.task_count;
+    const uint32_t leave = decide(fruitless);
+    s_.leave = leave;
+    if (leave != 0)
+      quit(LeaveReason(leave - 1));
+    else if (fruitless > 0)
+      m_.idle(fruitless);
+  }
+
+  STARLING_HOST_DEVICE uint32_t fetch() {
+    Submission submission;
+    uint32_t count = 0;
+    while (count < d_.scheduling.fetch_batch &&
+           fetch_submission(m_, d_.submissions, m_.block_index(), submission)) {
+      ++count;
+      accept(submission);
+    }
+    return count;
+  }
+
+  STARLING_HOST_DEVICE void accept(const Submission& submission) {
+    if (submission.block_count == 0) {
+      // Every block reads the exiting submission; all of them store the same value. No data goes with
+      // it, so decide() reads it without an order.
+      m_.store_release(&d_.exited, 1);
+      return;
+    }
+    Lane& lane = lane_of(submission.lane);
+    LaneBlock& block = lane.blocks[m_.block_index()];
+    block.fetched = submission.sequence + 1;
+    trace(m_, b_.trace, TraceEvent::kFetch, submission.lane, submission.sequence, 0);
+    if (m_.block_index() >= submission.block_count) {
+      if (block.pending == 0) block.next = block.fetched;
+      return;
+    }
+    const bool queued = block.pending != 0;
+    block.pending |= uint64_t(1) << (submission.sequence % 64);
+    if (queued) return;  // behind the lane's earlier operation; the task is there already
+    block.next = submission.sequence;
+    insert_task(b_, {submission.lane, submission.priority, b_.arrivals++}, d_.scheduling.priority_order);
+  }
+
+  STARLING_HOST_DEVICE uint32_t decide(uint32_t fruitless) {
+    auto reason = [](LeaveReason r) { return uint32_t(r) + 1; };
+    // Acquire: pairs with the release of `drain` in quit(), or in the host that ends the residency.
+    if (m_.load_acquire(&d_.drain) >= a_.launch) return reason(LeaveReason::kDrained);
+    if (b_.unpublished_count > 0) return 0;
+    if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);
+    if (d_.scheduling.unbounded && b_.task_count > 0) return 0;
+    if (fruitless > 0 && nobody_progresses())
+      return reason(b_.task_count == 0 ? LeaveReason::kIdle : LeaveReason::kStuck);
+    if (m_.expired(launched_at_, d_.scheduling.residency_limit)) return reason(LeaveReason::kResidency);
+    return 0;
+  }
+
+  STARLING_HOST_DEVICE void note_progress(uint64_t now) {
+    last_progress_ = now;
+    m_.store_relaxed(&b_.last_progress, now);
+  }
+
+  // An idle block must not send busy ones away: all have to be without progress for the quit period.
+  STARLING_HOST_DEVICE bool nobody_progresses() {
+    if (!m_.expired(last_progress_, d_.scheduling.quit_period)) return false;
+    for (uint32_t b = 0; b < d_.block_count; ++b)
+      if (!m_.expired(m_.load_relaxed(&d_.blocks[b].last_progress), d_.scheduling.quit_period)) return false;
+    return true;
+  }
+
+  // All blocks leave together: the first one to want it raises `drain`, the others see it at their next
+  // yield.
+  STARLING_HOST_DEVICE void quit(LeaveReason why) {
+    // Release: pairs with the acquires of `drain` in decide() and pass().
+    if (why != LeaveReason::kDrained) m_.store_release(&d_.drain, a_.launch);
+    if (why == LeaveReason::kIdle)
+      ++b_.counters.quits_idle;
+    else if (why == LeaveReason::kDrained)
+      ++b_.counters.quits_drained;
+    else
+      ++b_.counters.quits_stuck;
+    trace(m_, b_.trace, TraceEvent::kQuit, ~0u, a_.launch, uint64_t(why));
+  }
+
+  // Visits every task once. True if any instruction or operation was finished. A residency that ends amid a
+  // pass leaves the cursor where it stopped, and the next one goes on from there: with the same first tasks
+  // again each time, short residencies would starve those behind them.
+  STARLING_HOST_DEVICE bool pass() {
+    bool progressed = false;
+    const uint32_t count = s_.task_count;
+    uint32_t position = 0;  // how many tasks of this pass were not done: the first ones may wait longer
+    for (uint32_t visited = 0; visited < count; ++visited) {
+      if (leads(m_)) select();
+      m_.barrier();
+      const uint64_t steps_before = load();
+      const Outcome outcome = run_selected(position);
+      ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
+      progressed |= outcome != Outcome::kStuck || slot.context.steps != steps_before;
+      const bool drain = m_.any(leads(m_) && m_.load_acquire(&d_.drain) >= a_.launch);
+      if (leads(m_)) finish(outcome, steps_before);
+      if (outcome == Outcome::kStuck) ++position;
+      if (drain) return progressed;
+      if (leads(m_) && d_.scheduling.priority_order &&
+          m_.load_acquire(&d_.submissions.tail) != d_.submissions.head[m_.block_index()][0])
+        s_.task_count = 0;  // a new submission may have priority: sort before going on
+      m_.barrier();
+      if (s_.task_count == 0) {
+        progressed = true;
+        break;
+      }
+    }
+    if (leads(m_)) b_.cursor = 0;
+    return progressed;
+  }
+
+  STARLING_HOST_DEVICE void select() {
+    if (b_.cursor >= b_.task_count) b_.cursor = 0;
+    const uint32_t id = b_.tasks[b_.cursor].lane;
+    const ActiveSlot& slot = s_.slots[id % kActiveSlots];
+    const LaneBlock& block = lane_of(id).blocks[m_.block_index()];
+    s_.lane = id;
+    s_.hit = slot.valid && slot.lane == id && slot.context.sequence == block.next;
+  }
+
+  // The task's context into its active slot, by all threads in 16-byte moves. Returns its step count.
+  STARLING_HOST_DEVICE uint64_t load() {
+    ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
+    if (!s_.hit) {
+      Lane& lane = lane_of(s_.lane);
+      LaneBlock& block = lane.blocks[m_.block_index()];
+      copy_words(&slot.operation, &lane.operations[block.next % kLaneDepth], sizeof(Operation));
+      if (leads(m_)) {
+        ++b_.counters.loads;
+        slot.lane = s_.lane;
+        slot.valid = 1;
+        slot.context = block.context;
+        if (slot.context.sequence != block.next)
+          slot.context = DynamicContext{block.next, 0, 0, 0, 0};
+        else
+          ++b_.counters.resumes;
+      }
+      m_.barrier();
+    }
+    return slot.context.steps;
+  }
+
+  STARLING_HOST_DEVICE void copy_words(void* to, const void* from, uint32_t bytes) {
+    for (uint32_t w = m_.thread_index(); w < bytes / 16; w += m_.thread_count())
+      static_cast<Pack*>(to)[w] = static_cast<const Pack*>(from)[w];
+  }
+
+  STARLING_HOST_DEVICE Outcome run_selected(uint32_t position) {
+    Lane& lane = lane_of(s_.lane);
+    ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
+    // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
+    if (m_.any(leads(m_) && m_.load_acquire(lane.fault) != 0)) return Outcome::kFault;
+    if (leads(m_)) trace(m_, b_.trace, TraceEvent::kRun, s_.lane, slot.context.sequence, slot.context.steps);
+    Budget budget = budget_at(position);
+    const Execution execution{&lane, &slot.operation, &lane.blocks[m_.block_index()], &b_.pool, a_.pool_base};
+    Interpreter<M> interpreter(m_, execution, budget);
+    DynamicContext context = slot.context;
+    const uint64_t steps_before = context.steps;
+    const Outcome outcome = interpreter.run(context);
+    m_.barrier();  // nobody reads the slot's context any more
+    if (leads(m_)) {
+      b_.counters.instructions += context.steps - steps_before;
+      slot.context = context;
+      if (outcome == Outcome::kStuck)
+        trace(m_, b_.trace, TraceEvent::kPark, s_.lane, context.sequence,
+              uint64_t(context.instruction) << 32 | interpreter.waits_for(context));
+    }
+    m_.barrier();
+    return outcome;
+  }
+
+  // The front task waits longest; later ones less (DFCCL Alg. 1, line 3).
+  STARLING_HOST_DEVICE Budget budget_at(uint32_t position) const {
+    const Scheduling& p = d_.scheduling;
+    const uint32_t shift = position * p.position_shift;
+    uint64_t ticks = shift < 63 ? p.initial_budget >> shift : 0;
+    if (ticks < p.minimum_budget) ticks = p.minimum_budget;
+    return {ticks, p.maximum_budget, p.success_factor, p.unbounded};
+  }
+
+  // Leader only: the task is done with this turn.
+  STARLING_HOST_DEVICE void finish(Outcome outcome, uint64_t steps_before) {
+    Lane& lane = lane_of(s_.lane);
+    LaneBlock& block = lane.blocks[m_.block_index()];
+    ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
+    if (outcome == Outcome::kStuck) {
+      ++b_.counters.parks;
+      ++b_.cursor;
+      // Lazy saving: a context that did not move is in memory already (DFCCL §5).
+      if (slot.context.steps != steps_before || slot.context.started != block.context.started ||
+          slot.context.sequence != block.context.sequence) {
+        block.context = slot.context;
+        ++b_.counters.saves;
+      }
+      return;
+    }
+    slot.valid = 0;
+    const uint64_t sequence = block.next;
+    trace(m_, b_.trace, outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, s_.lane,
+          sequence, 0);
+    ++b_.counters.completions;
+    block.pending &= ~(uint64_t(1) << (sequence % 64));
+    advance(block);
+    complete(lane, slot.operation);
+    const int32_t priority = b_.tasks[b_.cursor].priority;
+    remove_task(b_, b_.cursor);
+    if (block.pending != 0) insert_task(b_, {s_.lane, priority, b_.arrivals++}, d_.scheduling.priority_order);
+  }
+
+  STARLING_HOST_DEVICE static void advance(LaneBlock& block) {
+    if (block.pending == 0) {
+      block.next = block.fetched;
+      return;
+    }
+    do ++block.next;
+    while (!((block.pending >> (block.next % 64)) & 1));
+  }
+
+  STARLING_HOST_DEVICE void complete(Lane& lane, const Operation& operation) {
+    const uint64_t sequence = operation.sequence;
+    const uint32_t at = sequence % kLaneDepth;
+    const uint64_t target = operation.finished_target;
+    const uint64_t token = operation.token;
+    // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
+    // After this the lane's entry may be used again as soon as the completion is read.
+    if (m_.fetch_add(&lane.finished[at], 1) + 1 != target) return;
+    trace(m_, b_.trace, TraceEvent::kPublish, lane.id, sequence, 0);
+    if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
+      b_.unpublished[b_.unpublished_count++] = token;
+    m_.notify_host();
+  }
+
+  STARLING_HOST_DEVICE void flush_unpublished() {
+    if (b_.unpublished_count == 0) return;
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < b_.unpublished_count; ++k)
+      if (!publish(m_, a_.completion_kind, *a_.completions, b_.unpublished[k], m_.block_index()))
+        b_.unpublished[kept++] = b_.unpublished[k];
+    b_.unpublished_count = kept;
+    m_.notify_host();
+  }
+
+  STARLING_HOST_DEVICE Lane& lane_of(uint32_t id) const {
+    return *d_.segments[id / kLaneSegment][id % kLaneSegment];
+  }
+
+  M& m_;
+  const DaemonArguments& a_;
+  DaemonMemory& d_;
+  BlockState& s_;
+  BlockMemory& b_;
+  uint64_t launched_at_ = 0;
+  uint64_t last_progress_ = 0;
+};
+
+}  // namespace starling::device

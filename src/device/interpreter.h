@@ -1,0 +1,254 @@
+// Runs one operation of a lane on one block, from where it stopped, until it is done or has to wait too long.
+//
+// For each tile, for each instruction:   wait (bounded) -> combine -> barrier -> signal
+// An instruction has no effect before all it waits for is there (contract, point 7), so stopping in a wait
+// leaves nothing half done: the dynamic context (tile, instruction) and the connectors' counters say it all.
+#pragma once
+#include "device/combine.h"
+#include "device/connector.h"
+#include "device/machine.h"
+#include "wire/lane.h"
+#include "wire/operation.h"
+
+namespace starling::device {
+
+// How long a block may wait in one instruction; grows with success (DFCCL §4.3).
+struct Budget {
+  uint64_t ticks;
+  uint64_t maximum;
+  uint32_t success_factor;
+  uint32_t unbounded;
+
+  STARLING_HOST_DEVICE void raise() {
+    if (success_factor <= 1 || ticks >= maximum) return;
+    const uint64_t raised = ticks * success_factor;
+    ticks = raised < maximum ? raised : maximum;
+  }
+};
+
+// What the interpreter works on. Pointers are the same on all threads of the block.
+struct Execution {
+  Lane* lane;
+  const Operation* operation;
+  LaneBlock* block;  // this block's part of the lane
+  SlotPool* pool;
+  std::byte* pool_base;  // first slot of this rank's pool
+};
+
+template <class M>
+class Interpreter {
+ public:
+  STARLING_HOST_DEVICE Interpreter(M& machine, const Execution& execution, Budget& budget)
+      : m_(machine), x_(execution), op_(*execution.operation), budget_(budget) {
+    const PlanView plan{op_.plan};
+    block_ = plan.blocks()[m_.block_index()];
+    instructions_ = plan.instructions();
+    receives_ = plan.connections() + block_.receive_first;
+    sends_ = plan.connections() + block_.send_first;
+    dependencies_ = plan.dependencies();
+  }
+
+  // Advances `c`, the same on all threads. kDone or kStuck.
+  STARLING_HOST_DEVICE Outcome run(DynamicContext& c) {
+    if (!c.started) {
+      if (!start()) return Outcome::kStuck;
+      c.started = 1;
+    }
+    for (; c.tile < op_.tile_count; ++c.tile) {
+      for (; c.instruction < block_.instruction_count; ++c.instruction) {
+        if (!execute(instructions_[block_.instruction_first + c.instruction], c)) return Outcome::kStuck;
+        ++c.steps;
+      }
+      c.instruction = 0;
+    }
+    return Outcome::kDone;
+  }
+
+  // For the story of a park: the peer that `instruction` waits for, ~0u if none.
+  STARLING_HOST_DEVICE uint32_t waits_for(const DynamicContext& c) {
+    if (c.tile >= op_.tile_count || c.instruction >= block_.instruction_count) return ~0u;
+    const Instruction& i = instructions_[block_.instruction_first + c.instruction];
+    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
+      if (!can_receive(m_, receive_end(i, k))) return receive_end(i, k).peer;
+    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k)
+      if (!can_send(m_, send_end(i, k))) return send_end(i, k).peer;
+    return ~0u;
+  }
+
+ private:
+  // The lane's earlier operation may have used our connectors from other blocks: wait until all are out.
+  // Then tell the connectors how many messages to expect, which lets them borrow from the pool.
+  STARLING_HOST_DEVICE bool start() {
+    if (op_.fence_previous && op_.sequence > 0) {
+      const uint32_t previous = (op_.sequence - 1) % kLaneDepth;
+      const bool ready = wait([&] {
+        // Acquire: pairs with the fetch_add in Daemon::complete(): others are through with the connectors.
+        // Cyclic, and perhaps past it: other blocks may have gone on to the operation that has its place now.
+        return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;
+      });
+      if (!ready) return false;
+    }
+    if (leads(m_)) prepare_receives();
+    return true;
+  }
+
+  STARLING_HOST_DEVICE void prepare_receives() {
+    for (uint32_t k = 0; k < block_.receive_count; ++k) {
+      ReceiveEnd& end = receive_end_of(receives_[k]);
+      end.expected = end.received;
+    }
+    for (uint32_t n = 0; n < block_.instruction_count; ++n) {
+      const Instruction& i = instructions_[block_.instruction_first + n];
+      if (!receives(i.opcode)) continue;
+      const uint64_t span =
+          chunk_span(op_, op_.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk, i.chunks);
+      const uint64_t tile_bytes = op_.tile_bytes * i.chunks;
+      const uint64_t messages = (span + tile_bytes - 1) / tile_bytes;
+      for (uint32_t k = 0; k < i.receive_count; ++k) receive_end(i, k).expected += messages;
+    }
+    for (uint32_t k = 0; k < block_.receive_count; ++k) {
+      ReceiveEnd& end = receive_end_of(receives_[k]);
+      // An end that is not connected yet has nowhere to write grants; consume() deepens it later. Acquire:
+      // pairs with the host's release once the pointers of this end are set.
+      if (m_.load_acquire(&end.connected)) deepen(m_, *x_.lane, end, *x_.pool);
+    }
+  }
+
+  // True when done on all threads; false when the budget ended first.
+  STARLING_HOST_DEVICE bool execute(const Instruction& i, const DynamicContext& c) {
+    const TileRange tile = i.opcode == Opcode::nop ? TileRange{0, 1} : tile_range(op_, i, c.tile);
+    if (tile.bytes != 0) {
+      if (!wait_for_inputs(i, c)) return false;
+      if (i.opcode != Opcode::nop) {
+        combine(m_, bind(i, tile));
+        m_.barrier();  // all threads have read the messages and written theirs
+        if (leads(m_)) signal(i);
+      }
+    }
+    if ((i.flags & kHasDependents) && leads(m_)) {
+      // Release: what this instruction wrote before the counter; pairs with the acquire in wait_for_inputs.
+      m_.store_release(&x_.block->progress, progress_value(c.tile, block_.instruction_count, c.instruction));
+      m_.notify(x_.lane->doorbell);
+    }
+    budget_.raise();
+    return true;
+  }
+
+  STARLING_HOST_DEVICE uint64_t progress_value(uint64_t tile, uint32_t count, uint32_t instruction) const {
+    return (op_.sequence << 40) + tile * count + instruction + 1;
+  }
+
+  STARLING_HOST_DEVICE bool dependency_done(const Dependency& d, uint64_t tile) {
+    const BlockPlan other = PlanView{op_.plan}.blocks()[d.block];
+    // Acquire: pairs with the release of `progress` in execute(); after it what that block wrote is readable.
+    const uint64_t seen = m_.load_acquire(&x_.lane->blocks[d.block].progress);
+    // Cyclic: sequences wrap after 2^24 operations.
+    return int64_t(seen - progress_value(tile, other.instruction_count, d.instruction)) >= 0;
+  }
+
+  STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, const DynamicContext& c) {
+    return wait([&] {
+      for (uint32_t k = 0; k < i.dependency_count; ++k)
+        if (!dependency_done(dependencies_[i.dependency_first + k], c.tile)) return false;
+      if (receives(i.opcode))
+        for (uint32_t k = 0; k < i.receive_count; ++k)
+          if (!can_receive(m_, receive_end(i, k))) return false;
+      if (sends(i.opcode))
+        for (uint32_t k = 0; k < i.send_count; ++k)
+          if (!can_send(m_, send_end(i, k))) return false;
+      return true;
+    });
+  }
+
+  // The scheduler's bounded wait: the only one. Polls at least once.
+  template <class Ready>
+  STARLING_HOST_DEVICE bool wait(Ready&& ready) {
+    bool stuck = false;
+    if (leads(m_) && !ready()) {
+      const uint64_t start = m_.now();
+      for (uint32_t attempt = 0;; ++attempt) {
+        m_.pause(attempt);
+        if (ready()) break;
+        const bool ended = budget_.unbounded ? false : m_.expired(start, budget_.ticks);
+        // A broken lane ends every wait, also one whose budget would last long.
+        if (ended || (attempt % 64 == 63 && m_.load_relaxed(x_.lane->fault) != 0)) {
+          stuck = true;
+          break;
+        }
+      }
+    }
+    return !m_.any(stuck);
+  }
+
+  // Operands of the instruction for one tile. Runs on all threads, after the wait's barrier.
+  STARLING_HOST_DEVICE Combine bind(const Instruction& i, const TileRange& tile) {
+    Combine c;
+    c.bytes = tile.bytes;
+    c.data_type = op_.data_type;
+    c.reduce_op = op_.reduce_op;
+    c.scaled_source = kNoSource;
+    c.divisor = (i.flags & kFinal) && op_.reduce_op == ReduceOp::kAvg ? op_.rank_count : 1;
+    c.source_count = 0;
+    c.destination_count = 0;
+    if (i.opcode == Opcode::reduce)
+      c.sources[c.source_count++] = operand(i.destination_buffer, i.destination_chunk, tile);
+    bind_sources(i, tile, c);
+    if (writes_destination(i.opcode))
+      c.destinations[c.destination_count++] = operand(i.destination_buffer, i.destination_chunk, tile);
+    if (sends(i.opcode))
+      for (uint32_t k = 0; k < i.send_count; ++k)
+        c.destinations[c.destination_count++] = next_send_slot(*x_.lane, send_end(i, k));
+    return c;
+  }
+
+  STARLING_HOST_DEVICE void bind_sources(const Instruction& i, const TileRange& tile, Combine& c) {
+    const uint32_t received = receives(i.opcode) ? i.receive_count : 0;
+    const bool local = reads_source(i.opcode);
+    for (uint32_t k = 0; k <= received; ++k) {
+      if (local && k == i.local_position) {
+        if (i.source_buffer == BufferKind::kInput && op_.reduce_op == ReduceOp::kPremulSum) {
+          c.scaled_source = c.source_count;
+          c.factor = op_.scalar;
+        }
+        c.sources[c.source_count++] = operand(i.source_buffer, i.source_chunk, tile);
+      }
+      if (k < received)
+        c.sources[c.source_count++] = next_receive_slot(*x_.lane, receive_end(i, k), x_.pool_base);
+    }
+  }
+
+  STARLING_HOST_DEVICE std::byte* operand(BufferKind kind, uint32_t chunk, const TileRange& tile) const {
+    const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
+    return buffer.base + chunk_begin(op_, buffer, kind, chunk) + tile.offset_bytes;
+  }
+
+  STARLING_HOST_DEVICE void signal(const Instruction& i) {
+    if (receives(i.opcode))
+      for (uint32_t k = 0; k < i.receive_count; ++k) consume(m_, *x_.lane, receive_end(i, k), *x_.pool);
+    if (sends(i.opcode))
+      for (uint32_t k = 0; k < i.send_count; ++k) post(m_, send_end(i, k));
+  }
+
+  STARLING_HOST_DEVICE ReceiveEnd& receive_end_of(const Connection& c) {
+    return x_.lane->receives[c.peer * x_.lane->channel_count + c.channel];
+  }
+  STARLING_HOST_DEVICE ReceiveEnd& receive_end(const Instruction& i, uint32_t k) {
+    return receive_end_of(receives_[i.receive_first + k]);
+  }
+  STARLING_HOST_DEVICE SendEnd& send_end(const Instruction& i, uint32_t k) {
+    const Connection& c = sends_[i.send_first + k];
+    return x_.lane->sends[c.peer * x_.lane->channel_count + c.channel];
+  }
+
+  M& m_;
+  const Execution& x_;
+  const Operation& op_;
+  Budget& budget_;
+  BlockPlan block_;
+  const Instruction* instructions_;
+  const Connection* receives_;
+  const Connection* sends_;
+  const Dependency* dependencies_;
+};
+
+}  // namespace starling::device

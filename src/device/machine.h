@@ -1,0 +1,74 @@
+// What a Machine supplies to the code in this folder, and the words that all of it uses.
+//
+// Everything in src/device runs on every thread of a block alike (SPMD): a block is a thread block on a GPU,
+// one thread on the CPU machine, one to four fibers in the simulator. The *leader* (thread 0) takes the
+// decisions and talks to memory that others share; the rest joins in moving data. Nothing in this folder
+// waits, yields, reads a clock, synchronizes or touches shared memory but through the Machine.
+#pragma once
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/portable.h"
+#include "wire/doorbell.h"
+
+namespace starling::device {
+
+// How an attempt to run ended. The same on all threads of the block.
+enum class Outcome : uint8_t {
+  kDone = 0,
+  kStuck = 1,  // the budget ended before what it waits for was there: park
+  kDrain = 2,  // the daemon wants to leave
+  kFault = 3,  // the lane is broken: drop the operation
+};
+
+// clang-format off
+// The memory operations name the field's standard orders; `system` scope: visible to peers and the host.
+//
+//   load_acquire / store_release   on 64-bit counters shared with peers, other blocks or the host
+//   fence                          sequentially consistent fence, for store-then-load handshakes
+//   any(value)                     barrier of the block; true on all threads if any thread passed true
+//   barrier()                      of the block; orders what its threads wrote and read
+//   write(to, from, bytes)         this thread stores data that peers will read after a release
+//   now()                          ticks of a monotone clock, the leader's
+//   expired(start, budget)         has a wait that began at `start` used up its budget of ticks?
+//   pause(attempt)                 between two polls inside one bounded wait
+//   idle(pass)                     between two passes over the queue that made no progress; may sleep until notified
+//   busy()                         progress was made: undo what idle prepared
+//   notify(doorbell)               something was stored for the blocks that sleep on it (null: nobody)
+//   notify_host()                  a completion was published
+template <class M>
+concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool b, uint32_t n,
+                           std::byte* to, const std::byte* from) {
+  { m.thread_index() } -> std::convertible_to<uint32_t>;
+  { m.thread_count() } -> std::convertible_to<uint32_t>;
+  { m.block_index() } -> std::convertible_to<uint32_t>;
+  { m.load_acquire(p) } -> std::same_as<uint64_t>;
+  { m.load_relaxed(p) } -> std::same_as<uint64_t>;
+  m.store_release(q, v);
+  m.store_relaxed(q, v);
+  { m.fetch_add(q, v) } -> std::same_as<uint64_t>;           // acquire and release
+  { m.compare_exchange(q, v, v) } -> std::same_as<uint64_t>; // acquire and release; returns what was there
+  m.fence();
+  { m.any(b) } -> std::same_as<bool>;
+  m.barrier();
+  m.write(to, from, v);
+  { m.now() } -> std::same_as<uint64_t>;
+  { m.expired(v, v) } -> std::same_as<bool>;
+  m.pause(n);
+  m.idle(n);
+  m.busy();
+  m.notify(static_cast<Doorbell*>(nullptr));
+  m.notify_host();
+  { M::kThreads } -> std::convertible_to<uint32_t>;  // 1: a block is one thread; 0: known at run time only
+  { M::kPlainWrites } -> std::convertible_to<bool>;  // write() is a plain copy: results may be computed in place
+  { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together
+};
+// clang-format on
+
+template <class M>
+STARLING_HOST_DEVICE bool leads(M& m) {
+  return M::kThreads == 1 || m.thread_index() == 0;
+}
+
+}  // namespace starling::device

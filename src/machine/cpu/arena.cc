@@ -1,0 +1,273 @@
+#include "machine/cpu/arena.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cinttypes>
+#include <random>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace starling::cpu {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kDirectoryCapacity = 1 << 17;  // twice the lanes that a daemon can hold; sparse
+constexpr const char* kPrefix = "starling.";
+constexpr const char* kSpaceRemedy =
+    "make /dev/shm larger (docker: --shm-size), or set STARLING_POOL_BYTES and STARLING_ARENA_BYTES lower";
+
+uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
+
+bool lock_whole_file(int fd) {
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return fcntl(fd, F_SETLK, &lock) == 0;
+}
+
+bool locked_by_other_process(int fd) {
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+std::string nonce_text() {
+  char text[32];
+  std::snprintf(text, sizeof text, "%016" PRIx64, process_nonce());
+  return text;
+}
+
+std::atomic_ref<uint64_t> atomic(uint64_t& word) { return std::atomic_ref<uint64_t>(word); }
+
+uint64_t slot_in_directory(uint64_t key_low, uint64_t probe, uint64_t capacity) {
+  return (key_low + probe) & (capacity - 1);
+}
+
+// The arenas of this process by name: what /dev/shm is between processes, this is inside one. Ranks that are
+// threads share the owner's mapping; they must not open the file, since closing it would drop the owner's
+// lock.
+struct OwnArenas {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Mapping>> mappings;
+};
+OwnArenas& own_arenas() {
+  static OwnArenas arenas;
+  return arenas;
+}
+
+}  // namespace
+
+uint64_t process_nonce() {
+  // A constant of the process; a forked child gets its own through the pid.
+  static const uint64_t seed = [] {
+    std::random_device random;
+    return (uint64_t(random()) << 32) | random();
+  }();
+  return seed ^ (uint64_t(getpid()) << 20);
+}
+
+Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
+  static std::atomic<uint32_t> count{0};  // numbers the segments of this process; names must differ
+  name_ = kPrefix + nonce_text() + "." + std::to_string(count.fetch_add(1));
+  fd_ = shm_open(("/" + name_).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (fd_ < 0) throw system_error("cannot create the shared segment /dev/shm/" + name_, kSpaceRemedy);
+  if (!lock_whole_file(fd_) || ftruncate(fd_, off_t(bytes_)) != 0) {
+    const Error error = system_error("cannot set up the shared segment /dev/shm/" + name_, kSpaceRemedy);
+    shm_unlink(("/" + name_).c_str());
+    close(fd_);
+    throw error;
+  }
+  void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+  if (base == MAP_FAILED) {
+    const Error error = system_error("cannot map " + std::to_string(bytes_) + " bytes of address space",
+                                     "set STARLING_ARENA_BYTES lower");
+    shm_unlink(("/" + name_).c_str());
+    close(fd_);
+    throw error;
+  }
+  header_ = static_cast<ArenaHeader*>(base);
+  header_->bytes = bytes_;
+  header_->process_nonce = process_nonce();
+  header_->pid = uint32_t(getpid());
+  header_->directory_offset = page_up(sizeof(ArenaHeader));
+  header_->directory_capacity = kDirectoryCapacity;
+  header_->pool_offset = page_up(header_->directory_offset + kDirectoryCapacity * sizeof(DirectoryEntry));
+  header_->pool_slot_bytes = sizes.pool_slot_bytes;
+  header_->pool_slots = sizes.pool_bytes / sizes.pool_slot_bytes;
+  next_ = page_up(header_->pool_offset + header_->pool_slots * header_->pool_slot_bytes);
+  if (next_ >= bytes_)
+    throw Error(Code::invalid_argument, "the slot pool does not fit into the arena",
+                "set STARLING_POOL_BYTES lower or STARLING_ARENA_BYTES higher");
+  // Release: the header before the magic that says it is there; pairs with the acquire in PeerArena.
+  atomic(header_->magic).store(kArenaMagic, std::memory_order_release);
+  mapping_ = std::make_shared<Mapping>(header_, bytes_);
+  std::lock_guard lock(own_arenas().mutex);
+  own_arenas().mappings[name_] = mapping_;
+}
+
+Arena::~Arena() {
+  {
+    std::lock_guard lock(own_arenas().mutex);
+    own_arenas().mappings.erase(name_);
+  }
+  // Release: before the lock goes; pairs with the acquire in left_in_order().
+  std::atomic_ref<uint32_t>(header_->closed).store(1, std::memory_order_release);
+  shm_unlink(("/" + name_).c_str());
+  close(fd_);
+}
+
+Mapping::~Mapping() { munmap(header, bytes); }
+
+uint64_t Arena::allocate(uint64_t bytes) {
+  bytes = page_up(bytes);
+  std::lock_guard lock(mutex_);
+  // Exact fits only: lanes come in few sizes, and regions are sparse.
+  if (auto found = free_.find(bytes); found != free_.end()) {
+    const uint64_t offset = found->second;
+    free_.erase(found);
+    return offset;
+  }
+  if (next_ + bytes > bytes_)
+    throw Error(Code::exhausted, "the shared segment of this rank has no address space left",
+                "set STARLING_ARENA_BYTES higher (it is sparse: only what is used takes memory)");
+  const uint64_t offset = next_;
+  next_ += bytes;
+  return offset;
+}
+
+void Arena::release(uint64_t offset, uint64_t bytes) {
+  bytes = page_up(bytes);
+  // Punching a hole frees the pages and leaves zeros for the next user.
+  fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(offset), off_t(bytes));
+  std::lock_guard lock(mutex_);
+  free_.emplace(bytes, offset);
+}
+
+DirectoryEntry* Arena::find(uint64_t key_low, uint64_t key_high) {
+  auto* entries = reinterpret_cast<DirectoryEntry*>(at(header_->directory_offset));
+  for (uint64_t probe = 0; probe < kDirectoryCapacity; ++probe) {
+    DirectoryEntry& entry = entries[slot_in_directory(key_low, probe, kDirectoryCapacity)];
+    if (entry.offset == 0) return &entry;
+    if (entry.key_low == key_low && entry.key_high == key_high) return &entry;
+  }
+  throw Error(Code::exhausted, "the lane directory is full", "destroy communicators that are not used");
+}
+
+void Arena::publish(uint64_t key_low, uint64_t key_high, uint64_t offset) {
+  std::lock_guard lock(mutex_);
+  DirectoryEntry* entry = find(key_low, key_high);
+  atomic(entry->key_low).store(key_low, std::memory_order_relaxed);
+  atomic(entry->key_high).store(key_high, std::memory_order_relaxed);
+  // Release: key and lane region before the offset; pairs with the acquire in find_lane().
+  atomic(entry->offset).store(offset, std::memory_order_release);
+}
+
+void Arena::unpublish(uint64_t key_low, uint64_t key_high) {
+  std::lock_guard lock(mutex_);
+  DirectoryEntry* entry = find(key_low, key_high);
+  // Release: pairs with the acquire in find_lane().
+  if (entry->offset != 0) atomic(entry->offset).store(kRemovedLane, std::memory_order_release);
+}
+
+uint64_t Arena::used_bytes() const {
+  struct stat status{};
+  return fstat(fd_, &status) == 0 ? uint64_t(status.st_blocks) * 512 : 0;
+}
+
+PeerArena::PeerArena(const std::string& name) : name_(name) {
+  {
+    std::lock_guard lock(own_arenas().mutex);
+    if (auto own = own_arenas().mappings.find(name); own != own_arenas().mappings.end()) {
+      mapping_ = own->second.lock();
+      if (mapping_ != nullptr) {
+        header_ = mapping_->header;
+        same_process_ = true;
+        return;
+      }
+    }
+  }
+  fd_ = shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0600);
+  if (fd_ < 0)
+    throw Error(Code::peer_failed, "the shared segment " + name + " of a peer is not there",
+                "ranks must run on one host, share /dev/shm, and stay alive while others join");
+  struct stat status{};
+  fstat(fd_, &status);
+  const uint64_t bytes = uint64_t(status.st_size);
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+  if (base == MAP_FAILED) {
+    close(fd_);
+    throw system_error("cannot map the shared segment of a peer", "set STARLING_ARENA_BYTES lower");
+  }
+  mapping_ = std::make_shared<Mapping>(static_cast<ArenaHeader*>(base), bytes);
+  header_ = mapping_->header;
+  // Acquire: pairs with the release of `magic` in Arena; after it the header is readable.
+  if (atomic(header_->magic).load(std::memory_order_acquire) != kArenaMagic) {
+    close(fd_);
+    throw Error(Code::peer_failed, "the shared segment " + name + " is not one of this version",
+                "use the same version of Starling on all ranks");
+  }
+}
+
+PeerArena::~PeerArena() {
+  if (!same_process_) close(fd_);
+}
+
+LaneShared* PeerArena::find_lane(uint64_t key_low, uint64_t key_high) const {
+  auto* entries = reinterpret_cast<DirectoryEntry*>(at(header_->directory_offset));
+  const uint64_t capacity = header_->directory_capacity;
+  for (uint64_t probe = 0; probe < capacity; ++probe) {
+    DirectoryEntry& entry = entries[slot_in_directory(key_low, probe, capacity)];
+    // Acquire: pairs with the releases in publish() and unpublish(); after it key and region are readable.
+    const uint64_t offset = atomic(entry.offset).load(std::memory_order_acquire);
+    if (offset == 0) return nullptr;
+    if (atomic(entry.key_low).load(std::memory_order_relaxed) == key_low &&
+        atomic(entry.key_high).load(std::memory_order_relaxed) == key_high)
+      return offset == kRemovedLane ? nullptr : reinterpret_cast<LaneShared*>(at(offset));
+  }
+  return nullptr;
+}
+
+bool PeerArena::alive() const {
+  if (left_in_order()) return false;
+  return same_process_ || locked_by_other_process(fd_);
+}
+
+bool PeerArena::left_in_order() const {
+  // Acquire: pairs with the release in ~Arena().
+  return std::atomic_ref<uint32_t>(header_->closed).load(std::memory_order_acquire) != 0;
+}
+
+void PeerArena::remove_name() const { shm_unlink(("/" + name_).c_str()); }
+
+uint32_t remove_stale_arenas() {
+  DIR* folder = opendir("/dev/shm");
+  if (folder == nullptr) return 0;
+  const std::string own = kPrefix + nonce_text();
+  uint32_t removed = 0;
+  while (const dirent* entry = readdir(folder)) {
+    const std::string name = entry->d_name;
+    // Opening and closing a segment of our own would drop its lock: leave those alone.
+    if (name.rfind(kPrefix, 0) != 0 || name.rfind(own, 0) == 0) continue;
+    const int fd = shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) continue;  // another user's
+    struct stat status{};
+    // A segment without a size is being made right now: its lock comes first, but not before its name.
+    if (fstat(fd, &status) == 0 && status.st_size > 0 && !locked_by_other_process(fd)) {
+      shm_unlink(("/" + name).c_str());
+      ++removed;
+    }
+    close(fd);
+  }
+  closedir(folder);
+  if (removed > 0) log(LogLevel::info, "removed ", removed, " shared segments of dead jobs");
+  return removed;
+}
+
+}  // namespace starling::cpu

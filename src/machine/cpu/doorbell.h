@@ -1,0 +1,69 @@
+// The sleeping side and the ringing side of a Doorbell on the CPU machine (protocol: wire/doorbell.h).
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "machine/cpu/futex.h"
+#include "wire/doorbell.h"
+
+namespace starling::cpu {
+
+// Call after the store that the sleeper waits for.
+inline void ring(Doorbell* bell) {
+  if (bell == nullptr) return;
+  // The store before, the look at `sleepers` after; pairs with the fence in prepare_sleep().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::atomic_ref<uint64_t> sleepers(bell->sleepers);
+  if (sleepers.load(std::memory_order_relaxed) == 0) return;
+  const uint64_t asleep = sleepers.exchange(0, std::memory_order_acq_rel);  // 0: somebody else rings
+  auto wake = [](uint32_t& word) {
+    std::atomic_ref<uint32_t>(word).fetch_add(1, std::memory_order_acq_rel);
+    futex_wake_all(&word);
+  };
+  if (asleep & ~kOutsideBit) wake(bell->event);
+  if (asleep & kOutsideBit) wake(bell->outside);
+}
+
+// One thread's place at a doorbell: prepare, look once more, then sleep (or cancel).
+class Sleeper {
+ public:
+  // A block inside the daemon, or the host's poller.
+  Sleeper(Doorbell* bell, uint32_t index)
+      : bell_(bell), word_(bell ? &bell->event : nullptr), bit_(uint64_t(1) << (index % 63)) {}
+  // A thread that waits for a launch.
+  static Sleeper outside(Doorbell* bell) { return Sleeper(bell, &bell->outside, kOutsideBit); }
+
+  bool prepared() const { return prepared_; }
+
+  void prepare() {
+    std::atomic_ref<uint32_t> event(*word_);
+    // Acquire: pairs with the addition in ring(): before the bit, so that a ring in between is not slept
+    // through.
+    event_ = event.load(std::memory_order_acquire);
+    std::atomic_ref<uint64_t>(bell_->sleepers).fetch_or(bit_, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in ring()
+    prepared_ = true;
+  }
+
+  void sleep(uint64_t timeout_ns) {
+    futex_wait(word_, event_, timeout_ns);
+    cancel();
+  }
+
+  void cancel() {
+    if (!prepared_) return;
+    std::atomic_ref<uint64_t>(bell_->sleepers).fetch_and(~bit_, std::memory_order_relaxed);
+    prepared_ = false;
+  }
+
+ private:
+  Sleeper(Doorbell* bell, uint32_t* word, uint64_t bit) : bell_(bell), word_(word), bit_(bit) {}
+
+  Doorbell* bell_;
+  uint32_t* word_;
+  uint64_t bit_;
+  uint32_t event_ = 0;
+  bool prepared_ = false;
+};
+
+}  // namespace starling::cpu

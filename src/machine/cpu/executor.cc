@@ -1,0 +1,162 @@
+#include "machine/cpu/executor.h"
+
+#include <memory>
+
+namespace starling::cpu {
+namespace {
+
+constexpr uint64_t kRestartPeriodNs = 1'000'000;  // stuck tasks are tried again after so long without a ring
+constexpr uint32_t kEagerSpins = 200;  // some 5 us
+constexpr uint64_t kIdlePeriodNs = 500'000'000;  // bounds every sleep; rings end it sooner
+
+}  // namespace
+
+Executor::Executor(const ExecutorOptions& options) : options_(options) {
+  for (uint32_t block = 0; block < options_.daemon->block_count; ++block)
+    threads_.emplace_back([this, block] { run_block(block); });
+}
+
+Executor::~Executor() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+    // Who is inside leaves at its next yield: pairs with the acquires of `drain` in Daemon.
+    std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
+  }
+  ring(&options_.arena->daemon);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Executor::run_block(uint32_t block) {
+  auto state = std::make_unique<device::BlockState>();
+  uint64_t launch = 0;
+  auto reason = LeaveReason::kIdle;
+  while ((launch = wait_for_launch(block, launch, reason)) != 0) {
+    reason = run_daemon(block, launch, *state, options_.waiting, nullptr);
+    leave();
+  }
+}
+
+LeaveReason Executor::run_daemon(uint32_t block, uint64_t launch, device::BlockState& state,
+                                 const WaitPolicy& waiting, CompletionListener* listener) {
+  CpuMachine machine(block, waiting, &options_.arena->daemon, &options_.arena->host, listener);
+  const device::DaemonArguments arguments{options_.daemon, options_.completions, options_.completion_kind,
+                                          launch, options_.pool_base};
+  return device::Daemon<CpuMachine>(machine, arguments, state).run();
+}
+
+bool Executor::run_here(CompletionListener& listener, bool eager) {
+  uint64_t launch = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (ending_ || options_.daemon->block_count != 1 || resident_ > 0) return false;
+    if (!work_waits(0) && options_.daemon->blocks[0].task_count == 0) return false;
+    launch = ++launch_;
+    resident_ = 1;
+    run_by_caller_ = true;
+  }
+  // The daemon's own thread sleeps on: we hear the rings meanwhile.
+  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_and(~kOutsideBit);
+  device::BlockState state;
+  WaitPolicy waiting = options_.waiting;
+  if (eager) waiting.spins = kEagerSpins;
+  run_daemon(0, launch, state, waiting, &listener);
+  leave();
+  hand_over();
+  return true;
+}
+
+bool Executor::ask_to_leave() {
+  {
+    std::lock_guard lock(mutex_);
+    if (resident_ == 0 || run_by_caller_ || options_.daemon->block_count != 1) return false;
+    std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
+  }
+  ring(&options_.arena->daemon);
+  return true;
+}
+
+void Executor::end_early() {
+  // Release: pairs with the acquires of `drain` in Daemon.
+  std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
+}
+
+void Executor::hand_over() {
+  // Its bit first, then the look, as a sleeper does: what is stored later rings.
+  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_or(kOutsideBit);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bool work;
+  {
+    std::lock_guard lock(mutex_);
+    work = resident_ == 0 && (work_waits(0) || options_.daemon->blocks[0].task_count > 0);
+  }
+  if (work) ring(&options_.arena->daemon);
+}
+
+// A launch is wanted by new submissions; by stuck tasks, when somebody rang or the restart period passed (the
+// event-driven start: completions lag submissions).
+uint64_t Executor::wait_for_launch(uint32_t block, uint64_t last_launch, LeaveReason left) {
+  // Blocks of a larger grid wake each other; they have places of their own at the door.
+  Sleeper sleeper = options_.daemon->block_count == 1 ? Sleeper::outside(&options_.arena->daemon)
+                                                      : Sleeper(&options_.arena->daemon, block);
+  const bool again_at_once = left == LeaveReason::kResidency;
+  bool tasks = false;
+  for (bool rung = again_at_once;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (ending_) return 0;
+      if (!run_by_caller_ && launch_ > last_launch && resident_ > 0) return launch_;
+      // Only who runs the block may know its queue; nobody does.
+      if (resident_ == 0) tasks = options_.daemon->blocks[block].task_count > 0;
+      if (resident_ == 0 && (work_waits(block) || (rung && tasks))) {
+        ++launch_;
+        resident_ = options_.daemon->block_count;
+        last_launch = launch_;
+        if (resident_ > 1) ring(&options_.arena->daemon);
+        return launch_;
+      }
+    }
+    if (!sleeper.prepared()) {
+      sleeper.prepare();
+      rung = false;
+      continue;
+    }
+    sleeper.sleep(tasks ? kRestartPeriodNs : kIdlePeriodNs);
+    rung = true;
+  }
+}
+
+bool Executor::work_waits(uint32_t block) const {
+  const SubmissionRing& ring = options_.daemon->submissions;
+  // Acquire: pairs with the release in push_submission(); who launches reads on from there.
+  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(ring.tail)).load(std::memory_order_acquire) !=
+         ring.head[block][0];
+}
+
+void Executor::leave() {
+  std::lock_guard lock(mutex_);
+  if (--resident_ > 0) return;
+  run_by_caller_ = false;
+  left_.notify_all();
+}
+
+void Executor::synchronize() {
+  std::unique_lock lock(mutex_);
+  const uint64_t target = launch_;
+  left_.wait(lock, [&] { return launch_ > target || resident_ == 0; });
+}
+
+bool Executor::quiet() const {
+  std::lock_guard lock(mutex_);
+  if (resident_ > 0) return false;
+  for (uint32_t block = 0; block < options_.daemon->block_count; ++block)
+    if (work_waits(block)) return false;
+  return true;
+}
+
+bool Executor::resident() const {
+  std::lock_guard lock(mutex_);
+  return resident_ > 0;
+}
+
+}  // namespace starling::cpu

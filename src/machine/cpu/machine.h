@@ -1,0 +1,118 @@
+// The cpu machine: a block is one thread. Waiting is spin, then yield the core, then sleep at the doorbell,
+// so that more ranks than cores behave.
+#pragma once
+#include <sched.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "device/machine.h"
+#include "machine/cpu/doorbell.h"
+
+namespace starling::cpu {
+
+// How a thread waits. Chosen once per context from cores and ranks (machine/cpu/executor.cc).
+struct WaitPolicy {
+  uint32_t spins;          // polls with a pause instruction before the core is offered to others
+  uint32_t idle_spins;     // the same, in passes over the queue
+  uint32_t idle_yields;    // passes that yield the core before the thread sleeps
+  uint64_t sleep_ns;       // longest sleep: bounds what a lost peer can delay (quit period)
+};
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Told of completions by a daemon that runs on a waiting caller's thread.
+class CompletionListener {
+ public:
+  virtual ~CompletionListener() = default;
+  virtual void look() = 0;
+};
+
+class CpuMachine {
+ public:
+  static constexpr uint32_t kThreads = 1;
+  static constexpr bool kVectorThreads = false;
+  static constexpr bool kPlainWrites = true;
+
+  // listener: null, or who is called instead of ringing at the host's door.
+  CpuMachine(uint32_t block, const WaitPolicy& policy, Doorbell* daemon_bell, Doorbell* host_bell,
+             CompletionListener* listener = nullptr)
+      : block_(block),
+        policy_(policy),
+        host_bell_(host_bell),
+        listener_(listener),
+        sleeper_(daemon_bell, block) {}
+  ~CpuMachine() { sleeper_.cancel(); }
+  CpuMachine(const CpuMachine&) = delete;
+  CpuMachine& operator=(const CpuMachine&) = delete;
+
+  uint32_t thread_index() const { return 0; }
+  uint32_t thread_count() const { return 1; }
+  uint32_t block_index() const { return block_; }
+
+  uint64_t load_acquire(const uint64_t* p) const { return ref(p).load(std::memory_order_acquire); }
+  uint64_t load_relaxed(const uint64_t* p) const { return ref(p).load(std::memory_order_relaxed); }
+  void store_release(uint64_t* p, uint64_t v) { ref(p).store(v, std::memory_order_release); }
+  void store_relaxed(uint64_t* p, uint64_t v) { ref(p).store(v, std::memory_order_relaxed); }
+  uint64_t fetch_add(uint64_t* p, uint64_t v) { return ref(p).fetch_add(v, std::memory_order_acq_rel); }
+  uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
+    ref(p).compare_exchange_strong(expected, desired, std::memory_order_acq_rel);
+    return expected;
+  }
+  void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+  bool any(bool value) const { return value; }
+  void barrier() const {}
+  void write(std::byte* to, const std::byte* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
+
+  uint64_t now() const { return monotonic_ns(); }
+  bool expired(uint64_t start, uint64_t budget) const { return monotonic_ns() - start >= budget; }
+
+  void pause(uint32_t attempt) {
+    if (attempt < policy_.spins)
+      relax();
+    else
+      sched_yield();
+  }
+
+  void idle(uint32_t pass) {
+    if (listener_ != nullptr) listener_->look();
+    if (pass < policy_.idle_spins) return relax();
+    if (pass < policy_.idle_spins + policy_.idle_yields) {
+      sched_yield();
+      return;
+    }
+    // One more pass between the two, as the doorbell's protocol asks.
+    if (!sleeper_.prepared())
+      sleeper_.prepare();
+    else
+      sleeper_.sleep(policy_.sleep_ns);
+  }
+  void busy() { sleeper_.cancel(); }
+
+  void notify(Doorbell* bell) { ring(bell); }
+  void notify_host() {
+    if (listener_ != nullptr)
+      listener_->look();
+    else
+      ring(host_bell_);
+  }
+
+ private:
+  static std::atomic_ref<uint64_t> ref(const uint64_t* p) {
+    return std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(p));
+  }
+
+  uint32_t block_;
+  WaitPolicy policy_;
+  Doorbell* host_bell_;
+  CompletionListener* listener_;
+  Sleeper sleeper_;
+};
+static_assert(device::Machine<CpuMachine>);
+
+}  // namespace starling::cpu

@@ -1,0 +1,45 @@
+// Cases by seed: what the tests, `starling soak` and the mutation runs execute.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "machine/sim/simulation.h"
+
+namespace starling::sim {
+
+enum class Campaign : uint8_t {
+  kDfccl1 = 0,        // program 1 of DFCCL §6.1, one iteration, counts divided by 64
+  kDfccl2 = 1,        // program 2, likewise
+  kRandom = 2,        // random programs
+  kDeath = 3,         // random programs, one rank dies: the others end within the timeout
+  kMixed = 4,         // the four in turn
+  kDfccl1Full = 5,    // 200 iterations at full size
+  kDfccl2Full = 6,
+};
+inline constexpr uint32_t kCampaignCount = 7;
+const char* campaign_name(Campaign campaign);
+std::optional<Campaign> campaign_named(std::string_view name);
+
+struct Case {
+  Program program;
+  Options options;
+  uint64_t seed;
+};
+
+Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans);
+
+// The smallest case that was found to fail like `failing` does, within so many runs. Deterministic.
+struct Shrunk {
+  Case smallest;
+  Report report;
+  uint32_t runs;
+};
+Shrunk shrink(Simulation& simulation, const Case& failing, uint32_t run_limit = 3000);
+
+// The execution of a case as a person reads it: the program, what differs from a calm machine, the last
+// events, and the failure.
+std::string story(Simulation& simulation, const Case& told, uint32_t last_events = 60);
+
+}  // namespace starling::sim

@@ -1,0 +1,267 @@
+#include "machine/sim/lane.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace starling::sim {
+
+void SimLane::build(World& world, const Options& options, const LaneSpec& spec, uint32_t id,
+                    uint32_t rank_in_lane, uint32_t depth, std::byte* pool) {
+  world_ = &world;
+  options_ = &options;
+  spec_ = &spec;
+  rank_ = rank_in_lane;
+  pool_ = pool;
+  broken = open_ = false;
+  last_canonical_ = true;
+  submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
+  Region& region = world.memory.region();
+  const uint32_t size = uint32_t(spec.ranks.size());
+  channels_ = spec.plan->header(rank_)->channel_count;
+  const uint32_t ends = size * channels_;
+  core_ = region.make<Lane>();
+  sends_ = region.make<SendEnd>(ends);
+  receives_ = region.make<ReceiveEnd>(ends);
+  inboxes_ = region.make<Inbox>(ends);
+  credits_ = region.make<Credit>(ends);
+  fault_ = region.make<uint64_t>();
+  opened_ = region.make<uint64_t>();
+  LaneBlock* blocks = region.make<LaneBlock>(options.blocks);
+  for (uint32_t b = 0; b < options.blocks; ++b) {
+    blocks[b].context.sequence = ~uint64_t(0);
+    blocks[b].next = blocks[b].fetched = options.first_sequence;
+    blocks[b].progress = options.first_sequence << 40;
+  }
+  operations_ = region.make<Operation>(kLaneDepth);
+  core_->operations = operations_;
+  core_->finished = region.make<uint64_t>(kLaneDepth);
+  finished_targets_.assign(kLaneDepth, 0);
+  core_->fault = fault_;
+  core_->id = id;
+  core_->peer_count = size;
+  core_->rank = rank_;
+  core_->channel_count = channels_;
+  core_->private_slots = options.private_slots;
+  core_->slot_bytes = options.slot_bytes;
+  core_->pool_slot_bytes = options.pool_slots ? options.slot_bytes : 0;
+  core_->sends = sends_;
+  core_->receives = receives_;
+  core_->blocks = blocks;
+  make_slots();
+  unresolved_ = size - 1;
+  connected_.assign(size, 0);
+  buffers_.assign(depth, {});
+  times_.assign(depth, 0);
+}
+
+// Only connections that the plan has get slots.
+void SimLane::make_slots() {
+  const PlanView plan = spec_->plan->view(rank_);
+  const uint32_t slots = options_->private_slots;
+  const uint64_t first = options_->first_message;
+  for (uint32_t b = 0; b < plan.header->block_count; ++b) {
+    const BlockPlan& block = plan.blocks()[b];
+    for (uint32_t k = 0; k < block.receive_count; ++k) {
+      const Connection c = plan.connections()[block.receive_first + k];
+      ReceiveEnd& end = receive_end(c.peer, c.channel);
+      end.private_slots = world_->shadow.slots().allocate(uint64_t(slots) * options_->slot_bytes);
+      end.received = end.expected = end.posted_seen = first;
+      end.granted = first + slots;
+      for (uint32_t g = 0; g < slots; ++g) end.grants[(first + g) % kMaxCredits] = g;
+      inbox(c.peer, c.channel).posted = first;
+    }
+    for (uint32_t k = 0; k < block.send_count; ++k) {
+      const Connection c = plan.connections()[block.send_first + k];
+      send_end(c.peer, c.channel).sent = first;
+      Credit& granted = credit(c.peer, c.channel);
+      granted.granted = first + slots;
+      for (uint32_t g = 0; g < slots; ++g) granted.grants[(first + g) % kMaxCredits] = g;
+    }
+  }
+}
+
+void SimLane::open(SimMachine& host) {
+  open_ = true;
+  // The slots are the owner's until it says that they are there.
+  for (uint32_t e = 0; e < spec_->ranks.size() * channels_; ++e)
+    for (uint32_t s = 0; receives_[e].private_slots && s < options_->private_slots; ++s)
+      world_->shadow.wrote(receives_[e].private_slots + uint64_t(s) * options_->slot_bytes, 16);
+  host.store_release(opened_, 1);
+}
+
+bool SimLane::resolve(SimMachine& host, std::vector<SimLane*>& peers) {
+  bool any = false;
+  for (uint32_t peer = 0; unresolved_ > 0 && peer < peers.size(); ++peer) {
+    if (peer == rank_ || connected_[peer] || host.load_acquire(peers[peer]->opened()) == 0) continue;
+    connect(peer, *peers[peer], host);
+    any = true;
+  }
+  return any;
+}
+
+// Pointers first, `connected` last (wire/connector.h).
+void SimLane::connect(uint32_t peer, SimLane& other, SimMachine& host) {
+  connected_[peer] = 1;
+  --unresolved_;
+  for (uint32_t channel = 0; channel < channels_; ++channel) {
+    point(peer, channel, other);
+    host.store_release(&send_end(peer, channel).connected, 1);
+    host.store_release(&receive_end(peer, channel).connected, 1);
+  }
+}
+
+void SimLane::point(uint32_t peer, uint32_t channel, SimLane& other) {
+  SendEnd& send = send_end(peer, channel);
+  send.credit = &credit(peer, channel);
+  send.inbox = &other.inbox(rank_, channel);
+  send.private_slots = other.receive_end(rank_, channel).private_slots;
+  send.pool = other.pool();
+  send.peer = peer;
+  ReceiveEnd& receive = receive_end(peer, channel);
+  receive.inbox = &inbox(peer, channel);
+  receive.credit = &other.credit(rank_, channel);
+  receive.peer = peer;
+}
+
+void SimLane::connect_before(std::vector<SimLane*>& peers) {
+  open_ = true;
+  unresolved_ = 0;
+  for (uint32_t peer = 0; peer < peers.size(); ++peer)
+    for (uint32_t channel = 0; peer != rank_ && channel < channels_; ++channel) {
+      point(peer, channel, *peers[peer]);
+      send_end(peer, channel).connected = receive_end(peer, channel).connected = 1;
+    }
+}
+
+void SimLane::submit(uint64_t now) {
+  const Oracle truth = oracle(submitted_);
+  Buffers& b = buffers_[submitted_ % buffers_.size()];
+  times_[submitted_ % times_.size()] = now;
+  Region& region = world_->shadow.buffers();
+  const uint64_t in = truth.input_bytes(rank_), out = truth.output_bytes(rank_);
+  if (in && !b.input) b.input = region.allocate(in);
+  if (out && !b.output) b.output = region.allocate(out);
+  if (in) {
+    truth.fill_input(rank_, b.input);
+    world_->shadow.wrote(b.input, in);
+  }
+  if (out) {
+    std::memset(b.output, 0xa5, out);
+    world_->shadow.wrote(b.output, out);
+  }
+  ++submitted_;
+}
+
+Submission SimLane::place(uint64_t first_sequence) {
+  const uint64_t sequence = first_sequence + placed_;
+  const uint32_t at = sequence % kLaneDepth;
+  Buffers& b = buffers_[placed_ % buffers_.size()];
+  const PlanHeader* plan = spec_->plan->header(rank_);
+  Operation op{};
+  op.plan = plan;
+  op.sequence = sequence;
+  op.group_bytes = oracle(placed_).group_bytes();
+  const uint64_t per_group = plan->chunks_per_group;
+  op.chunk_bytes =
+      per_group == 1 ? op.group_bytes : ((op.group_bytes + per_group - 1) / per_group + 15) & ~15ull;
+  op.tile_bytes = (core_->slot_bytes / std::max<uint32_t>(plan->largest_chunks, 1)) & ~uint64_t(15);
+  op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
+  op.data_type = spec_->data_type;
+  op.reduce_op = spec_->reduce_op;
+  op.block_count = uint8_t(plan->block_count);
+  op.fence_previous = plan->canonical && last_canonical_ ? 0 : 1;
+  op.fence_previous |= world_->scheduler.random().chance(options_->fence_chance);
+  last_canonical_ = plan->canonical;
+  op.rank_count = uint32_t(spec_->ranks.size());
+  op.token = (uint64_t(core_->id) + 1) << 28 | (sequence & 0xfffffff);
+  op.buffers[uint32_t(BufferKind::kInput)].base = b.input;
+  op.buffers[uint32_t(BufferKind::kOutput)].base = b.output;
+  if (plan->scratch_chunks > 0 && !b.scratch)
+    b.scratch = world_->shadow.buffers().allocate(plan->scratch_chunks * op.chunk_bytes);
+  op.buffers[uint32_t(BufferKind::kScratch)].base = b.scratch;
+  op.finished_target = finished_targets_[at] += op.block_count;
+  op.previous_target = finished_targets_[(at + kLaneDepth - 1) % kLaneDepth];
+  operations_[at] = op;
+  ++placed_;
+  return {core_->id, spec_->priority, op.block_count, 0, sequence};
+}
+
+std::string SimLane::complete(uint64_t index, bool faulty, Expected& shared) {
+  if (index >= placed_ || index < oldest_ || (done_ >> (index - oldest_)) & 1)
+    return "completed, but it is not under way";
+  const Oracle truth = oracle(index);
+  const Buffers& b = buffers_[index % buffers_.size()];
+  ++completed_;
+  done_ |= uint64_t(1) << (index - oldest_);
+  for (; done_ & 1; done_ >>= 1) ++oldest_;
+  const uint64_t bytes = truth.output_bytes(rank_);
+  if (faulty || bytes == 0) return "";
+  world_->shadow.will_read(b.output, bytes);
+  Expected& expected = truth.same_everywhere() ? shared : expected_;
+  if (&expected != &shared || expected.index != index) {
+    expected.bytes.resize(bytes);
+    truth.expected_output(rank_, expected.bytes.data());
+    expected.index = index;
+  }
+  if (std::memcmp(expected.bytes.data(), b.output, bytes) == 0) return "";
+  uint64_t at = 0;
+  while (expected.bytes[at] == b.output[at]) ++at;
+  return "wrong bytes from byte " + std::to_string(at) + " of " + std::to_string(bytes) + " on";
+}
+
+std::string SimLane::leaks(const std::vector<SimLane*>& peers) const {
+  for (uint32_t peer = 0; peer < peers.size(); ++peer)
+    for (uint32_t channel = 0; channel < channels_; ++channel) {
+      const uint32_t e = peer * channels_ + channel;
+      const ReceiveEnd& end = receives_[e];
+      if (end.private_slots == nullptr) continue;
+      const std::string who = "connector " + std::to_string(peer) + " -> " + std::to_string(rank_) + ": ";
+      const SendEnd& other = peers[peer]->sends_[rank_ * channels_ + channel];
+      if (other.sent != end.received)
+        return who + std::to_string(other.sent - options_->first_message) + " messages were sent, " +
+               std::to_string(end.received - options_->first_message) + " received";
+      if (end.granted - end.received != options_->private_slots)
+        return who + std::to_string(end.granted - end.received) + " credits are left, not the private slots'";
+      uint32_t seen = 0;
+      for (uint64_t g = end.received; g < end.granted; ++g)
+        seen |= 1u << std::min(end.grants[g % kMaxCredits], 31u);
+      if (seen != (1u << options_->private_slots) - 1) return who + "a private slot did not come home";
+    }
+  for (uint32_t b = 0; b < options_->blocks; ++b)
+    if (core_->blocks[b].pending != 0) return "a block still has an operation pending";
+  return "";
+}
+
+std::string SimLane::describe(const void* address) const {
+  const auto* p = static_cast<const std::byte*>(address);
+  auto within = [&](const auto* array, uint64_t count) {
+    return p >= reinterpret_cast<const std::byte*>(array) &&
+           p < reinterpret_cast<const std::byte*>(array + count);
+  };
+  const uint64_t ends = spec_->ranks.size() * channels_;
+  auto peer_of = [&](const auto* array) {
+    const uint64_t index = uint64_t(p - reinterpret_cast<const std::byte*>(array)) / sizeof(*array);
+    return std::to_string(index / channels_) + " (channel " + std::to_string(index % channels_) + ")";
+  };
+  const std::string lane = "lane " + std::to_string(core_->id) + " of its rank " + std::to_string(rank_);
+  if (within(sends_, ends)) return "send end to " + peer_of(sends_) + ", " + lane;
+  if (within(receives_, ends)) return "receive end from " + peer_of(receives_) + ", " + lane;
+  if (within(inboxes_, ends)) return "posted, from " + peer_of(inboxes_) + ", " + lane;
+  if (within(credits_, ends)) return "granted, by " + peer_of(credits_) + ", " + lane;
+  if (within(fault_, 1)) return "fault, " + lane;
+  if (within(opened_, 1)) return "opened, " + lane;
+  if (within(core_->finished, kLaneDepth)) return "finished, " + lane;
+  if (within(operations_, kLaneDepth) || within(core_, 1)) return "lane's operations, " + lane;
+  if (within(core_->blocks, options_->blocks)) return "a block's part of " + lane;
+  for (uint64_t e = 0; e < ends; ++e)
+    if (receives_[e].private_slots &&
+        within(receives_[e].private_slots, options_->private_slots * core_->slot_bytes))
+      return "slot of the connector from " + std::to_string(e / channels_) + ", " + lane;
+  for (const Buffers& b : buffers_) {
+    if (b.input && within(b.input, oracle(0).input_bytes(rank_))) return "input, " + lane;
+    if (b.output && within(b.output, oracle(0).output_bytes(rank_))) return "output, " + lane;
+  }
+  return "";
+}
+
+}  // namespace starling::sim

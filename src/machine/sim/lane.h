@@ -1,0 +1,109 @@
+// One rank's side of a lane in the simulator: the device's Lane with all it points to, and the operations on
+// their way. Built and connected as comm/lane.cc does it for real ranks.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "machine/sim/machine.h"
+#include "machine/sim/oracle.h"
+#include "machine/sim/program.h"
+#include "wire/lane.h"
+#include "wire/queue.h"
+
+namespace starling::sim {
+
+class SimLane {
+ public:
+  // `pool` begins the rank's pool.
+  void build(World& world, const Options& options, const LaneSpec& spec, uint32_t id, uint32_t rank_in_lane,
+             uint32_t depth, std::byte* pool);
+
+  const LaneSpec& spec() const { return *spec_; }
+  uint32_t rank() const { return rank_; }
+  Lane& core() { return *core_; }
+  uint64_t* fault() { return fault_; }
+  uint64_t* opened() { return opened_; }
+  bool broken = false;
+
+  // ---- connecting; by the rank's host ----------------------------------------------------------------
+  void open(SimMachine& host);
+  bool is_open() const { return open_; }
+  // Open and connected from the beginning, as if all had met before.
+  void connect_before(std::vector<SimLane*>& peers);
+  // Connects what peers have opened. True if any was new.
+  bool resolve(SimMachine& host, std::vector<SimLane*>& peers);
+  bool resolved() const { return unresolved_ == 0; }
+
+  // ---- operations ------------------------------------------------------------------------------------
+  uint64_t submitted() const { return submitted_; }
+  uint64_t completed() const { return completed_; }
+  bool has_work_for_core() const { return placed_ < submitted_ && placed_ - oldest_ < kLaneDepth; }
+  Oracle oracle(uint64_t index) const { return {spec_, hash_combine(hash_combine(77, core_->id), index)}; }
+
+  // Fills the buffers of the next operation.
+  void submit(uint64_t now);
+  // Writes the next operation where the daemon reads it, and returns its submission.
+  Submission place(uint64_t first_sequence);
+  // Operation `index` is complete: checks that it was under way, and its result. An empty text if all is
+  // right.
+  std::string complete(uint64_t index, bool faulty, Expected& shared);
+  uint64_t oldest_submission() const { return times_[oldest_ % times_.size()]; }
+  uint64_t oldest() const { return oldest_; }
+  // All that was placed was finished by all blocks: what the completion queue would say.
+  bool finished_by_core() const {
+    for (uint32_t at = 0; at < kLaneDepth; ++at)
+      if (core_->finished[at] != finished_targets_[at]) return false;
+    return true;
+  }
+  // Gives up what the core never got.
+  void drop_waiting() { submitted_ = placed_; }
+
+  // Connectors are as they were made, but for the counters. An empty text if so.
+  std::string leaks(const std::vector<SimLane*>& peers) const;
+
+  SendEnd& send_end(uint32_t peer, uint32_t channel) { return sends_[peer * channels_ + channel]; }
+  ReceiveEnd& receive_end(uint32_t peer, uint32_t channel) { return receives_[peer * channels_ + channel]; }
+  Inbox& inbox(uint32_t peer, uint32_t channel) { return inboxes_[peer * channels_ + channel]; }
+  Credit& credit(uint32_t peer, uint32_t channel) { return credits_[peer * channels_ + channel]; }
+  std::byte* pool() const { return pool_; }
+  // What the address is; empty if it is not of this lane.
+  std::string describe(const void* address) const;
+
+ private:
+  struct Buffers {
+    std::byte* input;
+    std::byte* output;
+    std::byte* scratch;
+  };
+  void make_slots();
+  void connect(uint32_t peer, SimLane& other, SimMachine& host);
+  void point(uint32_t peer, uint32_t channel, SimLane& other);
+
+  World* world_ = nullptr;
+  const Options* options_ = nullptr;
+  const LaneSpec* spec_ = nullptr;
+  Lane* core_ = nullptr;
+  Operation* operations_ = nullptr;
+  std::vector<uint64_t> finished_targets_;
+  uint64_t* fault_ = nullptr;
+  uint64_t* opened_ = nullptr;
+  uint32_t rank_ = 0;
+  uint32_t channels_ = 0;
+  SendEnd* sends_ = nullptr;
+  ReceiveEnd* receives_ = nullptr;
+  Inbox* inboxes_ = nullptr;
+  Credit* credits_ = nullptr;
+  std::byte* pool_ = nullptr;
+  bool open_ = false;
+  bool last_canonical_ = true;
+  uint32_t unresolved_ = 0;
+  std::vector<uint8_t> connected_;
+  std::vector<Buffers> buffers_;
+  std::vector<uint64_t> times_;
+  Expected expected_;
+  uint64_t submitted_ = 0, placed_ = 0, completed_ = 0;  // counts of operations
+  uint64_t oldest_ = 0;                                  // all before it are complete
+  uint64_t done_ = 0;                                    // bit k: operation oldest_ + k is complete
+};
+
+}  // namespace starling::sim

@@ -1,0 +1,106 @@
+#include "machine/sim/machine.h"
+
+#include <utility>
+
+#include "device/combine.h"
+
+namespace starling::sim {
+namespace {
+
+// The part of a move that belongs to one thread: as device::combine_contiguous cuts it.
+struct Part {
+  uint64_t begin, end;
+};
+Part part_of(uint64_t bytes, uint32_t thread, uint32_t threads) {
+  const uint64_t steps = (bytes + device::kSpanBytes - 1) / device::kSpanBytes;
+  const uint64_t begin = steps * thread / threads * device::kSpanBytes;
+  const uint64_t end = steps * (thread + 1) / threads * device::kSpanBytes;
+  return {begin, end < bytes ? end : bytes};
+}
+
+}  // namespace
+
+void SimMachine::move(const Move& move) {
+  const Part part = part_of(move.bytes, thread_, thread_count());
+  if (part.begin >= part.end) return;
+  for (uint32_t s = 0; s < move.source_count; ++s)
+    w_.shadow.will_read(move.sources[s] + part.begin, part.end - part.begin);
+  device::Combine c;
+  for (uint32_t s = 0; s < move.source_count; ++s) c.sources[s] = move.sources[s];
+  for (uint32_t d = 0; d < move.destination_count; ++d) c.destinations[d] = move.destinations[d];
+  c.bytes = move.bytes;
+  c.source_count = move.source_count;
+  c.destination_count = move.destination_count;
+  c.scaled_source = move.scaled_source;
+  c.divisor = move.divisor;
+  c.factor = move.factor;
+  c.data_type = move.data_type;
+  c.reduce_op = move.reduce_op;
+  device::combine(*this, c);
+  w_.scheduler.note_progress();
+}
+
+bool SimMachine::meet(bool value) {
+  BlockGroup& g = *group_;
+  Memory& memory = w_.memory;
+  g.value |= value;
+  if (++g.arrived < g.threads) {
+    w_.scheduler.block();
+    return g.result;
+  }
+  g.arrived = 0;
+  g.result = g.value;
+  g.value = false;
+  w_.shadow.merge(g.unit);
+  if (memory.checks()) memory.merge(g.fibers, g.threads);
+  const bool result = g.result;
+  for (uint32_t t = 0; t < g.threads; ++t) {
+    if (t == thread_) continue;
+    if (w_.scheduler.random().chance(kAlways / 4))
+      w_.scheduler.resume(g.fibers[t], w_.scheduler.random().below(w_.scheduler.options().op_ns));
+    else
+      w_.scheduler.resume_at_once(g.fibers[t]);
+  }
+  return result;
+}
+
+bool SimMachine::expired(uint64_t start, uint64_t budget) {
+  const Options& o = w_.scheduler.options();
+  if (w_.scheduler.exploring()) return explored_expiry();
+  const uint64_t now = w_.scheduler.now();
+  if (now - start >= budget) return true;
+  const bool leaving = budget == o.quit_period || budget == o.residency_limit;
+  if (w_.scheduler.random().chance(leaving ? o.forced_quit_chance : o.forced_park_chance)) return true;
+  w_.scheduler.note_deadline(start + budget);
+  return false;
+}
+
+// Either way, as often as the fiber's allowance lasts; and when nothing else can happen.
+bool SimMachine::explored_expiry() {
+  Fiber& fiber = w_.scheduler.current();
+  bool ended = fiber.must_expire;
+  if (!ended && fiber.expiries > 0) {
+    ended = w_.scheduler.choose(w_.scheduler.explorer);
+    fiber.expiries -= ended;
+  }
+  if (!ended) w_.scheduler.note_deadline(0);
+  return ended;
+}
+
+// Between two looks nothing that was seen can change but by a store or by time: so the fiber sleeps until one
+// of them does.
+void SimMachine::pause(uint32_t attempt) {
+  if (attempt > 0)
+    w_.scheduler.sleep();
+  else if (!w_.scheduler.exploring())
+    w_.scheduler.yield();
+}
+
+void SimMachine::idle(uint32_t) {
+  if (w_.scheduler.options().idle_sleeps)
+    w_.scheduler.sleep();
+  else
+    w_.scheduler.yield();
+}
+
+}  // namespace starling::sim

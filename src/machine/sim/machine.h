@@ -1,0 +1,122 @@
+// The sim machine: a block is one to four fibers, time is virtual, memory is modelled, and every operation is
+// a place where others may run. Satisfies device::Machine (asserted in core.cc).
+#pragma once
+#include <cstdint>
+
+#include "machine/sim/memory.h"
+#include "machine/sim/scheduler.h"
+#include "machine/sim/shadow.h"
+#include "wire/doorbell.h"
+#include "wire/plan.h"
+#include "wire/types.h"
+
+namespace starling::sim {
+
+// What all fibers share.
+struct World {
+  Scheduler scheduler;
+  Memory memory;
+  Shadow shadow;
+};
+
+// The threads of one block, and where they meet.
+struct BlockGroup {
+  static constexpr uint32_t kMaxThreads = 4;
+  uint32_t threads = 1;
+  uint32_t unit = 0;  // who writes (memory.h)
+  uint32_t fibers[kMaxThreads] = {};
+  uint32_t arrived = 0;
+  bool value = false;  // of the barrier that is filling
+  bool result = false;  // of the last one
+  const uint64_t* trace_written = nullptr;  // accesses to the block's trace take no time
+};
+
+// device::Combine without its namespace: the data that one instruction moves.
+struct Move {
+  const std::byte* sources[kMaxFan + 1];
+  std::byte* destinations[kMaxFan + 1];
+  uint64_t bytes;
+  uint32_t source_count;
+  uint32_t destination_count;
+  uint32_t scaled_source;
+  uint32_t divisor;
+  double factor;
+  DataType data_type;
+  ReduceOp reduce_op;
+};
+
+class SimMachine {
+ public:
+  static constexpr uint32_t kThreads = 0;
+  static constexpr bool kVectorThreads = false;
+  static constexpr bool kPlainWrites = false;
+
+  SimMachine(World& world, BlockGroup* group, uint32_t block, uint32_t thread)
+      : w_(world), group_(group), block_(block), thread_(thread) {}
+
+  uint32_t thread_index() const { return thread_; }
+  uint32_t thread_count() const { return group_ ? group_->threads : 1; }
+  uint32_t block_index() const { return block_; }
+
+  uint64_t load_acquire(const uint64_t* p) { return load(p, true); }
+  uint64_t load_relaxed(const uint64_t* p) { return load(p, false); }
+  void store_release(uint64_t* p, uint64_t v) { store(p, v, true); }
+  void store_relaxed(uint64_t* p, uint64_t v) { store(p, v, false); }
+  uint64_t fetch_add(uint64_t* p, uint64_t v) {
+    w_.scheduler.step(p);
+    return w_.memory.fetch_add(p, v);
+  }
+  uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
+    w_.scheduler.step(p);
+    return w_.memory.compare_exchange(p, expected, desired);
+  }
+  void fence() {
+    w_.scheduler.step();
+    w_.memory.fence();
+  }
+
+  bool any(bool value) { return thread_count() == 1 ? value : meet(value); }
+  void barrier() {
+    if (thread_count() > 1) meet(false);
+  }
+  void write(std::byte* to, const std::byte* from, uint64_t bytes) { w_.shadow.write(to, from, bytes); }
+  void move(const Move& move);
+
+  uint64_t now() const { return w_.scheduler.now(); }
+  bool expired(uint64_t start, uint64_t budget);
+  void pause(uint32_t attempt);
+  void idle(uint32_t pass);
+  void busy() {}
+  void notify(Doorbell*) {}
+  void notify_host() {}
+
+ private:
+  bool is_trace(const uint64_t* p) const;
+  uint64_t load(const uint64_t* p, bool acquire) {
+    if (is_trace(p)) return *p;
+    w_.scheduler.step(p);
+    return w_.memory.load(p, acquire);
+  }
+  void store(uint64_t* p, uint64_t v, bool release) {
+    if (is_trace(p)) {
+      *p = v;
+      return;
+    }
+    w_.scheduler.step(p);
+    w_.memory.store(p, v, release);
+    if (release && !w_.scheduler.exploring()) w_.scheduler.step();  // others may act on it before we go on
+  }
+  bool meet(bool value);
+  bool explored_expiry();
+
+  World& w_;
+  BlockGroup* group_;  // null: a host's fiber
+  uint32_t block_;
+  uint32_t thread_;
+};
+
+inline bool SimMachine::is_trace(const uint64_t* p) const {
+  return group_ && group_->trace_written && (p == group_->trace_written || !w_.memory.region().contains(p));
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,75 @@
+// What can be injected into a simulated execution. The seed draws them (program.cc); each can be set.
+#pragma once
+#include <cstdint>
+
+namespace starling::sim {
+
+inline constexpr uint32_t kAlways = 65536;  // chances are in 65536
+
+struct Options {
+  // The machine.
+  uint32_t blocks = 1;
+  uint32_t threads = 1;             // per block
+  uint32_t mean_slice = 8;          // operations that a fiber runs before others may
+  uint32_t op_ns = 20;              // time of one slice, before slowness
+  uint32_t slow_chance = 0;         // per fiber: that it is slow
+  uint32_t slow_factor = 1;         // by how much at most
+  uint32_t stall_chance = 0;        // per slice: that the fiber stands still
+  uint64_t stall_ns = 0;            // for so long at most
+  uint32_t late_store_chance = 0;   // per store: that others see it late
+  uint64_t late_store_ns = 0;       // by so much at most
+  uint32_t late_data_chance = 0;    // per piece of data: that others see it only with the next release
+  uint32_t ordering_checks = 1;     // happens-before and races on data
+  uint32_t cell_bytes = 16;         // of data, that are checked as one; larger is faster and sees less
+  uint32_t idle_sleeps =
+      1;         // an idle block looks again when something changed; 0: all the time, as a GPU does
+
+  // The daemon's parameters (wire/daemon.h, Scheduling), in ns.
+  uint64_t initial_budget = 4001;
+  uint64_t minimum_budget = 501;
+  uint64_t maximum_budget = 20001;
+  uint64_t quit_period = 30011;
+  uint64_t residency_limit = 1000003;
+  uint32_t success_factor = 4;
+  uint32_t position_shift = 1;
+  uint32_t fetch_batch = 8;
+  uint32_t priority_order = 0;
+  uint32_t unbounded = 0;           // yielding switched off: for showing what happens then
+
+  // Interference.
+  uint32_t forced_park_chance = 0;  // per look at a budget: that it has ended
+  uint32_t forced_quit_chance = 0;  // per look at the quit period or residency limit: that it has ended
+  uint32_t drain_chance = 0;        // per round of the host's poller: that it raises drain
+  uint64_t launch_delay_ns = 2000;  // until a block of a launched kernel begins, at most
+  uint64_t restart_ns = 3000;       // a host launches again so long after a quit that left work
+  uint64_t connect_delay_ns = 0;    // a lane finds a peer's region so late, at most
+  uint32_t late_rank_chance = 0;    // per rank: that its application starts late
+  uint64_t late_rank_ns = 0;        // by so much at most
+  uint32_t callback_submits =
+      0;    // chance that a lane's next operation is submitted by the last one's callback
+  uint32_t fence_chance = 0;  // per operation: that it must wait for all blocks to finish the lane's last one
+  int32_t dying_rank = -1;  // it stops for ever ...
+  uint64_t dying_ns = 0;  // ... at this time
+  uint64_t timeout_ns = 0;  // operations older than this break their lane; 0: never
+
+  // Memory.
+  uint32_t submission_capacity = 64;
+  uint32_t completion_capacity = 16;
+  uint32_t completion_kind = 1;  // device::CompletionQueueKind
+  uint32_t private_slots = 2;
+  uint32_t slot_bytes = 4096;
+  uint32_t pool_slots = 8;  // of a rank
+  uint64_t first_sequence = 0;  // of every lane
+  uint64_t first_message = 0;  // of every connector
+  uint64_t first_position = 0;  // of the queues; a multiple of 65536
+
+  // When to give up: nothing that anybody does is progress for so long.
+  uint64_t progress_bound_ns = 50'000'000;
+  uint64_t step_bound = 400'000'000;
+  // For exploration: no host runs. All is submitted before the blocks begin, and a block that leaves is
+  // launched again at once until all is complete.
+  uint32_t core_only = 0;
+  uint32_t trace_capacity = 0;  // records a block keeps for the story; no effect on the execution
+};
+
+}  // namespace starling::sim

@@ -1,0 +1,117 @@
+#include "machine/sim/oracle.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "plan/geometry.h"
+
+namespace starling::sim {
+namespace {
+
+uint64_t groups_of(const LaneSpec& lane, BufferKind buffer, uint32_t rank) {
+  const PlanHeader* header = lane.plan->header(rank);
+  if (!Geometry::of(*header).exists(buffer, rank)) return 0;
+  return buffer == BufferKind::kInput ? header->input_groups : header->output_groups;
+}
+
+// Small enough that sums of all ranks are exact in every type, or wrap alike.
+template <class T>
+T value_at(uint32_t base, uint32_t index) {
+  const uint32_t bits = (base + index * 2654435761u) ^ (base >> 7);
+  if constexpr (sizeof(T) == 1)
+    return T((bits >> 20) & 0x7f);
+  else
+    return T((bits >> 9) & 0xffff);
+}
+
+template <class Visit>
+void with_type(DataType type, Visit&& visit) {
+  switch (type) {
+    case DataType::kInt32: return visit(int32_t());
+    case DataType::kUint8: return visit(uint8_t());
+    case DataType::kInt64: return visit(int64_t());
+    case DataType::kFloat32: return visit(float());
+    default: STARLING_ASSERT(false, "the simulator's programs use other types");
+  }
+}
+
+struct Inputs {
+  const LaneSpec& lane;
+  uint64_t seed;
+  uint64_t count;  // elements of a group
+
+  uint32_t base(uint32_t rank) const { return uint32_t(hash_combine(seed, rank)); }
+
+  // Group `group` of the rank's input.
+  template <class T>
+  void copy(uint32_t rank, uint64_t group, T* to) const {
+    const uint32_t b = base(rank);
+    const uint32_t first = uint32_t(group * count);
+    for (uint32_t e = 0; e < count; ++e) to[e] = value_at<T>(b, first + e);
+  }
+
+  template <class T>
+  void reduce(uint64_t group, T* to) const {
+    copy(0, group, to);
+    const uint32_t first = uint32_t(group * count);
+    for (uint32_t r = 1; r < lane.ranks.size(); ++r) {
+      const uint32_t b = base(r);
+      for (uint32_t e = 0; e < count; ++e) {
+        const T v = value_at<T>(b, first + e);
+        if (lane.reduce_op == ReduceOp::kSum) to[e] = T(to[e] + v);
+        if (lane.reduce_op == ReduceOp::kMax) to[e] = std::max(to[e], v);
+        if (lane.reduce_op == ReduceOp::kMin) to[e] = std::min(to[e], v);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+uint64_t Oracle::group_bytes() const { return lane->count * data_type_bytes(lane->data_type); }
+
+uint64_t Oracle::input_bytes(uint32_t rank) const {
+  return groups_of(*lane, BufferKind::kInput, rank) * group_bytes();
+}
+
+uint64_t Oracle::output_bytes(uint32_t rank) const {
+  return groups_of(*lane, BufferKind::kOutput, rank) * group_bytes();
+}
+
+void Oracle::fill_input(uint32_t rank, std::byte* to) const {
+  const uint64_t groups = groups_of(*lane, BufferKind::kInput, rank);
+  const Inputs inputs{*lane, seed, lane->count};
+  with_type(lane->data_type, [&]<class T>(T) {
+    for (uint64_t g = 0; g < groups; ++g) inputs.copy(rank, g, reinterpret_cast<T*>(to) + g * lane->count);
+  });
+}
+
+void Oracle::expected_output(uint32_t rank, std::byte* to) const {
+  const uint32_t size = uint32_t(lane->ranks.size());
+  const uint32_t root = lane->plan->root();
+  const Inputs inputs{*lane, seed, lane->count};
+  if (output_bytes(rank) == 0) return;
+  with_type(lane->data_type, [&]<class T>(T) {
+    T* out = reinterpret_cast<T*>(to);
+    switch (lane->plan->collective()) {
+      case Collective::kAllReduce:
+      case Collective::kReduce: return inputs.reduce(0, out);
+      case Collective::kReduceScatter: return inputs.reduce(rank, out);
+      case Collective::kBroadcast: return inputs.copy(root, 0, out);
+      case Collective::kScatter: return inputs.copy(root, rank, out);
+      case Collective::kSendRecv: return inputs.copy(0, 0, out);
+      case Collective::kAllGather:
+      case Collective::kGather:
+        for (uint32_t g = 0; g < size; ++g) inputs.copy(g, 0, out + g * lane->count);
+        return;
+      case Collective::kAllToAll:
+        for (uint32_t g = 0; g < size; ++g) inputs.copy(g, rank, out + g * lane->count);
+        return;
+      default: STARLING_ASSERT(false, "a collective that the simulator does not know");
+    }
+  });
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,202 @@
+#include "machine/sim/program.h"
+
+#include <algorithm>
+
+#include "machine/sim/random.h"
+#include "plan/generate.h"
+
+namespace starling::sim {
+namespace {
+
+constexpr uint64_t kSizes[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20};
+
+template <class T>
+void shuffle(std::vector<T>& items, Random& random) {
+  for (size_t k = items.size(); k > 1; --k) std::swap(items[k - 1], items[random.below(uint32_t(k))]);
+}
+
+}  // namespace
+
+uint32_t Program::depth(uint32_t lane) const {
+  uint32_t deepest = 1;
+  for (const auto& list : steps) {
+    uint32_t now = 0;
+    for (const Step& step : list) {
+      if (step.kind == StepKind::kWait) now = 0;
+      if (step.kind == StepKind::kSubmit && step.lane == lane) deepest = std::max(deepest, ++now);
+    }
+  }
+  return deepest;
+}
+
+Program dfccl_program(const DfcclOptions& o, uint64_t seed, const Options& machine, PlanCache& plans) {
+  Program program;
+  program.name = "dfccl " + std::to_string(o.program);
+  program.rank_count = o.ranks;
+  Random random(seed, 2);
+  for (uint32_t c = 0; c < o.collectives; ++c) {
+    LaneSpec lane;
+    for (uint32_t r = 0; r < o.ranks; ++r) lane.ranks.push_back(r);
+    lane.count = std::max<uint64_t>(kSizes[c % std::size(kSizes)] / o.divisor / 4, 1);
+    lane.plan = plans.get("ring", {Collective::kAllReduce, o.ranks, 0, machine.blocks, false});
+    program.lanes.push_back(std::move(lane));
+  }
+  program.steps.resize(o.ranks);
+  std::vector<uint32_t> order(o.collectives);
+  for (uint32_t r = 0; r < o.ranks; ++r) {
+    for (uint32_t i = 0; i < o.iterations; ++i) {
+      for (uint32_t c = 0; c < o.collectives; ++c) order[c] = c;
+      if (random.chance(o.disorder)) shuffle(order, random);
+      for (uint32_t c : order) {
+        program.steps[r].push_back({StepKind::kSubmit, c, 0});
+        if (o.program == 2) program.steps[r].push_back({StepKind::kSynchronize, 0, 0});
+      }
+      program.steps[r].push_back({StepKind::kWait, 0, 0});
+    }
+  }
+  return program;
+}
+
+namespace {
+
+LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine, PlanCache& plans) {
+  LaneSpec lane;
+  for (uint32_t r = 0; r < rank_count; ++r)
+    if (random.chance(3 * kAlways / 4)) lane.ranks.push_back(r);
+  if (lane.ranks.size() < 2) lane.ranks = {0, 1};
+  shuffle(lane.ranks, random);
+  static constexpr Collective kKinds[] = {
+      Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+      Collective::kBroadcast, Collective::kReduce,    Collective::kAllToAll,
+      Collective::kGather,    Collective::kScatter,   Collective::kSendRecv};
+  const Collective kind = kKinds[random.below(std::size(kKinds))];
+  if (kind == Collective::kSendRecv) lane.ranks.resize(2);
+  const uint32_t size = uint32_t(lane.ranks.size());
+  const auto names = algorithms_for(kind);
+  std::string_view algorithm = names[random.below(uint32_t(names.size()))];
+  if (!algorithm_takes(algorithm, kind, size)) algorithm = names[0];
+  const bool rooted = kind == Collective::kBroadcast || kind == Collective::kReduce ||
+                      kind == Collective::kGather || kind == Collective::kScatter;
+  const uint32_t root = rooted ? random.below(size) : 0;
+  lane.plan = plans.get(algorithm, {kind, size, root, 1 + random.below(machine.blocks), false});
+  static constexpr DataType kTypes[] = {DataType::kInt32, DataType::kUint8, DataType::kInt64,
+                                        DataType::kFloat32};
+  static constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
+  lane.data_type = kTypes[random.below(std::size(kTypes))];
+  lane.reduce_op = kOps[random.below(std::size(kOps))];
+  lane.count = 1 + random.skewed(4096);
+  lane.priority = int16_t(random.below(3)) - 1;
+  return lane;
+}
+
+}  // namespace
+
+Program random_program(uint64_t seed, const Options& machine, PlanCache& plans) {
+  Random random(seed, 3);
+  Program program;
+  program.name = "random";
+  program.rank_count = 2 + random.below(5);
+  const uint32_t lanes = 1 + random.below(6);
+  for (uint32_t k = 0; k < lanes; ++k)
+    program.lanes.push_back(random_lane(random, program.rank_count, machine, plans));
+  program.steps.resize(program.rank_count);
+  const uint32_t iterations = 1 + random.below(3);
+  std::vector<uint32_t> calls;  // of one iteration: some lanes more than once
+  for (uint32_t k = 0; k < lanes; ++k)
+    for (uint32_t n = random.chance(kAlways / 8) ? 1 + random.below(12) : 1 + random.below(2); n > 0; --n)
+      calls.push_back(k);
+  const uint32_t synchronize = random.chance(kAlways / 3) ? random.below(kAlways / 2) : 0;
+  for (uint32_t r = 0; r < program.rank_count; ++r) {
+    auto& steps = program.steps[r];
+    for (uint32_t i = 0; i < iterations; ++i) {
+      shuffle(calls, random);
+      for (uint32_t k : calls) {
+        const auto& group = program.lanes[k].ranks;
+        if (std::find(group.begin(), group.end(), r) == group.end()) continue;
+        steps.push_back({StepKind::kSubmit, k, 0});
+        if (random.chance(synchronize)) steps.push_back({StepKind::kSynchronize, 0, 0});
+        if (random.chance(kAlways / 32)) steps.push_back({StepKind::kPause, 0, random.skewed(100'000)});
+      }
+      // The last one is waited for by the end of the program.
+      if (i + 1 < iterations && random.chance(kAlways / 2)) steps.push_back({StepKind::kWait, 0, 0});
+    }
+  }
+  return program;
+}
+
+namespace {
+
+void draw_machine(Options& o, Random& random) {
+  static constexpr uint32_t kThreads[] = {1, 1, 1, 1, 1, 1, 2, 4};
+  o.blocks = random.chance(kAlways / 3) ? 1 + random.below(3) : 1;
+  o.threads = kThreads[random.below(8)];
+  o.mean_slice = 1u << random.below(6);
+  o.op_ns = 4 + random.below(40);
+  o.slow_chance = random.chance(kAlways / 4) ? kAlways / 8 : 0;
+  o.slow_factor = 1 + random.below(30);
+  o.stall_chance = random.chance(kAlways / 3) ? 100 : 0;
+  o.stall_ns = 1 + random.below(50'000);
+  if (random.chance(kAlways / 2)) {
+    o.late_store_chance = random.below(kAlways / 2);
+    o.late_store_ns = random.skewed(3000);
+  }
+  o.late_data_chance = random.chance(kAlways / 2) ? kAlways / 2 : 0;
+}
+
+void draw_scheduling(Options& o, Random& random) {
+  // From one poll to much more than a message takes; odd, so that each is known by its length.
+  static constexpr uint64_t kBudgets[] = {1, 101, 501, 1501, 5001, 20001};
+  o.initial_budget = kBudgets[random.below(6)];
+  o.minimum_budget = std::min<uint64_t>(o.initial_budget, kBudgets[random.below(6)]);
+  o.maximum_budget = o.initial_budget * (1 + random.below(8));
+  o.quit_period = 2003 + 2 * random.skewed(100'000);
+  o.residency_limit = random.chance(kAlways / 4) ? 5005 + 2 * random.below(40'000) : 1'000'000'005;
+  o.success_factor = 1 + random.below(20);
+  o.position_shift = random.below(3);
+  o.fetch_batch = 1 + random.below(8);
+  o.priority_order = random.chance(kAlways / 3);
+}
+
+void draw_interference(Options& o, Random& random) {
+  if (random.chance(kAlways / 3)) o.forced_park_chance = random.below(kAlways / 3);
+  if (random.chance(kAlways / 4)) o.forced_quit_chance = random.below(kAlways / 16);
+  if (random.chance(kAlways / 8)) o.drain_chance = random.below(kAlways / 4);
+  o.launch_delay_ns = random.skewed(10'000);
+  o.restart_ns = random.skewed(10'000);
+  if (random.chance(kAlways / 3)) o.connect_delay_ns = random.skewed(50'000);
+  if (random.chance(kAlways / 4)) {
+    o.late_rank_chance = kAlways / 4;
+    o.late_rank_ns = 1 + random.below(200'000);
+  }
+  if (random.chance(kAlways / 4)) o.fence_chance = random.below(kAlways);
+  if (random.chance(kAlways / 4)) o.callback_submits = kAlways / 2;
+}
+
+void draw_memory(Options& o, Random& random) {
+  if (random.chance(kAlways / 4)) o.submission_capacity = 1u << random.below(4);
+  if (random.chance(kAlways / 4)) o.completion_capacity = 1u << random.below(3);
+  o.completion_kind = random.below(3);
+  if (random.chance(kAlways / 4)) o.slot_bytes = 256u << random.below(4);
+  o.pool_slots = random.below(16);
+  if (random.chance(kAlways / 4)) {
+    // Where progress words, tokens, laps of the rings and 32-bit halves wrap.
+    static constexpr uint64_t kSequences[] = {(1 << 24) - 2, (1 << 28) - 2, (uint64_t(1) << 32) - 2};
+    o.first_sequence = kSequences[random.below(3)];
+    o.first_message = (uint64_t(1) << 32) - 1 - random.below(16);
+    o.first_position = (uint64_t(1) << 32) - random.below(2) * 65536;
+  }
+}
+
+}  // namespace
+
+Options random_options(uint64_t seed) {
+  Random random(seed, 4);
+  Options o;
+  draw_machine(o, random);
+  draw_scheduling(o, random);
+  draw_interference(o, random);
+  draw_memory(o, random);
+  return o;
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,64 @@
+// What the ranks of a simulation do: lanes, and for each rank the order of its calls.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine/sim/options.h"
+#include "plan/cache.h"
+#include "plan/plan.h"
+
+namespace starling::sim {
+
+struct LaneSpec {
+  std::vector<uint32_t> ranks;  // of its group; the position is the rank inside the lane
+  std::shared_ptr<const Plan> plan;
+  DataType data_type = DataType::kInt32;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  uint64_t count = 0;           // elements of a group of its buffers
+  int16_t priority = 0;
+};
+
+enum class StepKind : uint8_t {
+  kSubmit,       // the next operation of `lane`
+  kSynchronize,  // the device: nothing is launched until what runs has left
+  kWait,         // for all that the rank submitted
+  kPause,        // `ns`
+};
+
+struct Step {
+  StepKind kind;
+  uint32_t lane = 0;
+  uint64_t ns = 0;
+};
+
+struct Program {
+  std::string name;
+  uint32_t rank_count = 0;
+  std::vector<LaneSpec> lanes;
+  std::vector<std::vector<Step>> steps;  // of each rank
+
+  // Operations of a lane that a rank has under way at most.
+  uint32_t depth(uint32_t lane) const;
+};
+
+// The programs of DFCCL §6.1: eight ranks, each in an order of its own, invoke eight all-reduces of 256 B to
+// 1 MB; the second one synchronizes the device between any two of them.
+struct DfcclOptions {
+  uint32_t program = 1;
+  uint32_t iterations = 200;
+  uint32_t divisor = 1;       // of all counts
+  uint32_t ranks = 8;
+  uint32_t collectives = 8;
+  uint32_t disorder = kAlways;  // chance that a rank shuffles an iteration at all
+};
+Program dfccl_program(const DfcclOptions& options, uint64_t seed, const Options& machine, PlanCache& plans);
+
+// Groups, collectives, algorithms, types, sizes and orders of every kind.
+Program random_program(uint64_t seed, const Options& machine, PlanCache& plans);
+
+// A machine with everything that can go wrong, drawn from the seed.
+Options random_options(uint64_t seed);
+
+}  // namespace starling::sim

@@ -1,0 +1,45 @@
+// The generators behind generate(): one function per collective and algorithm, for two ranks or more.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "plan/builder.h"
+
+namespace starling::algorithms {
+
+void ring_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void ring_all_gather(PlanBuilder& plan, const PlanRequest& request);
+void ring_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
+
+void one_shot_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void two_shot_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void all_pairs_all_gather(PlanBuilder& plan, const PlanRequest& request);
+void all_pairs_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
+
+void chain_broadcast(PlanBuilder& plan, const PlanRequest& request);
+void chain_reduce(PlanBuilder& plan, const PlanRequest& request);
+
+void direct_broadcast(PlanBuilder& plan, const PlanRequest& request);
+void direct_reduce(PlanBuilder& plan, const PlanRequest& request);
+void direct_gather(PlanBuilder& plan, const PlanRequest& request);
+void direct_scatter(PlanBuilder& plan, const PlanRequest& request);
+void direct_send_recv(PlanBuilder& plan, const PlanRequest& request);
+void pairwise_all_to_all(PlanBuilder& plan, const PlanRequest& request);
+
+// Any collective over one rank: what it keeps, it copies.
+void alone(PlanBuilder& plan, const PlanRequest& request);
+
+// Block b's connection with a peer; channel c belongs to block c.
+inline Connection with(std::uint32_t peer, std::uint32_t block) {
+  return {static_cast<std::uint16_t>(peer), static_cast<std::uint16_t>(block)};
+}
+
+// All ranks but `rank`, ascending: the order in which one rank's fan-in reduces.
+std::vector<Connection> with_all_others(std::uint32_t rank, std::uint32_t rank_count, std::uint32_t block);
+
+// (rank + offset) modulo the number of ranks; the offset may be negative, but for less than that number.
+inline std::uint32_t around(std::uint32_t rank, std::int64_t offset, std::uint32_t rank_count) {
+  return static_cast<std::uint32_t>((rank + offset + rank_count) % rank_count);
+}
+
+}  // namespace starling::algorithms

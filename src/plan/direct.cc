@@ -1,0 +1,75 @@
+// Every part goes straight from its owner to the rank that wants it: gather, scatter, all-to-all, send and
+// receive.
+#include "plan/algorithms.h"
+
+namespace starling::algorithms {
+
+void direct_gather(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count;
+  const std::uint32_t blocks = request.block_count;
+  const std::uint32_t root = request.root;
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    if (!request.in_place) {
+      plan.add(root, b,
+               {.opcode = Opcode::copy, .source = input(b), .destination = output(root * blocks + b)});
+    }
+    for (std::uint32_t s = 1; s < n; ++s) {
+      const std::uint32_t peer = around(root, s, n);
+      plan.add(peer, b, {.opcode = Opcode::send, .source = input(b), .sends = {with(root, b)}});
+      plan.add(
+          root, b,
+          {.opcode = Opcode::recv, .destination = output(peer * blocks + b), .receives = {with(peer, b)}});
+    }
+  }
+}
+
+void direct_scatter(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count;
+  const std::uint32_t blocks = request.block_count;
+  const std::uint32_t root = request.root;
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    for (std::uint32_t s = 1; s < n; ++s) {
+      const std::uint32_t peer = around(root, s, n);
+      plan.add(root, b,
+               {.opcode = Opcode::send, .source = input(peer * blocks + b), .sends = {with(peer, b)}});
+      plan.add(peer, b, {.opcode = Opcode::recv, .destination = output(b), .receives = {with(root, b)}});
+    }
+    if (!request.in_place) {
+      plan.add(root, b,
+               {.opcode = Opcode::copy, .source = input(root * blocks + b), .destination = output(b)});
+    }
+  }
+}
+
+// In round k, ranks r and p with r + p = k (modulo n) exchange their parts. Both send a tile before they
+// receive one, and a part is read by nobody else, so the exchange is right in place without scratch.
+void pairwise_all_to_all(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count;
+  const std::uint32_t blocks = request.block_count;
+  for (std::uint32_t r = 0; r < n; ++r) {
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      for (std::uint32_t round = 0; round < n; ++round) {
+        const std::uint32_t peer = around(round, -std::int64_t{r}, n);
+        const Operand mine = input(peer * blocks + b);
+        const Operand theirs = output(peer * blocks + b);
+        if (peer == r) {
+          if (!request.in_place)
+            plan.add(r, b, {.opcode = Opcode::copy, .source = mine, .destination = theirs});
+          continue;
+        }
+        plan.add(r, b, {.opcode = Opcode::send, .source = mine, .sends = {with(peer, b)}});
+        plan.add(r, b, {.opcode = Opcode::recv, .destination = theirs, .receives = {with(peer, b)}});
+      }
+    }
+  }
+}
+
+// The lane of an ordered pair: rank 0 sends, rank 1 receives.
+void direct_send_recv(PlanBuilder& plan, const PlanRequest& request) {
+  for (std::uint32_t b = 0; b < request.block_count; ++b) {
+    plan.add(0, b, {.opcode = Opcode::send, .source = input(b), .sends = {with(1, b)}});
+    plan.add(1, b, {.opcode = Opcode::recv, .destination = output(b), .receives = {with(0, b)}});
+  }
+}
+
+}  // namespace starling::algorithms

@@ -1,0 +1,133 @@
+#include "plan/generate.h"
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "plan/algorithms.h"
+#include "plan/builder.h"
+
+namespace starling {
+namespace {
+
+enum class Cut {
+  kBlocks,          // a group has one chunk per block
+  kBlocksAndRanks,  // a group has one chunk per block and rank
+};
+
+struct Algorithm {
+  Collective collective;
+  std::string_view name;
+  std::uint32_t rank_limit;
+  Cut cut;
+  void (*generate)(PlanBuilder&, const PlanRequest&);
+};
+
+constexpr std::uint32_t kAnyRanks = kMaxPlanRanks;
+constexpr std::uint32_t kFanInRanks = kMaxFan + 1;  // one instruction reduces the parts of all ranks
+
+using enum Collective;
+// The most general algorithm of a collective stands first.
+constexpr Algorithm kAlgorithms[] = {
+    {kAllReduce, "ring", kAnyRanks, Cut::kBlocksAndRanks, algorithms::ring_all_reduce},
+    {kAllReduce, "one_shot", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce},
+    {kAllReduce, "two_shot", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce},
+    {kAllGather, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_all_gather},
+    {kAllGather, "all_pairs", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather},
+    {kReduceScatter, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_reduce_scatter},
+    {kReduceScatter, "all_pairs", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter},
+    {kBroadcast, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_broadcast},
+    {kBroadcast, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast},
+    {kReduce, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_reduce},
+    {kReduce, "direct", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce},
+    {kAllToAll, "pairwise", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all},
+    {kGather, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_gather},
+    {kScatter, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_scatter},
+    {kSendRecv, "direct", 2, Cut::kBlocks, algorithms::direct_send_recv},
+    {kBarrier, "ring", kAnyRanks, Cut::kBlocksAndRanks, algorithms::ring_all_reduce},
+    {kBarrier, "one_shot", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce},
+};
+
+// Names by collective, made once from the table.
+const std::vector<std::string_view>& names_of(Collective collective) {
+  static const auto all = [] {
+    std::array<std::vector<std::string_view>, kCollectiveCount> names;
+    for (const Algorithm& a : kAlgorithms) names[static_cast<std::size_t>(a.collective)].push_back(a.name);
+    return names;
+  }();
+  return all.at(static_cast<std::size_t>(collective));
+}
+
+const Algorithm* find(std::string_view name, Collective collective) {
+  for (const Algorithm& a : kAlgorithms) {
+    if (a.collective == collective && a.name == name) return &a;
+  }
+  return nullptr;
+}
+
+std::string usable_names(const PlanRequest& request) {
+  std::string text;
+  for (const std::string_view name : algorithms_for(request.collective)) {
+    if (!algorithm_takes(name, request.collective, request.rank_count)) continue;
+    text += (text.empty() ? "use " : ", ") + std::string(name);
+  }
+  return text.empty() ? "no built-in algorithm serves this request" : text;
+}
+
+const Algorithm& find_or_throw(std::string_view name, const PlanRequest& request) {
+  const std::string collective(traits_of(request.collective).name);
+  const Algorithm* algorithm = find(name, request.collective);
+  if (algorithm == nullptr) {
+    throw Error(Code::invalid_argument, collective + " has no algorithm '" + std::string(name) + "'",
+                usable_names(request));
+  }
+  if (request.rank_count > algorithm->rank_limit) {
+    throw Error(Code::invalid_argument,
+                "algorithm '" + std::string(name) + "' of " + collective + " takes at most " +
+                    std::to_string(algorithm->rank_limit) + " ranks, not " +
+                    std::to_string(request.rank_count),
+                usable_names(request));
+  }
+  if (request.block_count < 1 || request.block_count > kMaxPlanBlocks) {
+    throw Error(Code::invalid_argument, "a plan with " + std::to_string(request.block_count) + " blocks",
+                "use 1 to " + std::to_string(kMaxPlanBlocks));
+  }
+  return *algorithm;
+}
+
+}  // namespace
+
+void algorithms::alone(PlanBuilder& plan, const PlanRequest& request) {
+  const CollectiveTraits& traits = traits_of(request.collective);
+  for (std::uint32_t b = 0; b < request.block_count; ++b) {
+    if (request.in_place && !traits.reduces) {
+      plan.add(0, b, {.opcode = Opcode::nop, .size = output(b)});
+    } else {
+      plan.add(
+          0, b,
+          {.opcode = Opcode::copy, .source = input(b), .destination = output(b), .final = traits.reduces});
+    }
+  }
+}
+
+Plan generate(std::string_view name, const PlanRequest& request) {
+  const Algorithm& algorithm = find_or_throw(name, request);
+  const bool alone = request.rank_count == 1;
+  const std::uint32_t ranks_in_cut = algorithm.cut == Cut::kBlocksAndRanks ? request.rank_count : 1;
+  PlanBuilder builder(std::string(name),
+                      Geometry::standard(request.collective, request.rank_count, request.root,
+                                         request.in_place, request.block_count * ranks_in_cut));
+  (alone ? algorithms::alone : algorithm.generate)(builder, request);
+  return builder.build();
+}
+
+std::span<const std::string_view> algorithms_for(Collective collective) { return names_of(collective); }
+
+bool algorithm_takes(std::string_view name, Collective collective, std::uint32_t rank_count) {
+  const Algorithm* algorithm = find(name, collective);
+  return algorithm != nullptr && rank_count >= 1 && rank_count <= algorithm->rank_limit;
+}
+
+}  // namespace starling

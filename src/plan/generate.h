@@ -1,0 +1,26 @@
+// The built-in algorithms. Each is one function in a file of its own that fills a PlanBuilder for any number
+// of ranks and blocks; generate() finds it by name.
+//
+// Every built-in plan is canonical (block b uses channel b alone, nothing is shared between blocks), needs at
+// most two slots per connection, and gives bitwise identical results on all ranks.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "plan/plan.h"
+
+namespace starling {
+
+// Throws Error(invalid_argument) for an unknown algorithm, or one that does not take the request; the text
+// names those that do.
+Plan generate(std::string_view algorithm, const PlanRequest& request);
+
+// Names that generate() knows for a collective, the most general one first: it takes every rank count that
+// plans have.
+std::span<const std::string_view> algorithms_for(Collective collective);
+
+// Whether the algorithm exists for the collective and takes so many ranks (fan-in is bounded by kMaxFan).
+bool algorithm_takes(std::string_view algorithm, Collective collective, std::uint32_t rank_count);
+
+}  // namespace starling

@@ -1,0 +1,142 @@
+#include "plan/verify.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "plan/network.h"
+#include "plan/verify_stages.h"
+
+namespace starling {
+namespace stages {
+
+Storage::Storage(const Geometry& geometry, std::uint32_t rank, std::uint32_t scratch_chunks) {
+  const std::uint64_t input_chunks = geometry.chunks(BufferKind::kInput);
+  const std::uint64_t output_chunks = geometry.chunks(BufferKind::kOutput);
+  if (geometry.in_place) {
+    const Geometry::Overlap overlap = geometry.overlap(rank);
+    input_first_ = overlap.input_first;
+    output_first_ = overlap.output_first;
+    scratch_first_ = std::max(input_first_ + input_chunks, output_first_ + output_chunks);
+  } else {
+    output_first_ = input_chunks;
+    scratch_first_ = input_chunks + output_chunks;
+  }
+  size_ = scratch_first_ + scratch_chunks;
+}
+
+std::uint64_t Storage::at(BufferKind buffer, std::uint64_t chunk) const {
+  switch (buffer) {
+    case BufferKind::kInput: return input_first_ + chunk;
+    case BufferKind::kOutput: return output_first_ + chunk;
+    case BufferKind::kScratch: return scratch_first_ + chunk;
+    case BufferKind::kNone: break;
+  }
+  STARLING_ASSERT(false, "storage of an operand that is not there");
+}
+
+std::uint32_t tiles_to_check(const Network& network) { return network.largest_chunks == 1 ? 1 : 3; }
+
+std::string operand_name(BufferKind buffer, std::uint64_t chunk, std::uint64_t chunks) {
+  std::string text(name_of(buffer));
+  text += "[" + std::to_string(chunk);
+  if (chunks != 1) text += ":" + std::to_string(chunk + chunks);
+  return text + "]";
+}
+
+Violation violation_at(const char* rule, const NetworkBlock& block, std::uint32_t instruction,
+                       std::string text) {
+  return {.rule = rule,
+          .rank = block.rank,
+          .block = block.block,
+          .instruction = instruction,
+          .text = std::move(text)};
+}
+
+}  // namespace stages
+
+namespace {
+
+// Blocks that share nothing: no channel, no dependency, no scratch.
+bool is_canonical(const Network& network) {
+  for (const PlanView& view : network.ranks) {
+    if (view.header->dependency_count != 0 || view.header->scratch_chunks != 0) return false;
+  }
+  for (const Link& link : network.links) {
+    if (network.blocks[link.sender].block != link.channel ||
+        network.blocks[link.receiver].block != link.channel)
+      return false;
+  }
+  return true;
+}
+
+PlanFacts facts_of(const Network& network) {
+  PlanFacts facts;
+  for (const Link& link : network.links) {
+    facts.channel_count =
+        std::max<std::uint16_t>(facts.channel_count, static_cast<std::uint16_t>(link.channel + 1));
+  }
+  facts.largest_chunks = static_cast<std::uint16_t>(network.largest_chunks);
+  facts.canonical = is_canonical(network);
+  return facts;
+}
+
+// Right for unequal parts if it can be, else for equal ones alone.
+Parts check_lengths(const Network& network, std::vector<Violation>& violations) {
+  std::vector<Violation> unequal;
+  stages::check_lengths(network, Parts::kUnequal, unequal);
+  if (unequal.empty()) return Parts::kUnequal;
+  stages::check_lengths(network, Parts::kEqual, violations);
+  return Parts::kEqual;
+}
+
+Verdict judge(std::span<const PlanView> ranks) {
+  Verdict verdict;
+  std::vector<Violation>& violations = verdict.violations;
+  stages::check_headers(ranks, violations);
+  if (!violations.empty()) return verdict;
+  stages::check_instructions(ranks, violations);
+  if (!violations.empty()) return verdict;
+  const Network network = Network::of(ranks, violations);
+  if (violations.empty()) stages::check_links(network, violations);
+  if (!violations.empty()) return verdict;
+  verdict.facts = facts_of(network);
+  Parts parts = check_lengths(network, violations);
+  if (!violations.empty()) return verdict;
+  verdict.facts.minimum_slots = static_cast<std::uint16_t>(stages::find_minimum_slots(network, violations));
+  if (!violations.empty()) return verdict;
+  if (parts == Parts::kUnequal) {
+    // Blocks ordered only by messages of another part are ordered only while no part is empty.
+    std::vector<Violation> unequal;
+    stages::check_races(network, Parts::kUnequal, unequal);
+    if (!unequal.empty()) parts = Parts::kEqual;
+  }
+  if (parts == Parts::kEqual) stages::check_races(network, Parts::kEqual, violations);
+  if (!violations.empty()) return verdict;
+  verdict.facts.uniform_only = parts == Parts::kEqual;
+  stages::check_result(network, violations);
+  return verdict;
+}
+
+}  // namespace
+
+std::string Violation::describe() const {
+  std::string place;
+  const auto add = [&](const char* word, std::uint32_t index) {
+    if (index != kNowhere)
+      place += (place.empty() ? "" : ", ") + std::string(word) + " " + std::to_string(index);
+  };
+  add("rank", rank);
+  add("block", block);
+  add("instruction", instruction);
+  return (place.empty() ? "" : place + ": ") + text + " (rule " + rule + ")";
+}
+
+Verdict verify(std::span<const PlanView> ranks) {
+  STARLING_ASSERT(!ranks.empty(), "verify() needs the part of every rank");
+  Verdict verdict = judge(ranks);
+  if (verdict.violations.size() > kMaxViolations) verdict.violations.resize(kMaxViolations);
+  return verdict;
+}
+
+}  // namespace starling

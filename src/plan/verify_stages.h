@@ -1,0 +1,44 @@
+// The stages behind verify(); each adds what it finds and may rely on the stages before it (plan/verify.h).
+#pragma once
+#include <vector>
+
+#include "plan/network.h"
+#include "plan/verify.h"
+
+namespace starling::stages {
+
+// Parts that do not belong together; then instruction by instruction.
+void check_headers(std::span<const PlanView> ranks, std::vector<Violation>& violations);
+void check_instructions(std::span<const PlanView> ranks, std::vector<Violation>& violations);
+// Both ends of every connection exist and agree on number and order of messages.
+void check_links(const Network& network, std::vector<Violation>& violations);
+// Operands of one instruction, and both ends of one message, are equally long whatever the count.
+void check_lengths(const Network& network, Parts parts, std::vector<Violation>& violations);
+// The least number of slots with which the plan finishes; 0 if none does, and then there are violations.
+std::uint32_t find_minimum_slots(const Network& network, std::vector<Violation>& violations);
+void check_races(const Network& network, Parts parts, std::vector<Violation>& violations);
+void check_result(const Network& network, std::vector<Violation>& violations);
+
+// Tiles that the stages must look at: with instructions of one chunk all tiles are alike and apart; wider
+// ones cut their slices at other places, which shows with two or three tiles.
+std::uint32_t tiles_to_check(const Network& network);
+
+// Where a rank's chunks lie in memory, in chunks: input and output of an in-place plan overlap.
+class Storage {
+ public:
+  Storage(const Geometry& geometry, std::uint32_t rank, std::uint32_t scratch_chunks);
+  std::uint64_t at(BufferKind buffer, std::uint64_t chunk) const;
+  std::uint64_t size() const { return size_; }
+
+ private:
+  std::uint64_t input_first_ = 0;
+  std::uint64_t output_first_ = 0;
+  std::uint64_t scratch_first_ = 0;
+  std::uint64_t size_ = 0;
+};
+
+std::string operand_name(BufferKind buffer, std::uint64_t chunk, std::uint64_t chunks);
+Violation violation_at(const char* rule, const NetworkBlock& block, std::uint32_t instruction,
+                       std::string text);
+
+}  // namespace starling::stages

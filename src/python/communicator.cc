@@ -1,0 +1,264 @@
+// starling_comm, and the operations on it.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "python/bindings.h"
+#include "python/buffer.h"
+#include "python/operation.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace starling::python {
+namespace {
+
+struct Communicator {
+  starling_comm* handle = nullptr;
+  std::shared_ptr<ContextUse> use;  // its context's
+
+  starling_comm* get() const {
+    if (handle == nullptr) raise(STARLING_INVALID_ARGUMENT, "the communicator was destroyed; make a new one");
+    return handle;
+  }
+};
+
+// A Python object with set(key, bytes) and get(key, timeout_s), as starling_store.
+int store_set(void* user, const char* key, const void* value, size_t bytes) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    nb::borrow(static_cast<PyObject*>(user)).attr("set")(key, nb::bytes(value, bytes));
+    return 0;
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("starling: the store's set()");
+    return 1;
+  }
+}
+
+int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t timeout_ns) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    const nb::object found =
+        nb::borrow(static_cast<PyObject*>(user)).attr("get")(key, double(timeout_ns) * 1e-9);
+    const nb::bytes text = nb::cast<nb::bytes>(found);
+    std::memcpy(value, text.c_str(), std::min(*bytes, text.size()));
+    *bytes = text.size();
+    return 0;
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TimeoutError)) error.discard_as_unraisable("starling: the store's get()");
+    return 1;
+  } catch (const nb::cast_error&) {
+    return 1;
+  }
+}
+
+void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t size, const std::string& name,
+            nb::object store, int64_t timeout_ns) {
+  new (&comm) Communicator{nullptr, context.use};
+  starling_context* owner = context.get();
+  const starling_store functions{store.ptr(), store_set, store_get};
+  starling_comm_options options{};
+  options.struct_bytes = sizeof options;
+  options.rank = rank;
+  options.size = size;
+  options.name = name.c_str();
+  options.store = store.is_none() ? nullptr : &functions;
+  options.timeout_ns = timeout_ns;
+  starling_status status;
+  {
+    const WithoutGil meeting;
+    status = starling_comm_create(owner, &options, &comm.handle);
+  }
+  check_signals();
+  check(status);
+}
+
+// None where this rank has no part.
+std::optional<Communicator> child_of(const Communicator& parent, starling_status status,
+                                     starling_comm* child) {
+  check(status);
+  if (child == nullptr) return std::nullopt;
+  return Communicator{child, parent.use};
+}
+
+std::optional<Communicator> split(const Communicator& comm, int color, int key) {
+  starling_comm* parent = comm.get();
+  starling_comm* child = nullptr;
+  starling_status status;
+  {
+    const WithoutGil meeting;
+    status = starling_comm_split(parent, color, key, &child);
+  }
+  return child_of(comm, status, child);
+}
+
+std::optional<Communicator> subgroup(const Communicator& comm, const std::vector<uint32_t>& ranks,
+                                     const std::string& name) {
+  starling_comm* child = nullptr;
+  static const uint32_t kNobody = 0;
+  const starling_status status = starling_comm_subgroup(comm.get(), ranks.empty() ? &kNobody : ranks.data(),
+                                                        uint32_t(ranks.size()), name.c_str(), &child);
+  return child_of(comm, status, child);
+}
+
+void destroy(Communicator& comm) {
+  if (comm.handle == nullptr) return;
+  starling_comm* handle = comm.handle;
+  comm.handle = nullptr;
+  starling_status status;
+  {
+    const WithoutGil waiting;
+    status = starling_comm_destroy(handle);
+  }
+  check(status);
+}
+
+// Status and message of the first failure; (0, "") if there is none.
+nb::tuple error(const Communicator& comm) {
+  const starling_status status = starling_comm_error(comm.get());
+  return nb::make_tuple(int(status), status == STARLING_SUCCESS ? "" : starling_last_error());
+}
+
+// Keeps the GIL: a submission never waits for another rank, and giving the GIL up may cost milliseconds.
+Request submit(const Communicator& comm, const Call& call, nb::object callback) {
+  starling_comm* handle = comm.get();
+  starling_operation op = operation_of(call, starling_comm_rank(handle), starling_comm_size(handle));
+  PythonCallback* python_callback = nullptr;
+  if (!callback.is_none()) {
+    op.callback = run_python_callback;
+    op.user = python_callback = make_callback(std::move(callback));
+  }
+  Request request(comm.use);
+  const starling_status status = starling_submit(handle, &op, &request.handle);
+  if (status != STARLING_SUCCESS && python_callback != nullptr) drop_callback(python_callback);
+  check(status);
+  return request;
+}
+
+Call make_call(int kind, nb::object input, nb::object output, std::optional<std::string> data_type,
+               int reduce_op, double scalar, int root, std::optional<std::string> lane, int priority,
+               int64_t timeout_ns, std::optional<std::string> algorithm) {
+  Call call;
+  call.kind = kind;
+  call.input = std::move(input);
+  call.output = std::move(output);
+  call.data_type = std::move(data_type);
+  call.reduce_op = reduce_op;
+  call.scalar = scalar;
+  call.root = root;
+  call.lane = std::move(lane);
+  call.priority = priority;
+  call.timeout_ns = timeout_ns;
+  call.algorithm = std::move(algorithm);
+  return call;
+}
+
+using Counts = std::optional<std::vector<size_t>>;
+
+Request submit_collective(const Communicator& comm, int kind, nb::object input, nb::object output,
+                          std::optional<std::string> data_type, int reduce_op, double scalar, int root,
+                          std::optional<std::string> lane, int priority, int64_t timeout_ns,
+                          std::optional<std::string> algorithm, nb::object callback, Counts input_counts,
+                          Counts input_offsets, Counts output_counts, Counts output_offsets) {
+  Call call = make_call(kind, std::move(input), std::move(output), std::move(data_type), reduce_op, scalar,
+                        root, std::move(lane), priority, timeout_ns, std::move(algorithm));
+  call.input_counts = std::move(input_counts);
+  call.input_offsets = std::move(input_offsets);
+  call.output_counts = std::move(output_counts);
+  call.output_offsets = std::move(output_offsets);
+  return submit(comm, call, std::move(callback));
+}
+
+Request submit_message(const Communicator& comm, int kind, nb::object buffer, int peer, uint64_t tag,
+                       std::optional<std::string> data_type, int priority, int64_t timeout_ns,
+                       nb::object callback) {
+  const bool sends = kind == STARLING_SEND;
+  Call call =
+      make_call(kind, sends ? buffer : nb::object(nb::none()), sends ? nb::object(nb::none()) : buffer,
+                std::move(data_type), 0, 1, 0, std::nullopt, priority, timeout_ns, std::nullopt);
+  call.peer = peer;
+  call.tag = tag;
+  return submit(comm, call, std::move(callback));
+}
+
+void register_collective(const Communicator& comm, int64_t id, const std::vector<uint32_t>& devices, int kind,
+                         size_t count, const std::string& data_type, int reduce_op, double scalar, int root,
+                         int priority, int64_t timeout_ns) {
+  starling_operation shape{};
+  shape.struct_bytes = sizeof shape;
+  shape.kind = starling_collective(kind);
+  shape.count = count;
+  shape.data_type = data_type_named(data_type.c_str());
+  shape.reduce_op = starling_reduce_op(reduce_op);
+  shape.scalar = scalar;
+  shape.root = root;
+  shape.priority = priority;
+  shape.timeout_ns = timeout_ns;
+  check(starling_register(comm.get(), id, devices.data(), uint32_t(devices.size()), &shape));
+}
+
+// `rank` and `size` are those in the collective's device set; `count` is what it was registered with.
+void run_registered(const Communicator& comm, int64_t id, int kind, nb::object input, nb::object output,
+                    const std::string& data_type, int root, uint32_t rank, uint32_t size, size_t count,
+                    nb::object callback) {
+  const Call call = make_call(kind, std::move(input), std::move(output), data_type, 0, 1, root, std::nullopt,
+                              0, 0, std::nullopt);
+  const starling_operation op = operation_of(call, rank, size);
+  if (op.count != count && kind != STARLING_BARRIER)
+    raise(STARLING_INVALID_ARGUMENT,
+          ("collective " + std::to_string(id) + " was registered with count " + std::to_string(count) +
+           ", these buffers hold " + std::to_string(op.count) + "; pass buffers of the registered count")
+              .c_str());
+  PythonCallback* python_callback = make_callback(std::move(callback));
+  const starling_status status =
+      starling_run(comm.get(), id, op.input, op.output, run_python_callback, python_callback);
+  if (status != STARLING_SUCCESS) drop_callback(python_callback);
+  check(status);
+}
+
+void bind_calls(nb::class_<Communicator>& c) {
+  c.def("submit", &submit_collective, "kind"_a, "input"_a.none(), "output"_a.none(), "data_type"_a.none(),
+        "reduce_op"_a = 0, "scalar"_a = 1.0, "root"_a = 0, "lane"_a = nb::none(), "priority"_a = 0,
+        "timeout_ns"_a = 0, "algorithm"_a = nb::none(), "callback"_a = nb::none(),
+        "input_counts"_a = nb::none(), "input_offsets"_a = nb::none(), "output_counts"_a = nb::none(),
+        "output_offsets"_a = nb::none());
+  c.def("submit_message", &submit_message, "kind"_a, "buffer"_a.none(), "peer"_a, "tag"_a,
+        "data_type"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none());
+  c.def("register", &register_collective, "id"_a, "devices"_a, "kind"_a, "count"_a, "data_type"_a,
+        "reduce_op"_a, "scalar"_a, "root"_a, "priority"_a, "timeout_ns"_a);
+  c.def("run", &run_registered, "id"_a, "kind"_a, "input"_a.none(), "output"_a.none(), "data_type"_a,
+        "root"_a, "rank"_a, "size"_a, "count"_a, "callback"_a);
+}
+
+}  // namespace
+}  // namespace starling::python
+
+void bind_communicator(nb::module_& m) {
+  namespace py = starling::python;
+  nb::class_<py::Communicator> c(m, "Communicator");
+  c.def("__init__", &py::create, "context"_a, "rank"_a, "size"_a, "name"_a, "store"_a.none(), "timeout_ns"_a)
+      .def_prop_ro("rank", [](const py::Communicator& comm) { return starling_comm_rank(comm.get()); })
+      .def_prop_ro("size", [](const py::Communicator& comm) { return starling_comm_size(comm.get()); })
+      .def("split", &py::split, "color"_a, "key"_a)
+      .def("subgroup", &py::subgroup, "ranks"_a, "name"_a)
+      .def(
+          "abort",
+          [](const py::Communicator& comm, const std::string& reason) {
+            py::check(starling_comm_abort(comm.get(), reason.c_str()));
+          },
+          "reason"_a)
+      .def("error", &py::error)
+      .def(
+          "set_timeout",
+          [](const py::Communicator& comm, int64_t timeout_ns) {
+            py::check(starling_comm_set_timeout(comm.get(), timeout_ns));
+          },
+          "timeout_ns"_a)
+      .def("destroy", &py::destroy);
+  py::bind_calls(c);
+}

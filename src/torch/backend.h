@@ -1,0 +1,138 @@
+// Process group backend "starling": c10d::Backend over the C API.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "communicator.h"
+#include "torch_version.h"
+#include "work.h"
+
+namespace starling::torch_adapter {
+
+inline constexpr const char* kBackendName = "starling";
+
+struct BackendOptions final : c10d::Backend::Options {
+  explicit BackendOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+      : c10d::Backend::Options(kBackendName, timeout) {}
+
+  // Submit an operation when all ranks have issued it (OCCL section 4). The same on all ranks.
+  bool negotiate = false;
+};
+
+class Backend final : public c10d::Backend {
+ public:
+  // Collective over the group.
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+          c10::intrusive_ptr<BackendOptions> options);
+  ~Backend() override;
+
+  // ---- collectives (collectives.cc)
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(std::vector<at::Tensor>& tensors,
+                                                     const c10d::AllreduceCoalescedOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
+                                        const c10d::ReduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
+
+  // ---- sparse.cc; all_reduce comes here with a sparse tensor
+  c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
+                                                  const c10d::AllreduceOptions& options) override;
+
+  // ---- gather_scatter.cc
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather_coalesced(std::vector<std::vector<at::Tensor>>& outputs,
+                                                     std::vector<at::Tensor>& inputs,
+                                                     const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(
+      std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+      const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
+                                        std::vector<at::Tensor>& inputs,
+                                        const c10d::GatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
+                                         std::vector<std::vector<at::Tensor>>& inputs,
+                                         const c10d::ScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                std::vector<std::vector<at::Tensor>>& inputs,
+                                                const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(
+      std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+      const c10d::ReduceScatterOptions& options) override;
+
+  // ---- all_to_all.cc
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<std::int64_t>& output_split_sizes,
+                                               std::vector<std::int64_t>& input_split_sizes,
+                                               const c10d::AllToAllOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions& options) override;
+
+  // ---- point_to_point.cc
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
+
+  // ---- monitored_barrier.cc
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  // ---- backend.cc
+  const std::string getBackendName() const override { return kBackendName; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void abort() override;
+  void shutdown() override;
+  c10d::ErrorType getError() override;
+  void setSequenceNumberForGroup() override {}  // all ranks count from 0
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void enableCollectivesTiming() override {}  // every work knows its duration
+  void eagerConnectSingleDevice(at::Device) override {}  // the constructor has connected everything
+
+  // ---- for Call
+  struct Issue {
+    c10::intrusive_ptr<Work> work;
+    bool coalesced;
+  };
+  // A new work, or the one of the coalescing block.
+  Issue begin_work(const WorkDescription& description);
+  // Adds lane and priority of the calling thread.
+  void submit(Work& work, starling_operation operation);
+
+ private:
+  std::shared_ptr<Communicator> communicator() const;
+
+  const c10::intrusive_ptr<BackendOptions> options_;
+  std::atomic<std::uint64_t> sequence_ = 0;
+  std::uint64_t monitored_barriers_ = 0;
+
+  mutable std::mutex mutex_;                     // of what follows
+  std::shared_ptr<Communicator> communicator_;   // null after shutdown
+  c10::intrusive_ptr<Work> coalescing_;          // the open block's work
+};
+
+}  // namespace starling::torch_adapter

@@ -1,0 +1,93 @@
+#include "communicator.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include <c10/util/Logging.h>
+
+#include "errors.h"
+
+namespace starling::torch_adapter {
+namespace {
+
+// A group that is torn down lets its operations finish for so long; the longer timeouts of training would
+// make a program that forgot a receive hang for half an hour on its way out.
+constexpr std::chrono::milliseconds kLongestGrace = std::chrono::seconds(30);
+
+// At the end of the process nobody will ask for results any more, but a peer may still be receiving.
+constexpr std::chrono::milliseconds kGraceAtExit = std::chrono::seconds(5);
+
+// Those that may have to be closed at exit. One list, as groups are made by independent calls.
+struct CommunicatorRegistry {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Communicator>> communicators;
+};
+
+CommunicatorRegistry& communicator_registry() {
+  static auto* const kRegistry = new CommunicatorRegistry;  // never destroyed: used while the process exits
+  return *kRegistry;
+}
+
+std::int64_t to_ns(std::chrono::milliseconds duration) { return std::chrono::nanoseconds(duration).count(); }
+
+}  // namespace
+
+Communicator::Communicator(const CommunicatorOptions& options)
+    : context_(options.name), store_(options.store), timeout_(options.timeout) {
+  starling_comm_options comm_options{};
+  comm_options.struct_bytes = sizeof(comm_options);
+  comm_options.rank = static_cast<std::uint32_t>(options.rank);
+  comm_options.size = static_cast<std::uint32_t>(options.size);
+  comm_options.name = options.name.c_str();
+  comm_options.store = store_.get();
+  comm_options.timeout_ns = to_ns(options.timeout);
+  check(starling_comm_create(context_.get(), &comm_options, &comm_),
+        "joining process group '" + options.name + "'");
+}
+
+Communicator::~Communicator() { close(std::min(timeout_.load(), kLongestGrace)); }
+
+void Communicator::close(std::chrono::milliseconds grace) noexcept {
+  if (closed_.exchange(true)) return;
+  if (!aborted_ && !in_flight_->wait_until_none(grace)) {
+    abort("the process group was destroyed with operations under way");
+  }
+  if (starling_comm_destroy(comm_) != STARLING_SUCCESS) {
+    LOG(WARNING) << "starling: a process group was not destroyed cleanly: " << starling_last_error();
+  }
+}
+
+void Communicator::abort(const std::string& reason) noexcept {
+  if (aborted_.exchange(true)) return;
+  if (starling_comm_abort(comm_, reason.c_str()) != STARLING_SUCCESS) {
+    LOG(WARNING) << "starling: aborting a process group failed: " << starling_last_error();
+  }
+}
+
+void Communicator::set_timeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  check(starling_comm_set_timeout(comm_, to_ns(timeout)), "setting the timeout");
+}
+
+std::shared_ptr<Communicator> make_communicator(const CommunicatorOptions& options) {
+  auto made = std::make_shared<Communicator>(options);
+  const std::lock_guard lock(communicator_registry().mutex);
+  auto& known = communicator_registry().communicators;
+  std::erase_if(known, [](const std::weak_ptr<Communicator>& one) { return one.expired(); });
+  known.push_back(made);
+  return made;
+}
+
+void close_all_communicators() noexcept {
+  std::vector<std::weak_ptr<Communicator>> known;
+  {
+    const std::lock_guard lock(communicator_registry().mutex);
+    known = communicator_registry().communicators;
+  }
+  for (const auto& one : known) {
+    if (const auto communicator = one.lock()) communicator->close(kGraceAtExit);
+  }
+}
+
+}  // namespace starling::torch_adapter

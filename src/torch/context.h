@@ -1,0 +1,47 @@
+// The contexts of this process. All groups of a rank share one: one daemon serves them, so that collectives
+// of different groups yield to each other. Ranks that are threads of one process get one each.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <starling/starling.h>
+
+namespace starling::torch_adapter {
+
+class Context {
+ public:
+  Context();
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  starling_context* get() const { return context_; }
+
+ private:
+  starling_context* context_ = nullptr;
+};
+
+// A place for one communicator in a context. Given back when destroyed; the context goes with its last claim.
+class ContextClaim {
+ public:
+  // The first context of the process in which no communicator of this group lives yet, or a new one. Two
+  // ranks of one group must not share a context, and a group of the same name in this process means just
+  // that.
+  explicit ContextClaim(const std::string& group);
+  ~ContextClaim();
+  ContextClaim(const ContextClaim&) = delete;
+  ContextClaim& operator=(const ContextClaim&) = delete;
+
+  starling_context* get() const { return context_->get(); }
+
+ private:
+  std::string group_;
+  std::shared_ptr<Context> context_;
+};
+
+// The contexts that are alive now.
+std::vector<std::shared_ptr<Context>> live_contexts();
+
+}  // namespace starling::torch_adapter

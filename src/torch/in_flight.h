@@ -1,0 +1,35 @@
+// How many works of a group are between launch and completion.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace starling::torch_adapter {
+
+class InFlight {
+ public:
+  void enter() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    if (--count_ == 0) none_.notify_all();
+  }
+
+  // False if some were still there after `timeout`.
+  bool wait_until_none(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    return none_.wait_for(lock, timeout, [this] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable none_;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace starling::torch_adapter

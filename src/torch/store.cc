@@ -1,0 +1,52 @@
+#include "store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Logging.h>
+
+namespace starling::torch_adapter {
+namespace {
+
+// No exception may cross the C API: a failed store answers 1, and the library reports which key it wanted.
+
+int store_set(void* user, const char* key, const void* value, size_t bytes) {
+  try {
+    const auto* first = static_cast<const std::uint8_t*>(value);
+    static_cast<c10d::Store*>(user)->set(key, std::vector<std::uint8_t>(first, first + bytes));
+    return 0;
+  } catch (const std::exception& error) {
+    LOG(WARNING) << "starling: the c10d store refused key " << key << ": " << error.what();
+    return 1;
+  }
+}
+
+int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t timeout_ns) {
+  try {
+    auto& store = *static_cast<c10d::Store*>(user);
+    constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24);
+    const auto wanted = timeout_ns < 0 ? kLongest : std::min(std::chrono::nanoseconds(timeout_ns), kLongest);
+    // Zero would mean "no bound" to some stores.
+    const auto timeout =
+        std::max(std::chrono::ceil<std::chrono::milliseconds>(wanted), std::chrono::milliseconds(1));
+    store.wait({key}, timeout);
+    const std::vector<std::uint8_t> found = store.get(key);
+    const size_t copied = std::min(*bytes, found.size());
+    std::memcpy(value, found.data(), copied);
+    *bytes = found.size();
+    return 0;
+  } catch (const std::exception&) {
+    return 1;  // not there within the timeout, or the store is gone: the same to the caller
+  }
+}
+
+}  // namespace
+
+StoreView::StoreView(c10::intrusive_ptr<c10d::Store> store)
+    : store_(std::move(store)), view_{store_.get(), store_set, store_get} {}
+
+}  // namespace starling::torch_adapter

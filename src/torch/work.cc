@@ -1,0 +1,274 @@
+#include "work.h"
+
+#include <utility>
+
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+
+#include "errors.h"
+#include "future_threads.h"
+
+namespace starling::torch_adapter {
+
+struct Work::Operation {
+  Work* work = nullptr;
+  c10::intrusive_ptr<Work> alive;  // as long as the library may call back
+  starling_comm* comm = nullptr;
+  starling_operation description{};
+  starling_request* request = nullptr;  // null while negotiated
+  bool negotiated = false;
+  std::atomic<bool> settled = false;
+
+  Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  ~Operation() {
+    if (request != nullptr) starling_request_free(request);
+  }
+};
+
+Work::Work(int rank, const WorkDescription& description, std::shared_ptr<InFlight> in_flight)
+    : c10d::Work(rank, description.type, description.title,
+                 description.inputs.empty() ? std::nullopt : std::make_optional(description.inputs)),
+      title_(description.title),
+      sequence_(description.sequence),
+      in_flight_(std::move(in_flight)),
+      started_(std::chrono::steady_clock::now()),
+      outputs_(description.outputs) {}
+
+Work::~Work() = default;
+
+void Work::add_outputs(const std::vector<at::Tensor>& outputs) {
+  outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
+}
+
+// ---- building ----
+
+void Work::submit(starling_comm* comm, const starling_operation& description,
+                  const std::optional<std::string>& ready_lane) {
+  Operation& operation = operations_.emplace_back();
+  operation.work = this;
+  operation.comm = comm;
+  operation.description = description;
+  if (!description.waited) {
+    operation.description.callback = on_done;
+    operation.description.user = &operation;
+  }
+  operation.negotiated = ready_lane.has_value();
+  if (!ready_lane) {
+    enqueue(operation);
+    return;
+  }
+  starling_operation ready{};
+  ready.struct_bytes = sizeof(ready);
+  ready.kind = STARLING_BARRIER;
+  ready.lane = ready_lane->c_str();
+  ready.priority = description.priority;
+  ready.timeout_ns = description.timeout_ns;
+  ready.callback = on_ready;
+  ready.user = &operation;
+  // The reference and the count are taken first: the callback may come before submit returns.
+  operation.alive = c10::intrusive_ptr<Work>::reclaim_copy(this);
+  unsettled_.fetch_add(1);
+  const starling_status status = starling_submit(comm, &ready, nullptr);
+  if (status != STARLING_SUCCESS) {
+    operation.settled = true;
+    unsettled_.fetch_sub(1);
+    operation.alive.reset();
+    std::rethrow_exception(error_of(status, starling_last_error()));
+  }
+}
+
+void Work::enqueue(Operation& operation) {
+  operation.alive = c10::intrusive_ptr<Work>::reclaim_copy(this);
+  unsettled_.fetch_add(1);
+  const starling_status status = starling_submit(operation.comm, &operation.description, &operation.request);
+  if (status == STARLING_SUCCESS) return;
+  operation.settled = true;
+  unsettled_.fetch_sub(1);
+  operation.alive.reset();
+  std::rethrow_exception(error_of(status, starling_last_error()));
+}
+
+void Work::launch() {
+  in_flight_->enter();
+  launched_ = true;
+  release_one();
+}
+
+void Work::fail(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    first_error_ = std::move(error);
+  }
+  launch();
+}
+
+std::exception_ptr Work::error_of(starling_status status, const char* message) const {
+  // "Timed out" is what programs look for in the errors of gloo and NCCL.
+  const char* const kind = status == STARLING_TIMEOUT ? ": Timed out waiting: " : ": ";
+  return make_exception(status, std::string(title_) + kind + (message == nullptr ? "" : message));
+}
+
+// ---- completing ----
+
+void Work::on_done(starling_status status, const char* message, void* user) {
+  auto* operation = static_cast<Operation*>(user);
+  const c10::intrusive_ptr<Work> work = std::move(operation->alive);
+  work->settle(*operation, status, message);
+}
+
+// All ranks have submitted the operation: now it can run without waiting for anybody.
+void Work::on_ready(starling_status status, const char* message, void* user) {
+  auto* operation = static_cast<Operation*>(user);
+  if (status != STARLING_SUCCESS) {
+    on_done(status, message, user);
+    return;
+  }
+  status = starling_submit(operation->comm, &operation->description, nullptr);
+  if (status != STARLING_SUCCESS) on_done(status, starling_last_error(), user);
+}
+
+void Work::settle(Operation& operation, starling_status status, const char* message) {
+  if (operation.settled.exchange(true)) return;
+  // Nobody calls back; the caller of wait() holds the work until it returns.
+  if (operation.description.waited) operation.alive.reset();
+  if (status != STARLING_SUCCESS) {
+    const std::exception_ptr error = error_of(status, message);
+    const std::lock_guard lock(mutex_);
+    if (!first_error_) first_error_ = error;
+  }
+  release_one();
+}
+
+void Work::release_one() {
+  if (unsettled_.fetch_sub(1) == 1) complete();
+}
+
+void Work::complete() {
+  std::exception_ptr error = first_error_;  // settled before by fetch_sub's release; nobody writes any more
+  if (!error) {
+    try {
+      for (const auto& step : finish_steps_) step();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  finish_steps_.clear();
+  if (end_step_) std::exchange(end_step_, nullptr)(error);
+  kept_tensors_.clear();
+  kept_objects_.clear();
+  duration_ns_ = std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count();
+  finish(error);  // of c10d::Work: sets completed_ and wakes waiters
+  complete_future();
+  in_flight_->leave();
+}
+
+// After finish(). The future is made on demand; it is completed here if it was asked for before the end.
+void Work::complete_future() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!future_ || future_completed_) return;
+    future_completed_ = true;
+  }
+  FutureThreads::of_process().run([future = future_, outputs = outputs_, error = exception()] {
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(c10::IValue(outputs));
+    }
+  });
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  const std::lock_guard lock(mutex_);
+  if (!future_) {
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (completed_) {
+      future_completed_ = true;
+      if (exception_) {
+        future_->setError(exception_);
+      } else {
+        future_->markCompleted(c10::IValue(outputs_));
+      }
+    }
+  }
+  return future_;
+}
+
+// ---- waiting ----
+
+bool Work::isCompleted() {
+  if (!launched_) return false;
+  for (Operation& operation : operations_) {
+    if (!operation.description.waited || operation.settled) continue;
+    const starling_status status = starling_test(operation.request);
+    if (status != STARLING_IN_PROGRESS) settle(operation, status, starling_last_error());
+  }
+  const std::lock_guard lock(mutex_);
+  return completed_;
+}
+
+// Waits in the library, which answers sooner than its callback thread does. False: past the deadline.
+bool Work::wait_for_requests(std::chrono::steady_clock::time_point deadline) {
+  if (!launched_) return true;  // wait() goes on with the condition variable
+  using namespace std::chrono;
+  const bool bounded = deadline != steady_clock::time_point::max();
+  for (Operation& operation : operations_) {
+    if (operation.request == nullptr || operation.settled) continue;
+    std::int64_t left_ns = -1;
+    if (bounded) left_ns = std::max<std::int64_t>(0, nanoseconds(deadline - steady_clock::now()).count());
+    starling_status status = starling_wait(operation.request, left_ns);
+    // A timeout of this wait leaves the operation going; a timeout of the operation ends it.
+    if (status == STARLING_TIMEOUT && bounded) status = starling_test(operation.request);
+    if (status == STARLING_IN_PROGRESS) return false;
+    settle(operation, status, starling_last_error());
+  }
+  return true;
+}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  const auto deadline = timeout == kNoTimeout ? std::chrono::steady_clock::time_point::max()
+                                              : std::chrono::steady_clock::now() + timeout;
+  bool ended = wait_for_requests(deadline);
+  std::unique_lock lock(mutex_);
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, [this] { return completed_; });  // bounded by the operations' own timeouts
+  } else {
+    ended = cv_.wait_until(lock, deadline, [this] { return completed_; });
+  }
+  if (!ended) {
+    C10_THROW_ERROR(
+        DistBackendError,
+        c10::str(title_, " number ", sequence_, " Timed out: Operation timed out! ",
+                 "It did not finish within the ", timeout.count(), " ms that wait() was given; it goes on"));
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void Work::synchronize() {
+  // Tensors of the CPU are ready when the work is completed.
+}
+
+void Work::abort() {
+  TORCH_CHECK(false, "starling: one work cannot be aborted alone; abort its process group");
+}
+
+std::vector<at::Tensor> Work::result() {
+  TORCH_CHECK(isCompleted(), title_, ": work needs to be completed before calling result(). ",
+              "Call wait() first");
+  return outputs_;
+}
+
+int Work::sourceRank() const {
+  if (!launched_ || operations_.empty() || operations_.front().request == nullptr) return -1;
+  return starling_request_source(operations_.front().request);
+}
+
+float Work::getDuration() const {
+  constexpr float kMsPerNs = 1e-6F;
+  return static_cast<float>(duration_ns_.load()) * kMsPerNs;
+}
+
+}  // namespace starling::torch_adapter

@@ -1,0 +1,107 @@
+// The Work of torch.distributed: one or more operations of the library that complete together.
+//
+// Who completes it: each operation is settled once, by the library's callback thread or by a thread in
+// wait(), whichever sees the end first. The one that settles the last operation runs the finish steps (copies
+// out of staging memory), wakes the waiters and hands the future to FutureThreads.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <starling/starling.h>
+
+#include "communicator.h"
+
+namespace starling::torch_adapter {
+
+struct WorkDescription {
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* title = "";  // for the profiler and for messages; a literal
+  std::uint64_t sequence = 0;
+  std::vector<at::Tensor> inputs;  // for the profiler
+  std::vector<at::Tensor> outputs;  // result() and the future's value
+};
+
+class Work final : public c10d::Work {
+ public:
+  Work(int rank, const WorkDescription& description, std::shared_ptr<InFlight> in_flight);
+  ~Work() override;
+
+  // ---- building; then launch()
+
+  // `operation`'s tables and strings must live until the work ends: keep() them. With `ready_lane` the
+  // operation is held back until all ranks have come so far (negotiation, OCCL section 4): a barrier in that
+  // lane, whose callback submits it.
+  void submit(starling_comm* comm, const starling_operation& operation,
+              const std::optional<std::string>& ready_lane = std::nullopt);
+  // Runs once, when all operations succeeded, before anybody learns of it.
+  void at_success(std::function<void()> step) { finish_steps_.push_back(std::move(step)); }
+  // Runs once at the end, with the error or null, after the steps above and before waiters wake.
+  void at_end(std::function<void(std::exception_ptr)> step) { end_step_ = std::move(step); }
+  // Held until completion.
+  void keep(at::Tensor tensor) { kept_tensors_.push_back(std::move(tensor)); }
+  void keep(std::shared_ptr<void> object) { kept_objects_.push_back(std::move(object)); }
+  void add_outputs(const std::vector<at::Tensor>& outputs);
+  // By the thread that builds, which may be another than the one that waits.
+  void launch();
+  // Instead of launch().
+  void fail(std::exception_ptr error);
+
+  // ---- c10d::Work
+
+  bool isCompleted() override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override;
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  std::vector<at::Tensor> result() override;
+  int sourceRank() const override;
+  float getDuration() const override;
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  struct Operation;
+
+  void enqueue(Operation& operation);
+  std::exception_ptr error_of(starling_status status, const char* message) const;
+  void settle(Operation& operation, starling_status status, const char* message);
+  void release_one();
+  void complete();
+  void complete_future();
+  bool wait_for_requests(std::chrono::steady_clock::time_point deadline);
+  static void on_done(starling_status status, const char* message, void* user);
+  static void on_ready(starling_status status, const char* message, void* user);
+
+  const char* title_;
+  const std::uint64_t sequence_;
+  const std::shared_ptr<InFlight> in_flight_;
+  const std::chrono::steady_clock::time_point started_;
+  std::atomic<std::int64_t> duration_ns_ = 0;
+
+  std::vector<at::Tensor> outputs_;
+  std::vector<at::Tensor> kept_tensors_;
+  std::vector<std::shared_ptr<void>> kept_objects_;
+  std::vector<std::function<void()>> finish_steps_;
+  std::function<void(std::exception_ptr)> end_step_;
+
+  std::deque<Operation> operations_;  // grows while building only; addresses are stable
+  std::atomic<bool> launched_ = false;  // from then on other threads may read operations_
+  std::atomic<std::int64_t> unsettled_ = 1;  // operations not settled, plus one until launch()
+
+  std::exception_ptr first_error_;  // mutex_ of c10d::Work
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // mutex_
+  bool future_completed_ = false;  // mutex_
+};
+
+}  // namespace starling::torch_adapter

@@ -1,0 +1,105 @@
+// A rank's shared segment: what its peers and other hosts' threads see of it.
+//
+//   ArenaHeader | directory | pool slots | lane regions ...
+//
+// Peers find a lane by its key in the owner's directory: no rank ever waits for another to make one.
+// A lane region:  LaneShared | Traffic[board * size] | Inbox[size * channels] | Credit[size * channels] |
+// slots
+#pragma once
+#include <cstdint>
+
+#include "base/portable.h"
+#include "wire/connector.h"
+#include "wire/doorbell.h"
+#include "wire/types.h"
+
+namespace starling {
+
+inline constexpr uint64_t kArenaMagic = 0x31414e4552415453;  // "STARENA1"
+
+struct DirectoryEntry {
+  uint64_t key_low;
+  uint64_t key_high;
+  uint64_t offset;  // of the LaneShared; 0: free; kRemovedLane. Writer: the owner's host (release)
+  uint64_t reserved;
+};
+static_assert(sizeof(DirectoryEntry) == 32);
+inline constexpr uint64_t kRemovedLane = 1;
+
+struct ArenaHeader {
+  uint64_t magic;
+  uint64_t bytes;
+  uint64_t process_nonce;   // random per process
+  uint32_t pid;
+  uint32_t closed;          // 1: the owner left in order; writer: owner
+  uint64_t directory_offset;
+  uint64_t directory_capacity;  // power of two
+  uint64_t pool_offset;
+  uint64_t pool_slot_bytes;
+  uint64_t pool_slots;
+  uint64_t reserved;
+  // What this rank waits for, in words, for the messages of others; renewed by its poller.
+  uint64_t waiting_version;  // odd while the text is being written
+  char waiting_text[488];
+  alignas(64) Doorbell daemon;  // rung when something was stored for the rank's blocks
+  alignas(64) Doorbell host;  // rung when its poller should look: new lanes of peers, faults, completions
+};
+static_assert(sizeof(ArenaHeader) == 704);
+
+// What a rank says it does at one position of a lane. Compared by whoever comes later, before it starts.
+struct Signature {
+  uint64_t position;  // sequence + 1; 0: nothing yet. Writer: the owner's host, last (release)
+  Collective collective;
+  DataType data_type;
+  ReduceOp reduce_op;
+  uint8_t varying;  // 1: counts differ by rank: Traffic is compared pair by pair
+  int32_t root;
+  uint64_t count;
+  uint64_t plan_hash;  // the algorithm must agree too
+  uint64_t counts_hash;  // of the table that every rank must pass alike (all_gatherv, ...)
+  uint64_t scalar_bits;
+  uint64_t deadline_ns;  // when the owner gives up, on the host's monotonic clock
+  uint64_t waiting_ns;  // reserved for diagnosis
+};
+static_assert(sizeof(Signature) == 64);
+
+// Bytes that go from the owner to `peer` and back at one position of a lane (varying operations only).
+struct Traffic {
+  uint64_t sent_bytes;
+  uint64_t received_bytes;
+};
+
+inline constexpr uint32_t kBoard = 16;  // positions that a lane's board remembers
+
+enum class FaultKind : uint64_t {
+  kNone = 0,
+  kMismatch = 1,
+  kTimeout = 2,
+  kPeerFailed = 3,
+  kAborted = 4,
+  kInternal = 5,
+};
+
+struct alignas(64) LaneShared {
+  uint64_t fault;  // FaultKind; writer: the host that took `claim`, once (release)
+  uint64_t claim;  // 0, or 1 + rank of the one that writes the fault
+  uint64_t fault_sequence;
+  char fault_text[488];
+  uint32_t size;
+  uint32_t rank;
+  uint32_t channel_count;
+  uint32_t private_slots;
+  uint32_t slot_bytes;
+  uint32_t reserved;
+  uint64_t closed;  // peers that will never touch this region again; writers: peers' hosts, atomically
+  uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
+  uint64_t inbox_offset;  // from the LaneShared
+  uint64_t credit_offset;
+  uint64_t slots_offset;
+  uint64_t traffic_offset;
+  uint64_t reserved_tail[7];
+  Signature board[kBoard];
+};
+static_assert(sizeof(LaneShared) % 64 == 0);
+
+}  // namespace starling

@@ -1,0 +1,73 @@
+// The two shared halves of a connector, and the private state that each end keeps.
+//
+//        sender's memory                                   receiver's memory
+//   Credit { granted, grants[] }   <-- receiver writes     Inbox { posted }   <-- sender writes
+//                                                          slots: private, and borrowed from the pool
+//
+// A message goes into the slot that the oldest unused grant names. Order of stores:
+//   sender    data into the slot ........ then posted  := posted + 1   (release; receiver acquires)
+//   receiver  grants[k % 8] := slot ..... then granted := granted + 1  (release; sender acquires)
+// Both counters only grow, and are never reset: they outlive operations, parks and quits, which is what
+// lets either side stop and go on at any time (DFCCL §4.1, persistent visibility).
+//
+// Grants. The private slots are granted when the lane is made: the counter starts at private_slots and
+// grant k < private_slots names private slot k, on both sides, without a message. A private slot is granted
+// again as soon as it was read. While an operation still expects more messages than are granted, the
+// receiver adds slots of its pool: those make the pipe deeper, never possible. Because grants are used in
+// order and a pool slot is added only while granted < expected, all of them are back when it ends.
+#pragma once
+#include <cstdint>
+
+#include "base/portable.h"
+#include "wire/doorbell.h"
+
+namespace starling {
+
+inline constexpr uint32_t kMaxCredits = 8;         // grants outstanding per connector at most
+inline constexpr uint32_t kPoolSlot = 1u << 16;    // grants from here on name slots of the pool
+
+struct alignas(64) Inbox {
+  uint64_t posted;  // writer: the sending block
+  uint64_t reserved[7];
+};
+static_assert(sizeof(Inbox) == 64);
+
+struct alignas(64) Credit {
+  uint64_t granted;               // writer: the receiving block
+  uint32_t grants[kMaxCredits];   // writer: the receiving block, before `granted`
+  uint64_t reserved[3];
+};
+static_assert(sizeof(Credit) == 64);
+
+// The sending end: pointers set once by the host, counters by the block that owns the end.
+struct alignas(16) SendEnd {
+  uint64_t connected;        // writer: host, after all below is set (release; the block acquires)
+  const Credit* credit;      // in this rank's memory
+  Inbox* inbox;              // in the peer's memory
+  std::byte* private_slots;  // in the peer's memory
+  std::byte* pool;           // in the peer's memory
+  uint64_t sent;             // messages posted so far; writer: the block
+  uint64_t granted_seen;     // last value read from credit->granted; writer: the block
+  Doorbell* doorbell;        // of the peer's daemon
+  uint32_t peer;
+  uint32_t reserved;
+};
+static_assert(sizeof(SendEnd) == 80);
+
+struct alignas(16) ReceiveEnd {
+  uint64_t connected;        // as above
+  const Inbox* inbox;        // in this rank's memory
+  Credit* credit;            // in the peer's memory
+  std::byte* private_slots;  // in this rank's memory
+  uint64_t received;         // messages read so far; writer: the block, as all below
+  uint64_t granted;
+  uint64_t posted_seen;
+  uint64_t expected;         // value of `received` when the current operation will have ended
+  uint32_t grants[kMaxCredits];  // what was granted, to find message k and to give it back
+  Doorbell* doorbell;        // of the peer's daemon
+  uint32_t peer;
+  uint32_t reserved;
+};
+static_assert(sizeof(ReceiveEnd) == 112);
+
+}  // namespace starling

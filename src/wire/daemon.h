@@ -1,0 +1,73 @@
+// The memory of one rank's daemon: what outlives a quit, and what host and daemon share.
+#pragma once
+#include <cstdint>
+
+#include "base/portable.h"
+#include "wire/lane.h"
+#include "wire/queue.h"
+#include "wire/trace.h"
+
+namespace starling {
+
+// How willing a rank is to wait (DFCCL §4.3). In the machine's ticks.
+struct Scheduling {
+  uint64_t initial_budget;   // of the task at the front
+  uint64_t minimum_budget;
+  uint64_t maximum_budget;
+  uint64_t quit_period;      // without progress and new submissions for so long: leave
+  uint64_t residency_limit;  // leave after so long in any case
+  uint32_t success_factor;   // a finished instruction multiplies the budget of those that follow
+  uint32_t position_shift;   // task p begins with initial_budget >> (p * shift)
+  uint32_t fetch_batch;      // submissions read at a time
+  uint32_t priority_order;   // 1: fetch before every task and sort by priority; 0: FIFO
+  uint32_t unbounded;        // 1: yielding switched off, to show what it is for: never in real use
+  uint32_t reserved;
+};
+static_assert(sizeof(Scheduling) == 64);
+
+// Slots of the pool that a block may lend to its connectors: a stack, owned by the block.
+struct SlotPool {
+  uint32_t* free;
+  uint32_t free_count;
+  uint32_t capacity;
+};
+
+inline constexpr uint32_t kLaneSegment = 256;
+inline constexpr uint32_t kMaxLanes = kLaneSegment * 256;
+
+// One task of a block: a lane with operations to run (DFCCL's task queue element).
+struct Task {
+  uint32_t lane;
+  int32_t priority;
+  uint64_t arrival;  // order among equal priorities
+};
+static_assert(sizeof(Task) == 16);
+
+struct alignas(64) BlockMemory {
+  Task* tasks;            // [task_capacity]: grown by the host before lanes exist that need it
+  uint32_t task_count;
+  uint32_t cursor;  // task that comes next; not 0 at a launch if the last residency ended amid a pass
+  uint64_t arrivals;
+  SlotPool pool;
+  uint64_t* unpublished;  // completions that found the queue busy: tried again in every pass. As many places
+                          // as the completion queue, which has one for every operation on the device
+  uint32_t unpublished_count;
+  uint64_t last_progress;  // ticks; writer: the block; read by the others before they quit
+  BlockCounters counters;
+  TraceRing trace;
+};
+
+enum class LeaveReason : uint32_t { kIdle = 0, kStuck = 1, kDrained = 2, kResidency = 3, kExit = 4 };
+
+struct alignas(64) DaemonMemory {
+  Lane** segments[kMaxLanes / kLaneSegment];  // lane id -> segments[id / 256][id % 256]; writer: host
+  SubmissionRing submissions;
+  alignas(64) uint64_t drain;  // = launch number: that residency is to end; writers: any block, host
+  alignas(64) uint64_t exited;  // 1: an exiting submission was read; writers: blocks (all write 1)
+  Scheduling scheduling;
+  uint32_t block_count;
+  uint32_t reserved;
+  BlockMemory* blocks;
+};
+
+}  // namespace starling

@@ -1,0 +1,96 @@
+// One operation bound to a plan: DFCCL's static context. The host writes it, the daemon reads it.
+#pragma once
+#include <cstdint>
+
+#include "base/portable.h"
+#include "wire/plan.h"
+#include "wire/types.h"
+
+namespace starling {
+
+// Where a group lies in its buffer. Only the v-variants have a table of these.
+struct GroupExtent {
+  uint64_t offset_bytes;
+  uint64_t bytes;
+};
+static_assert(sizeof(GroupExtent) == 16);
+
+struct BufferBinding {
+  std::byte* base;
+  const GroupExtent* groups;  // null: every group has Operation::group_bytes, one after the other
+};
+static_assert(sizeof(BufferBinding) == 16);
+
+struct alignas(16) Operation {
+  const PlanHeader* plan;
+  uint64_t sequence;       // position in its lane, from 0
+  BufferBinding buffers[4];  // indexed by BufferKind; kNone unused
+  uint64_t group_bytes;    // of one group where the buffer has no table
+  uint64_t chunk_bytes;    // a chunk of a uniform group (its last chunks may be shorter, or empty)
+  uint64_t tile_bytes;     // of one chunk and one tile; times Instruction::chunks fits in a slot
+  uint64_t tile_count;
+  double scalar;           // premul_sum: the factor
+  DataType data_type;
+  ReduceOp reduce_op;
+  uint8_t block_count;     // of the plan: blocks beyond it have no part in the operation
+  uint8_t fence_previous;  // 1: no block begins before all blocks have finished the lane's previous one
+  uint32_t rank_count;     // divisor of avg
+  uint64_t token;          // names the operation in the completion queue
+  uint64_t finished_target;  // value of Lane::finished[] at which it is complete
+  uint64_t previous_target;  // the same of the lane's previous operation, for fence_previous: its place in
+                             // the ring may hold a later operation before the last block looks
+};
+static_assert(sizeof(Operation) == 160);
+
+// First byte of chunk `chunk` (also one past the last chunk). Chunks of a group are rounded up to 16 bytes,
+// so that tiles and messages stay aligned; the last ones take what is left.
+STARLING_HOST_DEVICE inline uint64_t chunk_begin(const Operation& op, const BufferBinding& buffer,
+                                                 BufferKind kind, uint32_t chunk) {
+  const uint32_t per_group = op.plan->chunks_per_group;
+  if (kind == BufferKind::kScratch) return uint64_t(chunk) * op.chunk_bytes;
+  const uint32_t group = per_group == 1 ? chunk : chunk / per_group;
+  const uint32_t inside = per_group == 1 ? 0 : chunk % per_group;
+  if (buffer.groups == nullptr) {
+    const uint64_t offset = uint64_t(inside) * op.chunk_bytes;
+    return uint64_t(group) * op.group_bytes + (offset < op.group_bytes ? offset : op.group_bytes);
+  }
+  const GroupExtent extent = buffer.groups[group];
+  // The same rounding as the host's chunk_bytes_of() for a uniform group.
+  const uint64_t chunk_bytes = ((extent.bytes + per_group - 1) / per_group + 15) & ~uint64_t(15);
+  const uint64_t offset = uint64_t(inside) * chunk_bytes;
+  return extent.offset_bytes + (offset < extent.bytes ? offset : extent.bytes);
+}
+
+// Bytes of `chunks` contiguous chunks from `chunk` on.
+STARLING_HOST_DEVICE inline uint64_t chunk_span(const Operation& op, const BufferBinding& buffer,
+                                                BufferKind kind, uint32_t chunk, uint32_t chunks) {
+  if (kind == BufferKind::kScratch) return uint64_t(chunks) * op.chunk_bytes;
+  if (buffer.groups != nullptr) {
+    // Groups of a table need not be adjacent: the span ends inside the group of its last chunk.
+    const uint32_t per_group = op.plan->chunks_per_group;
+    const GroupExtent last = buffer.groups[(chunk + chunks - 1) / per_group];
+    const uint32_t end = chunk + chunks;
+    const uint64_t stop =
+        end % per_group == 0 ? last.offset_bytes + last.bytes : chunk_begin(op, buffer, kind, end);
+    return stop - chunk_begin(op, buffer, kind, chunk);
+  }
+  return chunk_begin(op, buffer, kind, chunk + chunks) - chunk_begin(op, buffer, kind, chunk);
+}
+
+// The part of an instruction's slice that belongs to one tile.
+struct TileRange {
+  uint64_t offset_bytes;  // from the start of each operand's slice
+  uint64_t bytes;  // 0: this instruction has nothing to do in this tile
+};
+
+STARLING_HOST_DEVICE inline TileRange tile_range(const Operation& op, const Instruction& i, uint64_t tile) {
+  const uint64_t span =
+      chunk_span(op, op.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk, i.chunks);
+  const uint64_t tile_bytes = op.tile_bytes * i.chunks;
+  const uint64_t begin = tile * tile_bytes;
+  if (begin >= span) return {span, 0};
+  const uint64_t left = span - begin;
+  return {begin, left < tile_bytes ? left : tile_bytes};
+}
+
+}  // namespace starling

@@ -1,0 +1,129 @@
+// A plan as the interpreter reads it: the part of one rank, flat, position independent, shared by
+// host and device, file and memory. GC3 §4 calls this GC3-IR; docs/WIRE.md has the picture.
+//
+//   PlanHeader | BlockPlan[block_count] | Connection[...] | Instruction[...] | Dependency[...]
+//
+// Units. A buffer is `groups` groups (ranks' parts in all_gather, reduce_scatter, all_to_all; else one),
+// each cut into `chunks_per_group` chunks; chunk c belongs to group c / chunks_per_group. Operands are
+// chunk indices; bytes are known only when an operation binds the plan (wire/operation.h, Geometry).
+//
+// Tiles. An operation runs the whole instruction list once per tile: tile t of an instruction is bytes
+// [t * tile, (t + 1) * tile) of its slice. One instruction on one non-empty tile is one message on each of
+// its connections; an empty tile sends no message on either side.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "base/portable.h"
+#include "wire/opcodes.h"
+#include "wire/types.h"
+
+namespace starling {
+
+inline constexpr uint32_t kPlanMagic = 0x4e4c5053;  // "SPLN"
+inline constexpr uint16_t kPlanVersion = 1;
+inline constexpr uint32_t kMaxFan = 15;  // connections that one instruction reads, or writes, at most
+inline constexpr uint16_t kNoConnection = 0xffff;
+
+enum class BufferKind : uint8_t { kNone = 0, kInput = 1, kOutput = 2, kScratch = 3 };
+
+// Flags of an instruction.
+enum : uint8_t {
+  kHasDependents = 1,  // other blocks wait for it: publish progress when it is done
+  kFinal = 2,          // its result is a final value: avg divides here
+};
+
+struct Instruction {
+  Opcode opcode;
+  uint8_t flags;
+  BufferKind source_buffer;
+  BufferKind destination_buffer;
+  uint32_t source_chunk;
+  uint32_t destination_chunk;
+  uint32_t size_chunk;  // chunk of `size_buffer` whose length is the length of this instruction's slice
+  BufferKind size_buffer;
+  uint8_t local_position;      // how many received operands come before the local one in a reduction
+  uint16_t chunks;             // contiguous chunks, 1 or more
+  uint16_t receive_first;      // index into the block's connections, kNoConnection if none
+  uint16_t send_first;         // likewise
+  uint8_t receive_count;       // fan-in: this many consecutive connections, in order of reduction
+  uint8_t send_count;          // fan-out
+  uint16_t dependency_count;   // entries of the dependency table to wait for, per tile
+  uint32_t dependency_first;
+};
+static_assert(sizeof(Instruction) == 32);
+
+// One direction of one connection of a block. Both ends name it alike: (lane, source, destination, channel).
+struct Connection {
+  uint16_t peer;
+  uint16_t channel;
+};
+static_assert(sizeof(Connection) == 4);
+
+// Wait until `block` has finished instruction `instruction` of the same tile.
+struct Dependency {
+  uint32_t block;
+  uint32_t instruction;
+};
+static_assert(sizeof(Dependency) == 8);
+
+struct BlockPlan {
+  uint32_t instruction_first;
+  uint32_t instruction_count;
+  uint32_t receive_first;  // connections it receives from: index into the connection table
+  uint16_t receive_count;
+  uint16_t send_count;
+  uint32_t send_first;
+  uint32_t reserved;
+};
+static_assert(sizeof(BlockPlan) == 24);
+
+struct PlanHeader {
+  uint32_t magic;
+  uint16_t version;
+  Collective collective;
+  uint8_t in_place;  // 1: written for input and output that are one buffer
+  uint16_t rank;
+  uint16_t rank_count;
+  uint16_t block_count;
+  uint16_t channel_count;     // over all ranks: channels are 0 .. channel_count-1
+  uint32_t chunks_per_group;
+  uint32_t input_groups;      // groups are alike on every rank, also where a rank has no such buffer
+  uint32_t output_groups;
+  uint32_t scratch_chunks;    // each as large as the largest chunk
+  uint32_t connection_count;
+  uint32_t instruction_count;
+  uint32_t dependency_count;
+  uint16_t minimum_slots;     // messages in flight per connection without which it would deadlock
+  uint16_t largest_chunks;    // largest Instruction::chunks: a tile of that many chunks fits in a slot
+  uint8_t canonical;  // 1: channel c is used by block c alone, on every rank, and blocks share nothing:
+                      // no dependencies, no scratch (see Operation::fence_previous)
+  uint8_t uniform_only;  // 1: right only if all groups are equally long; not for the v-variants
+  uint16_t root;  // broadcast, reduce, gather, scatter; else 0
+  uint8_t reserved[4];
+  uint32_t total_bytes;  // of header and tables
+  uint32_t reserved_tail;
+  uint64_t hash;  // of the whole plan over all ranks: equal on every rank
+};
+static_assert(sizeof(PlanHeader) == 72);
+
+// Read-only view of a rank's plan in memory.
+struct PlanView {
+  const PlanHeader* header;
+
+  STARLING_HOST_DEVICE const BlockPlan* blocks() const {
+    return reinterpret_cast<const BlockPlan*>(header + 1);
+  }
+  STARLING_HOST_DEVICE const Connection* connections() const {
+    return reinterpret_cast<const Connection*>(blocks() + header->block_count);
+  }
+  STARLING_HOST_DEVICE const Instruction* instructions() const {
+    // 72 + 24 b + 4 c may be 4 modulo 8: the connection table is padded to an even count.
+    return reinterpret_cast<const Instruction*>(connections() + ((header->connection_count + 1) & ~1u));
+  }
+  STARLING_HOST_DEVICE const Dependency* dependencies() const {
+    return reinterpret_cast<const Dependency*>(instructions() + header->instruction_count);
+  }
+};
+
+}  // namespace starling

@@ -1,0 +1,148 @@
+"""Goal: the benchmarks measure what they say: right counts and factors, checked results, whole JSON, and a failure that
+is seen.
+
+Method: small runs of the real programs; conventions against nccl-tests' formulas; workers that lie, die and hang.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.test_cli import starling
+from starling.bench import convention, tables
+from starling.bench.collectives import wrong_rows
+from starling.bench.workers import Launch, WorkerError, WorkerGroup
+
+
+def bench(*arguments: str) -> dict[str, Any]:
+    done = starling("bench", *arguments, "--json", "-", timeout_s=250)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert {"command", "commit", "machine", "date", "rows", "settings"} <= set(document)
+    return document
+
+
+def test_every_collective_is_measured_and_right() -> None:
+    document = bench(
+        "-C", "all", "-n", "3", "-b", "1", "-e", "4K", "-f", "4096", "--repetitions", "1", "--iters", "2"
+    )
+    rows = document["rows"]
+    assert {row["collective"] for row in rows} == set(convention.COLLECTIVES) - {"send_recv", "barrier"}
+    for row in rows:
+        assert row["out_of_place"]["starling"]["wrong"] == 0, row
+        assert row["in_place"]["starling"].get("wrong", 0) == 0, row
+    assert not wrong_rows(document)
+
+
+def test_types_reductions_and_point_to_point() -> None:
+    effort = ("-b", "1K", "-e", "1K", "--repetitions", "1", "--iters", "2")
+    rows = bench("-n", "2", *effort, "-d", "float32,bfloat16,int64", "-o", "sum,prod,min,max,avg")["rows"]
+    assert len(rows) == 15
+    assert all(row["out_of_place"]["starling"]["wrong"] == 0 for row in rows)
+    rows = bench("-n", "2", *effort, "-C", "send_recv,barrier")["rows"]
+    assert rows[0]["out_of_place"]["starling"]["wrong"] == 0
+    assert rows[1]["size_bytes"] == 0
+
+
+def test_the_other_libraries_give_the_same_results() -> None:
+    pytest.importorskip("torch")
+    document = bench(
+        *("-C", "all_reduce,all_gather,broadcast,all_to_all", "-n", "2", "-b", "4K", "-e", "4K"),
+        *("--repetitions", "1", "--iters", "2", "--compare", "gloo,torch"),
+    )
+    for row in document["rows"]:
+        for library in ("starling", "gloo", "torch"):
+            assert row["out_of_place"][library]["wrong"] == 0, (row["collective"], library)
+
+
+def test_disorder_cq_and_late_rank() -> None:
+    rows = bench("disorder", "-n", "2", "--iterations", "3", "--repetitions", "1")["rows"]
+    assert {row["order"] for row in rows} == {"same", "random", "latin"}
+    assert all(row["wrong"] == 0 for row in rows)
+    document = bench("cq", "--items", "500", "--repetitions", "1")
+    assert [row["queue"] for row in document["rows"]] == ["ring", "packed_ring", "slots"]
+    assert document["settings"]["every_item_once"]
+    rows = bench("late-rank", "-n", "2", "--collectives", "8", "--iterations", "2", "--repetitions", "1")[
+        "rows"
+    ]
+    assert [row["policy"] for row in rows] == ["fixed, a tenth", "fixed", "adaptive"]
+    assert all(row["right"] and max(row["queue_by_collective"]) >= 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("collective", "size_bytes", "count", "factor"),
+    [
+        ("all_reduce", 1024, 256, 1.5),
+        ("all_gather", 1024, 64, 0.75),
+        ("reduce_scatter", 1024, 64, 0.75),
+        ("all_to_all", 1024, 64, 0.75),
+        ("broadcast", 1024, 256, 1.0),
+        ("all_gather", 16, 1, 0.75),  # from 8 bytes: every rank has at least one element
+    ],
+)
+def test_conventions_are_those_of_nccl_tests(
+    collective: str, size_bytes: int, count: int, factor: float
+) -> None:
+    asked = 8 if size_bytes == 16 else size_bytes
+    at = convention.point(collective, 4, "float32", "sum", 0, asked)
+    assert (at.size_bytes, at.count, at.bus_factor) == (size_bytes, count, factor)
+    assert at.algorithm_bandwidth(1e-6) == pytest.approx(size_bytes / 1e3)
+
+
+def test_sizes_and_units() -> None:
+    assert convention.sizes(8, 64 << 20, 8, 0)[-2:] == [16 << 20, 64 << 20]
+    assert convention.sizes(1, 7, 1, 3) == [1, 4, 7]
+    assert [convention.parse_bytes(text) for text in ("8", "1K", "0.5m", "1G")] == [
+        8,
+        1 << 10,
+        1 << 19,
+        1 << 30,
+    ]
+
+
+def worker(body: str) -> Any:
+    code = f"import sys, time\nfolder = sys.argv[1]\n{body}"
+    return lambda folder: [Launch([sys.executable, "-c", code, str(folder)], {})]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("sys.exit('no luck today')", "no luck today"),
+        ("time.sleep(60)", "no answer"),
+        (
+            "open(folder + '/replies', 'w').write('{\"rank\": 0, \"error\": \"broken\"}\\n'); time.sleep(60)",
+            "broken",
+        ),
+    ],
+    ids=["dies", "hangs", "complains"],
+)
+def test_a_worker_that_fails_is_an_error_with_its_words(body: str, words: str) -> None:
+    with pytest.raises(WorkerError, match=words), WorkerGroup("bad", 1, worker(body), timeout_s=2):
+        pass
+
+
+def test_wrong_elements_are_reported() -> None:
+    timing = {"wrong": 3}
+    row = {
+        **{"collective": "all_reduce", "type": "float32", "redop": "sum", "size_bytes": 8, "ranks": 2},
+        **{"out_of_place": {"starling": timing}, "in_place": {}},
+    }
+    assert "3 wrong elements" in wrong_rows({"rows": [row]})[0]
+
+
+def test_tables_are_made_between_the_markers(tmp_path: Path) -> None:
+    document = bench("disorder", "-n", "2", "--iterations", "2", "--repetitions", "1")
+    (tmp_path / "disorder.json").write_text(json.dumps(document))
+    document = bench("-n", "2", "-b", "8", "-e", "1K", "-f", "128", "--repetitions", "1", "--iters", "2")
+    (tmp_path / "collectives.json").write_text(json.dumps(document))
+    text = tables.renewed("before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n", tmp_path)
+    assert text.startswith("before\n<!-- bench -->\n") and text.endswith("<!-- /bench -->\nafter\n")
+    assert "old" not in text
+    assert "| 2 ranks, random |" in text and "| 8 B |" in text
+    assert tables.renewed(text, tmp_path) == text
+    with pytest.raises(ValueError, match="bench"):
+        tables.renewed("no markers", tmp_path)

@@ -1,0 +1,167 @@
+"""Goal: the verifier lets no wrong plan through.
+
+Method: a few random changes to a good plan; if the verifier still accepts it, the interpreter, which knows nothing
+of the verifier, must find it right: for several counts and tiles, under random schedules, with as few slots as the
+verifier says. How many changed plans were accepted and refused is checked too, so that neither side is empty.
+"""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from ir.oracle import assert_right, make_case
+from starling import ir
+from starling._core import plan as native
+from starling.ir.plan import REDUCING
+
+PLANS = [
+    ("all_reduce", "ring", 3, False),
+    ("all_reduce", "two_shot", 3, True),
+    ("all_reduce", "one_shot", 4, True),
+    ("all_gather", "ring", 3, True),
+    ("reduce_scatter", "all_pairs", 3, True),
+    ("broadcast", "chain", 4, False),
+    ("all_to_all", "pairwise", 3, True),
+    ("gather", "direct", 3, False),
+]
+
+
+class Mutator:
+    """Changes one thing of a plan, in place."""
+
+    def __init__(self, plan: ir.Plan, source: random.Random) -> None:
+        self.plan = plan
+        self.source = source
+
+    def change(self) -> None:
+        self.source.choice(
+            [self.swap, self.drop, self.repeat, self.move, self.field, self.field, self.field, self.wait]
+        )()
+
+    def block(self) -> ir.Block:
+        rank = self.source.choice(self.plan.ranks)
+        return self.source.choice(rank.blocks)
+
+    def swap(self) -> None:
+        steps = self.block().instructions
+        if len(steps) >= 2:
+            at = self.source.randrange(len(steps) - 1)
+            steps[at], steps[at + 1] = steps[at + 1], steps[at]
+
+    def drop(self) -> None:
+        steps = self.block().instructions
+        if steps:
+            steps.pop(self.source.randrange(len(steps)))
+
+    def repeat(self) -> None:
+        steps = self.block().instructions
+        if steps:
+            steps.insert(self.source.randrange(len(steps) + 1), self.source.choice(steps))
+
+    def move(self) -> None:
+        """Of an instruction to another block of its rank, which may be a new one."""
+        rank = self.source.choice(self.plan.ranks)
+        if self.source.random() < 0.5:
+            rank.blocks.append(ir.Block())
+        victim, home = self.source.choice(rank.blocks), self.source.choice(rank.blocks)
+        if victim.instructions:
+            step = victim.instructions.pop(self.source.randrange(len(victim.instructions)))
+            home.instructions.insert(self.source.randrange(len(home.instructions) + 1), step)
+
+    def wait(self) -> None:
+        rank = self.source.choice(self.plan.ranks)
+        home = self.source.choice(rank.blocks)
+        if home.instructions:
+            at = self.source.randrange(len(home.instructions))
+            on = ir.Dependency(self.source.randrange(len(rank.blocks)), self.source.randrange(4))
+            home.instructions[at] = replace(home.instructions[at], after=(on,))
+
+    def field(self) -> None:
+        steps = self.block().instructions
+        if not steps:
+            return
+        at = self.source.randrange(len(steps))
+        steps[at] = self._changed(steps[at])
+
+    def _changed(self, i: ir.Instruction) -> ir.Instruction:
+        kind = self.source.choice(["opcode", "final", "source", "destination", "size", "position", "channel"])
+        if kind == "opcode":
+            return i.with_opcode(self.source.choice(list(ir.OPCODES)))
+        if kind == "final":
+            return replace(i, final=not i.final)
+        if kind == "position":
+            return replace(i, local_position=self.source.randint(0, len(i.receives)))
+        if kind == "channel":
+            return replace(i, sends=tuple(replace(c, channel=self.source.randrange(2)) for c in i.sends))
+        if kind == "source" and i.source:
+            return replace(i, source=self._slice(i.source))
+        if kind == "destination" and i.destination:
+            return replace(i, destination=self._slice(i.destination))
+        return replace(i, size=self._slice(i.size))
+
+    def _slice(self, s: ir.Slice) -> ir.Slice:
+        chunks = self.plan.chunks_per_group * max(self.plan.input_groups, self.plan.output_groups)
+        if self.source.random() < 0.3:
+            return replace(s, buffer=self.source.choice(["input", "output", "scratch"]))
+        return replace(s, chunk=self.source.randrange(chunks))
+
+
+def mutated(base: ir.Plan, seed: int) -> ir.Plan:
+    source = random.Random(seed)
+    plan = ir.parse(ir.to_text(base))
+    for rank in plan.ranks:
+        rank.scratch_chunks = 2
+    mutator = Mutator(plan, source)
+    for _ in range(source.randint(1, 3)):
+        mutator.change()
+    return plan
+
+
+def verdict(plan: ir.Plan) -> int | None:
+    """The least number of slots; None if the plan is refused."""
+    try:
+        return native.verify(ir.to_text(plan))
+    except Exception as error:
+        assert "refused" in str(error) or "connections" in str(error), error
+        return None
+
+
+def check_by_running(plan: ir.Plan, slots: int, seed: int) -> None:
+    reductions = ["avg", "premul_sum"] if plan.collective in REDUCING else ["sum"]
+    for count in (1, 5, 37):
+        for tile_bytes in (16, 1 << 20):
+            for reduce_op in reductions:
+                case = make_case(plan, count, "int32", reduce_op, seed)
+                outputs = ir.run(
+                    plan,
+                    case.inputs,
+                    counts=count,
+                    data_type="int32",
+                    reduce_op=reduce_op,
+                    scalar=case.scalar,
+                    slots=slots,
+                    tile_bytes=tile_bytes,
+                    schedule=random.Random(seed),
+                )
+                assert_right(case, outputs)
+
+
+@pytest.mark.parametrize(("collective", "algorithm", "ranks", "in_place"), PLANS)
+def test_accepted_mutations_are_right(collective: str, algorithm: str, ranks: int, in_place: bool) -> None:
+    base = ir.builtin(collective, algorithm, ranks, blocks=2, in_place=in_place)
+    first = random.SystemRandom().randrange(2**32)
+    outcomes: Counter[bool] = Counter()
+    for seed in range(first, first + 400):
+        plan = mutated(base, seed)
+        slots = verdict(plan)
+        outcomes[slots is not None] += 1
+        if slots is None:
+            continue
+        try:
+            check_by_running(plan, slots, seed)
+        except (AssertionError, ir.DeadlockError) as error:
+            raise AssertionError(f"seed {seed}: accepted, but wrong: {error}\n{ir.to_text(plan)}") from error
+    assert outcomes[True] > 0, "no mutation was harmless; the test proves little"
+    assert outcomes[False] > 100, "most mutations should be refused"

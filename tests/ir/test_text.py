@@ -1,0 +1,90 @@
+"""Goal: Python and C++ read and write one text form, and their tables of instructions are one table.
+
+Method: round trips of built-in plans; the table against the C++ module's and against the text of the header.
+"""
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from starling import ir
+from starling._core import plan as native
+from starling.ir.plan import COLLECTIVES
+
+BUILT_INS = [
+    (collective, algorithm) for collective in COLLECTIVES[:-1] for algorithm in ir.algorithms(collective)
+]
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), BUILT_INS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_round_trip(collective: str, algorithm: str, in_place: bool) -> None:
+    for ranks in (1, 2, 5):
+        if collective == "send_recv" and ranks > 2:
+            continue
+        text = native.generate(collective, algorithm, ranks, 0, 2, in_place)
+        assert ir.to_text(ir.parse(text)) == text
+        assert ir.verify(ir.parse(text)) <= 2
+
+
+def test_the_table_is_that_of_the_module() -> None:
+    assert [asdict(opcode) for opcode in ir.OPCODES.values()] == native.opcode_table()
+
+
+def test_the_table_is_that_of_the_header(repository_root: Path) -> None:
+    header = (repository_root / "src/wire/opcodes.h").read_text()
+    rows = re.findall(r"X\((\w+),\s*(\d+),\s*" + r"(true|false),\s*" * 4 + r"(true|false)\)", header)
+    assert [row[0] for row in rows] == list(ir.OPCODES)
+    for row in rows:
+        assert [flag == "true" for flag in row[2:]] == list(asdict(ir.OPCODES[row[0]]).values())[1:]
+
+
+TEXT = """starling-plan 1
+name by-hand
+collective all_reduce
+ranks 1
+root 0
+in_place 0
+chunks_per_group 2
+groups 1 1
+rank 0 scratch 2
+  block 0
+    0 copy input[0:2] -> scratch[0:2] size input[0:2]
+    1 nop size output[0] after 1.0
+  block 1
+    0 nop size output[0]
+    1 copy scratch[0:2] -> output[0:2] size output[0:2] final after 0.0 0.1
+"""
+
+
+def test_all_parts_of_the_grammar() -> None:
+    plan = ir.parse(TEXT)
+    assert ir.to_text(plan) == TEXT
+    assert ir.verify(plan) == 1
+    last = plan.ranks[0].blocks[1].instructions[1]
+    assert last.final
+    assert last.after == (ir.Dependency(0, 0), ir.Dependency(0, 1))
+    assert last.size == ir.Slice("output", 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "message"),
+    [
+        ("starling-plan 1", "starling-plan 2", "line 1: version 2"),
+        ("ranks 1", "ranks x", "line 4: a whole number"),
+        ("all_reduce", "all_produce", "line 3: no collective"),
+        ("copy", "cpy", "line 11: the name of an instruction"),
+        ("scratch[0:2] size", "scratch[0:3] size", "line 11: size and operands"),
+        ("after 1.0", "after 1", "line 12: two numbers"),
+        ("  block 1", "  block 2", "line 13: blocks should follow"),
+        ("input[0:2] ->", "input[2:2] ->", "holds no chunk"),
+    ],
+)
+def test_spoiled_texts_are_refused_by_both(wrong: str, right: str, message: str) -> None:
+    spoiled = TEXT.replace(wrong, right, 1)
+    with pytest.raises(ir.PlanTextError, match=re.escape(message)):
+        ir.parse(spoiled)
+    with pytest.raises(Exception, match="plan text, line"):
+        native.verify(spoiled)

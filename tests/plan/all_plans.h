@@ -1,0 +1,46 @@
+// Every built-in algorithm over a range of ranks, blocks, roots and in-place: what the tests of this folder
+// sweep.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/generate.h"
+#include "plan/geometry.h"
+
+namespace starling {
+
+struct BuiltIn {
+  std::string_view algorithm;
+  PlanRequest request;
+
+  std::string name() const {
+    return std::string(traits_of(request.collective).name) + " " + std::string(algorithm) + ", ranks " +
+           std::to_string(request.rank_count) + ", root " + std::to_string(request.root) + ", blocks " +
+           std::to_string(request.block_count) + (request.in_place ? ", in place" : "");
+  }
+};
+
+inline std::vector<BuiltIn> built_ins(const std::vector<std::uint32_t>& rank_counts,
+                                      const std::vector<std::uint32_t>& block_counts) {
+  std::vector<BuiltIn> all;
+  for (std::uint32_t c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    for (const std::string_view algorithm : algorithms_for(collective)) {
+      for (const std::uint32_t ranks : rank_counts) {
+        if (!algorithm_takes(algorithm, collective, ranks)) continue;
+        for (std::uint32_t root = 0; root < (traits_of(collective).rooted ? ranks : 1);
+             root += ranks > 8 ? 7 : 1) {
+          for (const std::uint32_t blocks : block_counts) {
+            for (const bool in_place : {false, true}) {
+              all.push_back({algorithm, {collective, ranks, root, blocks, in_place}});
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace starling

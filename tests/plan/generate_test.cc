@@ -1,0 +1,121 @@
+// Goal: the built-in algorithms keep what generate.h promises, for every rank count up to 64.
+// Method: generate (which verifies) over a sweep of requests and look at the facts; misuse is answered with a
+// remedy.
+#include "plan/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "plan/all_plans.h"
+#include "plan/cache.h"
+#include "plan/choice.h"
+
+namespace starling {
+namespace {
+
+void expect_promises(const BuiltIn& built_in) {
+  SCOPED_TRACE(built_in.name());
+  const Plan plan = generate(built_in.algorithm, built_in.request);
+  for (std::uint32_t rank = 0; rank < plan.rank_count(); ++rank) {
+    const PlanHeader& header = *plan.header(rank);
+    EXPECT_LE(header.minimum_slots, 2);
+    EXPECT_TRUE(header.canonical);
+    EXPECT_FALSE(header.uniform_only);
+    EXPECT_EQ(header.largest_chunks, 1);
+    EXPECT_EQ(header.block_count, built_in.request.block_count);
+    EXPECT_EQ(header.hash, plan.hash());
+    EXPECT_EQ(header.rank, rank);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&header) % 8, 0u);
+  }
+}
+
+TEST(Generate, KeepsItsPromises) {
+  for (const BuiltIn& built_in : built_ins({1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 33}, {1, 3}))
+    expect_promises(built_in);
+}
+
+TEST(Generate, TakesSixtyFourRanksAndBlocks) {
+  for (const BuiltIn& built_in : built_ins({64}, {1})) expect_promises(built_in);
+  for (const BuiltIn& built_in : built_ins({2}, {64})) expect_promises(built_in);
+}
+
+TEST(Generate, EveryCollectiveHasAnAlgorithmForAnyRanks) {
+  for (std::uint32_t c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (collective == Collective::kCustom) continue;
+    ASSERT_FALSE(algorithms_for(collective).empty());
+    EXPECT_TRUE(algorithm_takes(algorithms_for(collective).front(), collective,
+                                collective == Collective::kSendRecv ? 2 : 1024));
+  }
+}
+
+TEST(Generate, IsDeterministicAndPlansDifferInTheirHash) {
+  const PlanRequest request{Collective::kAllReduce, 4, 0, 2, false};
+  EXPECT_EQ(generate("ring", request).hash(), generate("ring", request).hash());
+  PlanRequest other = request;
+  other.block_count = 3;
+  EXPECT_NE(generate("ring", request).hash(), generate("ring", other).hash());
+  EXPECT_NE(generate("ring", request).hash(), generate("two_shot", request).hash());
+}
+
+std::string refusal(std::string_view algorithm, const PlanRequest& request) {
+  try {
+    generate(algorithm, request);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Generate, MisuseNamesTheRemedy) {
+  EXPECT_NE(refusal("rong", {}).find("ring"), std::string::npos);
+  const std::string many = refusal("one_shot", {Collective::kAllReduce, 17});
+  EXPECT_NE(many.find("at most 16 ranks"), std::string::npos) << many;
+  EXPECT_EQ(many.find("two_shot"), std::string::npos) << many;  // which would not take them either
+  EXPECT_NE(refusal("ring", {Collective::kAllReduce, 0}), "");
+  EXPECT_NE(refusal("ring", {Collective::kAllReduce, 4, 0, 0}), "");
+  EXPECT_NE(refusal("ring", {Collective::kAllReduce, 4, 0, 65}), "");
+  EXPECT_NE(refusal("chain", {Collective::kBroadcast, 4, 4}).find("root 4"), std::string::npos);
+  EXPECT_NE(refusal("direct", {Collective::kSendRecv, 3}), "");
+  EXPECT_NE(refusal("ring", {Collective::kCustom, 3}), "");
+}
+
+TEST(PlanCache, SharesOnePlanAmongThreads) {
+  PlanCache cache;
+  const PlanRequest request{Collective::kAllGather, 5, 0, 1, true};
+  std::vector<std::shared_ptr<const Plan>> plans(8);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& plan : plans) threads.emplace_back([&] { plan = cache.get("ring", request); });
+  }
+  for (const auto& plan : plans) EXPECT_EQ(plan, plans[0]);
+  EXPECT_EQ(cache.size(), 1u);
+  EXPECT_THROW(cache.get("none", request), Error);
+  EXPECT_EQ(cache.size(), 1u);
+}
+
+TEST(Choice, IsAlwaysAnAlgorithmThatTakesTheRanks) {
+  for (std::uint32_t c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (collective == Collective::kCustom) continue;
+    for (const std::uint32_t ranks : {1u, 2u, 16u, 17u, 300u}) {
+      if (collective == Collective::kSendRecv && ranks > 2) continue;
+      for (const std::uint64_t bytes :
+           {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 16, std::uint64_t{1} << 40}) {
+        const Choice choice = choose({collective, ranks, bytes, DataType::kFloat32, 4});
+        EXPECT_TRUE(algorithm_takes(choice.algorithm, collective, ranks)) << choice.algorithm;
+        EXPECT_GE(choice.block_count, 1u);
+        EXPECT_LE(choice.block_count, 4u);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,388 @@
+// Goal: the verifier refuses every kind of wrong plan, and names rank, block, instruction and what is wrong.
+// Method: plans in text form, each with one mistake (many are known miscompilations of other systems), and
+// the rule that must speak; beside each group a right plan that differs by little.
+#include "plan/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "plan/builder.h"
+#include "plan/generate.h"
+#include "plan/text.h"
+
+namespace starling {
+namespace {
+
+struct Shape {
+  const char* collective = "all_reduce";
+  int ranks = 2;
+  int root = 0;
+  int in_place = 0;
+  int chunks_per_group = 1;
+  const char* groups = "1 1";
+};
+
+std::string text_of(const Shape& shape, const std::string& body) {
+  return "starling-plan 1\nname test\ncollective " + std::string(shape.collective) + "\nranks " +
+         std::to_string(shape.ranks) + "\nroot " + std::to_string(shape.root) + "\nin_place " +
+         std::to_string(shape.in_place) + "\nchunks_per_group " + std::to_string(shape.chunks_per_group) +
+         "\ngroups " + shape.groups + "\n" + body;
+}
+
+Plan accept(const Shape& shape, const std::string& body) { return plan_from_text(text_of(shape, body)); }
+
+// The whole message of the refusal, "" if there was none.
+std::string refusal(const Shape& shape, const std::string& body) {
+  try {
+    accept(shape, body);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+#define EXPECT_REFUSED(rule, words, shape, body)                                                 \
+  do {                                                                                           \
+    const std::string message = refusal(shape, body);                                            \
+    EXPECT_NE(message.find(std::string("(rule ") + (rule) + ")"), std::string::npos) << message; \
+    EXPECT_NE(message.find(words), std::string::npos) << message;                                \
+  } while (false)
+
+const Shape kAlone{.ranks = 1};
+constexpr Shape kPair{};
+
+// ---- instructions
+// ----------------------------------------------------------------------------------------------
+
+TEST(Verify, Operands) {
+  accept(kAlone, "rank 0 scratch 0\nblock 0\n0 copy input[0] -> output[0] size output[0] final\n");
+  EXPECT_REFUSED("source", "needs a source", kAlone,
+                 "rank 0 scratch 0\nblock 0\n0 copy -> output[0] size output[0] final\n");
+  EXPECT_REFUSED(
+      "destination", "takes no destination", kPair,
+      "rank 0 scratch 0\nblock 0\n0 send input[0] -> output[0] >1.0 size input[0]\nrank 1 scratch 0\n");
+  EXPECT_REFUSED(
+      "sends", "takes no connection", kPair,
+      "rank 0 scratch 0\nblock 0\n0 copy input[0] -> output[0] >1.0 size input[0]\nrank 1 scratch 0\n");
+  EXPECT_REFUSED("receives", "1 to 1 connections", (Shape{.ranks = 3}),
+                 "rank 0 scratch 0\nblock 0\n0 recv <1.0 <2.0 -> output[0] size output[0]\nrank 1 scratch "
+                 "0\nrank 2 scratch 0\n");
+  EXPECT_REFUSED("input_is_constant", "writes into the input", kAlone,
+                 "rank 0 scratch 0\nblock 0\n0 copy output[0] -> input[0] size output[0]\n");
+}
+
+TEST(Verify, Bounds) {
+  EXPECT_REFUSED("source_bounds", "input[1], but the buffer has 1 chunks", kAlone,
+                 "rank 0 scratch 0\nblock 0\n0 copy input[1] -> output[0] size output[0] final\n");
+  EXPECT_REFUSED("destination_bounds", "scratch[4294967295], but the buffer has 2 chunks", kAlone,
+                 "rank 0 scratch 2\nblock 0\n0 copy input[0] -> scratch[4294967295] size input[0] final\n");
+  EXPECT_REFUSED("size_bounds", "output[7]", kAlone, "rank 0 scratch 0\nblock 0\n0 nop size output[7]\n");
+  // The root alone has the output of a reduce.
+  EXPECT_REFUSED(
+      "destination_bounds",
+      "rank 1, block 0, instruction 0: copy has the destination output[0], but the rank has no output",
+      (Shape{.collective = "reduce"}),
+      "rank 0 scratch 0\nrank 1 scratch 0\nblock 0\n0 copy input[0] -> output[0] size input[0]\n");
+}
+
+TEST(Verify, OverlappingLocalCopies) {
+  const Shape shape{.ranks = 1, .chunks_per_group = 3};
+  EXPECT_REFUSED("overlap", "they overlap in part", shape,
+                 "rank 0 scratch 0\nblock 0\n0 copy output[0:2] -> output[1:3] size output[0:2]\n");
+  // In place, the input of rank 1 is the second group of the output.
+  const Shape gather{.collective = "all_gather", .in_place = 1, .chunks_per_group = 2, .groups = "1 2"};
+  EXPECT_REFUSED(
+      "overlap", "rank 1, block 0, instruction 0", gather,
+      "rank 0 scratch 0\nrank 1 scratch 0\nblock 0\n0 copy input[0:2] -> output[1:3] size output[1:3]\n");
+}
+
+TEST(Verify, Dependencies) {
+  const std::string second = "block 1\n0 nop size output[0]\n";
+  EXPECT_REFUSED("dependencies", "waits for 2.0", kAlone,
+                 "rank 0 scratch 0\nblock 0\n0 nop size output[0] after 2.0\n" + second);
+  EXPECT_REFUSED("dependencies", "waits for 1.1", kAlone,
+                 "rank 0 scratch 0\nblock 0\n0 nop size output[0] after 1.1\n" + second);
+  EXPECT_REFUSED(
+      "dependencies", "of another block", kAlone,
+      "rank 0 scratch 0\nblock 0\n0 nop size output[0]\n1 nop size output[0] after 0.0\n" + second);
+}
+
+// ---- connections
+// -----------------------------------------------------------------------------------------------
+
+TEST(Verify, TwoBlocksOnOneConnection) {
+  const Shape shape{.collective = "broadcast", .chunks_per_group = 2};
+  EXPECT_REFUSED("one_block_per_connection",
+                 "rank 0, block 1: sends on connection 0->1 channel 0, as block 0 does", shape,
+                 std::string("rank 0 scratch 0\nblock 0\n0 send input[0] -> >1.0 size input[0]\n") +
+                     "block 1\n0 send input[1] -> >1.0 size input[1]\n" +
+                     "rank 1 scratch 0\nblock 0\n0 recv <0.0 -> output[0] size output[0]\n1 recv <0.0 -> "
+                     "output[1] size output[1]\n");
+}
+
+TEST(Verify, EndsOfConnections) {
+  const Shape shape{.collective = "broadcast"};
+  const std::string root =
+      "rank 0 scratch 0\nblock 0\n0 copy input[0] -> output[0] size output[0]\n1 send input[0] -> >1.0 size "
+      "input[0]\n";
+  accept(shape, root + "rank 1 scratch 0\nblock 0\n0 recv <0.0 -> output[0] size output[0]\n");
+  EXPECT_REFUSED("one_block_per_connection", "no block receives on connection 0->1 channel 0", shape,
+                 root + "rank 1 scratch 0\n");
+  EXPECT_REFUSED("equal_counts", "1 messages are sent and 2 received", shape,
+                 root +
+                     "rank 1 scratch 0\nblock 0\n0 recv <0.0 -> output[0] size output[0]\n1 recv <0.0 -> "
+                     "output[0] size output[0]\n");
+  EXPECT_REFUSED("peers", "0->2", shape,
+                 "rank 0 scratch 0\nblock 0\n0 send input[0] -> >2.0 size input[0]\nrank 1 scratch 0\n");
+  EXPECT_REFUSED("peers", "0->0", shape,
+                 "rank 0 scratch 0\nblock 0\n0 send input[0] -> >0.0 size input[0]\nrank 1 scratch 0\n");
+  EXPECT_REFUSED("channels", "channel 256", shape,
+                 "rank 0 scratch 0\nblock 0\n0 send input[0] -> >1.256 size input[0]\nrank 1 scratch 0\n");
+}
+
+TEST(Verify, FansThatNoTableHolds) {
+  const Shape shape{.collective = "broadcast", .ranks = 4, .chunks_per_group = 2};
+  const std::string message = refusal(
+      shape,
+      "rank 0 scratch 0\nblock 0\n0 send input[0] -> >1.0 >2.0 size input[0]\n"
+      "1 send input[1] -> >2.0 >1.0 size input[1]\nrank 1 scratch 0\nrank 2 scratch 0\nrank 3 scratch 0\n");
+  EXPECT_NE(message.find("in one order"), std::string::npos) << message;
+}
+
+// ---- lengths
+// ---------------------------------------------------------------------------------------------------
+
+TEST(Verify, LengthsOfOperandsAndMessages) {
+  // The last chunk is shorter than the first when the count does not divide.
+  const Shape shape{.collective = "broadcast", .ranks = 2, .chunks_per_group = 2};
+  EXPECT_REFUSED(
+      "operand_length", "output[1], as long as chunk 1, but takes its length from output[0]", shape,
+      "rank 0 scratch 0\nblock 0\n0 copy input[0] -> output[1] size output[0]\nrank 1 scratch 0\n");
+  EXPECT_REFUSED("message_length",
+                 "rank 1, block 0, instruction 0: recv receives a message as long as its output[1], which "
+                 "rank 0 block 0 instruction 0 sends",
+                 shape,
+                 "rank 0 scratch 0\nblock 0\n0 send input[0] -> >1.0 size input[0]\n"
+                 "rank 1 scratch 0\nblock 0\n0 recv <0.0 -> output[1] size output[1]\n");
+  EXPECT_REFUSED("message_length", "input[0:2]", shape,
+                 "rank 0 scratch 0\nblock 0\n0 send input[0:2] -> >1.0 size input[0:2]\n"
+                 "rank 1 scratch 0\nblock 0\n0 recv <0.0 -> output[0] size output[0]\n");
+}
+
+// A rank that forwards another's part names its length after its own part: right if all parts are equally
+// long.
+TEST(Verify, PlansForEqualPartsAloneAreMarked) {
+  const Shape shape{.collective = "gather", .ranks = 3, .groups = "1 3"};
+  const Plan plan = accept(shape, R"(rank 0 scratch 0
+block 0
+0 copy input[0] -> output[0] size output[0]
+1 recv <1.0 -> output[1] size output[1]
+2 recv <1.0 -> output[2] size output[2]
+rank 1 scratch 0
+block 0
+0 send input[0] -> >0.0 size input[0]
+1 recv_send <2.0 -> >0.0 size input[0]
+rank 2 scratch 0
+block 0
+0 send input[0] -> >1.0 size input[0]
+)");
+  EXPECT_TRUE(plan.header(0)->uniform_only);
+  EXPECT_FALSE(generate("direct", {Collective::kGather, 3}).header(0)->uniform_only);
+}
+
+// ---- deadlock
+// --------------------------------------------------------------------------------------------------
+
+std::string exchange(int messages) {
+  std::string body;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string peer = std::to_string(1 - rank);
+    body += "rank " + std::to_string(rank) + " scratch 0\nblock 0\n";
+    int index = 0;
+    for (int m = 0; m < messages; ++m) {
+      const std::string chunk = "[" + std::to_string((1 - rank) * messages + m) + "]";
+      body +=
+          std::to_string(index++) + " send input" + chunk + " -> >" + peer + ".0 size input" + chunk + "\n";
+    }
+    for (int m = 0; m < messages; ++m) {
+      const std::string chunk = "[" + std::to_string((1 - rank) * messages + m) + "]";
+      body +=
+          std::to_string(index++) + " recv <" + peer + ".0 -> output" + chunk + " size output" + chunk + "\n";
+      const std::string own = "[" + std::to_string(rank * messages + m) + "]";
+      body +=
+          std::to_string(index++) + " copy input" + own + " -> output" + own + " size output" + own + "\n";
+    }
+  }
+  return body;
+}
+
+TEST(Verify, CrossedSendsNeedASlotEach) {
+  const auto shape = [](int messages) {
+    return Shape{.collective = "all_to_all", .chunks_per_group = messages, .groups = "2 2"};
+  };
+  EXPECT_EQ(accept(shape(1), exchange(1)).header(0)->minimum_slots, 1);
+  EXPECT_EQ(accept(shape(2), exchange(2)).header(0)->minimum_slots, 2);
+  EXPECT_EQ(accept(shape(8), exchange(8)).header(0)->minimum_slots, 8);
+  EXPECT_REFUSED("deadlock", "even with 8 slots, for one of the 8 slots of connection 0->1 channel 0",
+                 shape(9), exchange(9));
+}
+
+TEST(Verify, CycleAcrossRanks) {
+  const Shape shape{.ranks = 3};
+  std::string body;
+  for (int rank = 0; rank < 3; ++rank) {
+    body += "rank " + std::to_string(rank) + " scratch 0\nblock 0\n0 recv_reduce_copy_send <" +
+            std::to_string((rank + 2) % 3) + ".0 input[0] -> output[0] >" + std::to_string((rank + 1) % 3) +
+            ".0 size output[0] final\n";
+  }
+  EXPECT_REFUSED("deadlock",
+                 "rank 0, block 0, instruction 0: recv_reduce_copy_send waits for ever, with any number of "
+                 "slots, for a message 0 on connection 2->0",
+                 shape, body);
+}
+
+TEST(Verify, CycleOfDependencies) {
+  EXPECT_REFUSED("deadlock", "an instruction of another block: 1.1", kAlone,
+                 "rank 0 scratch 0\nblock 0\n0 nop size output[0] after 1.1\n1 copy input[0] -> output[0] "
+                 "size output[0] final\n"
+                 "block 1\n0 nop size output[0] after 0.1\n1 nop size output[0]\n");
+}
+
+// ---- races
+// -----------------------------------------------------------------------------------------------------
+
+TEST(Verify, BlocksThatShareAChunkMustBeOrdered) {
+  const auto body = [](const char* first_flag, const char* second_flag) {
+    return std::string(
+               "rank 0 scratch 1\nblock 0\n0 copy input[0] -> scratch[0] size input[0]\n1 nop size "
+               "output[0]\nblock 1\n0 copy scratch[0] -> output[0] size output[0] final") +
+           first_flag + "\n" + second_flag;
+  };
+  EXPECT_FALSE(accept(kAlone, body(" after 0.0", "")).header(0)->canonical);
+  EXPECT_REFUSED(
+      "race",
+      "block 0 instruction 0 (copy, tile 0) writes and block 1 instruction 0 (copy, tile 0) reads scratch[0]",
+      kAlone, body("", ""));
+}
+
+// Rank 0's block 0 writes scratch[0], then sends chunk `carrier` through rank 1 to block 1, which then reads
+// scratch[0].
+std::string ordered_by_message(const std::string& carrier) {
+  const std::string size = " size output[" + carrier + "]\n";
+  return "rank 0 scratch 2\nblock 0\n0 copy input[0] -> scratch[0] size input[0]\n1 send input[" + carrier +
+         "] -> >1.0 size input[" + carrier + "]\n2 copy input[1] -> output[1] size output[1]\n" +
+         "block 1\n0 recv <1.1 -> scratch[1]" + size +
+         "1 copy scratch[0] -> output[0] size output[0]\n2 send input[0] -> >1.2 size input[0]\n" +
+         "3 send input[1] -> >1.2 size input[1]\n" + "rank 1 scratch 0\nblock 0\n0 recv_send <0.0 -> >0.1" +
+         size + "block 1\n0 recv <0.2 -> output[0] size output[0]\n1 recv <0.2 -> output[1] size output[1]\n";
+}
+
+TEST(Verify, MessagesOrderOnlyWhatTheyOutlive) {
+  const Shape shape{.collective = "broadcast", .chunks_per_group = 2};
+  EXPECT_EQ(refusal(shape, ordered_by_message("0")), "");
+  // Chunk 1 is empty when the count is small, and scratch[0] is not.
+  EXPECT_REFUSED("race", "scratch[0]", shape, ordered_by_message("1"));
+}
+
+// ---- results
+// ---------------------------------------------------------------------------------------------------
+
+std::string alone(const char* steps) { return std::string("rank 0 scratch 1\nblock 0\n") + steps; }
+
+TEST(Verify, WrongResultsAreNamed) {
+  EXPECT_REFUSED("uninitialised",
+                 "rank 0, block 0, instruction 0: copy reads scratch[0] before anything wrote it", kAlone,
+                 alone("0 copy scratch[0] -> output[0] size output[0] final\n"));
+  EXPECT_REFUSED("postcondition", "output[0] holds nothing; it should hold input[0] of every rank", kAlone,
+                 alone(""));
+  EXPECT_REFUSED("postcondition", "output[0] holds rank 0 input[0] + rank 0 input[0]; it should", kAlone,
+                 alone("0 copy input[0] -> output[0] size output[0]\n1 reduce input[0] -> output[0] size "
+                       "output[0] final\n"));
+}
+
+TEST(Verify, EveryReductionIsFinishedOnce) {
+  EXPECT_REFUSED("final_missing", "output[0] was never final", kAlone,
+                 alone("0 copy input[0] -> output[0] size output[0]\n"));
+  EXPECT_REFUSED("final_once", "avg would divide twice", kAlone,
+                 alone("0 copy input[0] -> output[0] size output[0] final\n1 copy output[0] -> output[0] "
+                       "size output[0] final\n"));
+  EXPECT_REFUSED("final_is_last", "already finished", kAlone,
+                 alone("0 copy input[0] -> output[0] size output[0] final\n1 reduce input[0] -> output[0] "
+                       "size output[0]\n"));
+  EXPECT_REFUSED("final", "no result of a reduction", (Shape{.collective = "broadcast", .ranks = 1}),
+                 alone("0 copy input[0] -> output[0] size output[0] final\n"));
+}
+
+// premul_sum multiplies what is read as input: every contribution once.
+TEST(Verify, InPlaceContributionsAreReadAsInputOnce) {
+  const Shape in_place{.ranks = 1, .in_place = 1};
+  EXPECT_REFUSED("input_overwritten", "read the output", in_place,
+                 alone("0 copy input[0] -> output[0] size output[0]\n1 copy input[0] -> output[0] size "
+                       "output[0] final\n"));
+  EXPECT_REFUSED("postcondition", "premul_sum would not multiply it", in_place,
+                 alone("0 copy output[0] -> output[0] size output[0] final\n"));
+}
+
+std::string exchange_sums(const char* operands_of_rank_1) {
+  return std::string("rank 0 scratch 0\nblock 0\n0 send input[0] -> >1.0 size input[0]\n") +
+         "1 recv_reduce_copy input[0] <1.0 -> output[0] size output[0] final\n" +
+         "rank 1 scratch 0\nblock 0\n0 send input[0] -> >0.0 size input[0]\n1 recv_reduce_copy " +
+         operands_of_rank_1 + " -> output[0] size output[0] final\n";
+}
+
+TEST(Verify, AllRanksReduceInOneOrder) {
+  accept(kPair, exchange_sums("<0.0 input[0]"));
+  EXPECT_REFUSED("same_order", "rank 1: output[0] is reduced in another order than on rank 0", kPair,
+                 exchange_sums("input[0] <0.0"));
+}
+
+TEST(Verify, InPlaceAllToAllThatForwardsWhatItReceived) {
+  const auto body = std::string("rank 0 scratch 0\nblock 0\n0 recv <1.0 -> output[1] size output[1]\n") +
+                    "1 send input[1] -> >1.0 size input[1]\n" +
+                    "rank 1 scratch 0\nblock 0\n0 send input[0] -> >0.0 size input[0]\n1 recv <0.0 -> "
+                    "output[0] size output[0]\n";
+  EXPECT_REFUSED("postcondition", "rank 1: output[0] holds rank 1 input[0]; it should hold rank 0 input[1]",
+                 (Shape{.collective = "all_to_all", .in_place = 1, .groups = "2 2"}), body);
+}
+
+// Tile t of a slice of two chunks is not tile t of each chunk.
+TEST(Verify, SlicesOfDifferentShapeDoNotPipeline) {
+  const Shape shape{.collective = "broadcast", .ranks = 1, .chunks_per_group = 2};
+  const std::string whole = "rank 0 scratch 2\nblock 0\n0 copy input[0:2] -> scratch[0:2] size input[0:2]\n";
+  EXPECT_EQ(refusal(shape, whole + "1 copy scratch[0:2] -> output[0:2] size output[0:2]\n"), "");
+  EXPECT_REFUSED(
+      "uninitialised", "when a chunk has 2 tiles", shape,
+      whole +
+          "1 copy scratch[0] -> output[0] size output[0]\n2 copy scratch[1] -> output[1] size output[1]\n");
+}
+
+// ---- parts
+// -----------------------------------------------------------------------------------------------------
+
+std::string refusal_of_parts(std::vector<std::span<const std::byte>> parts) {
+  try {
+    Plan::from_parts("parts", parts);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Verify, PartsMustBelongTogether) {
+  const Plan plan = generate("ring", {Collective::kAllReduce, 2});
+  const Plan other = generate("ring", {Collective::kAllReduce, 2, 0, 2});
+  const Plan in_place = generate("ring", {Collective::kAllReduce, 2, 0, 1, true});
+  EXPECT_EQ(refusal_of_parts({plan.part(0), plan.part(1)}), "");
+  EXPECT_NE(refusal_of_parts({plan.part(1), plan.part(0)}).find("(rule parts)"), std::string::npos);
+  EXPECT_NE(refusal_of_parts({plan.part(0)}).find("(rule parts)"), std::string::npos);
+  EXPECT_NE(refusal_of_parts({plan.part(0), other.part(1)}).find("chunks_per_group is 4, on rank 0 it is 2"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_parts({plan.part(0), in_place.part(1)}).find("(rule shared_fields)"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,372 @@
+"""The planted bugs: each one an edit of a header of src/device, as small as the slip that would make it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    what: str  # in words, for the table
+    file: str  # in src/device
+    find: str  # occurs exactly once there
+    replace: str
+
+
+CONNECTOR = "connector.h"
+INTERPRETER = "interpreter.h"
+DAEMON = "daemon.h"
+SQ = "submission_queue.h"
+CQ = "completion_queue.h"
+
+MUTATIONS = [
+    # ---- orders of stores ------------------------------------------------------------------------------
+    Mutation(
+        "posted_relaxed",
+        "relaxed for release: the message's counter",
+        CONNECTOR,
+        "m.store_release(&end.inbox->posted, end.sent);",
+        "m.store_relaxed(&end.inbox->posted, end.sent);",
+    ),
+    Mutation(
+        "posted_read_relaxed",
+        "relaxed for acquire: the reader of a message's counter",
+        CONNECTOR,
+        "m.load_acquire(&end.inbox->posted)",
+        "m.load_relaxed(&end.inbox->posted)",
+    ),
+    Mutation(
+        "granted_relaxed",
+        "relaxed for release: the counter of credits",
+        CONNECTOR,
+        "m.store_release(&end.credit->granted, end.granted);",
+        "m.store_relaxed(&end.credit->granted, end.granted);",
+    ),
+    Mutation(
+        "granted_read_relaxed",
+        "relaxed for acquire: the reader of the credits",
+        CONNECTOR,
+        "m.load_acquire(&end.credit->granted)",
+        "m.load_relaxed(&end.credit->granted)",
+    ),
+    Mutation(
+        "submission_tail_relaxed",
+        "relaxed for release: the submission queue's tail",
+        SQ,
+        "m.store_release(&ring.tail, tail + 1);",
+        "m.store_relaxed(&ring.tail, tail + 1);",
+    ),
+    Mutation(
+        "submission_read_relaxed",
+        "relaxed for acquire: the block that reads a submission",
+        SQ,
+        "if (m.load_acquire(&ring.tail) == head) return false;\n  submission =",
+        "if (m.load_relaxed(&ring.tail) == head) return false;\n  submission =",
+    ),
+    Mutation(
+        "completion_entry_relaxed",
+        "relaxed for release: the entry that says that an operation is complete",
+        CQ,
+        "m.store_release(&q.entries[tail & (q.capacity - 1)], lap_of(tail, q.capacity) | token);",
+        "m.store_relaxed(&q.entries[tail & (q.capacity - 1)], lap_of(tail, q.capacity) | token);",
+    ),
+    Mutation(
+        "completion_tail_read_relaxed",
+        "relaxed for acquire: the poller's look at the vanilla ring",
+        CQ,
+        "if (m.load_acquire(&q.tail) == head) return false;",
+        "if (m.load_relaxed(&q.tail) == head) return false;",
+    ),
+    # ---- connectors ------------------------------------------------------------------------------------
+    Mutation(
+        "no_credit_wait",
+        "a message is written without waiting for credit",
+        CONNECTOR,
+        "  end.granted_seen = m.load_acquire(&end.credit->granted);\n  return end.sent < end.granted_seen;",
+        "  end.granted_seen = m.load_acquire(&end.credit->granted);\n  return true;",
+    ),
+    Mutation(
+        "receive_one_early",
+        "off by one: a message is read one too early",
+        CONNECTOR,
+        "return end.received < end.posted_seen;",
+        "return end.received <= end.posted_seen;",
+    ),
+    Mutation(
+        "posted_before_counting",
+        "the counter is announced before it counts the message: the last message is never seen",
+        CONNECTOR,
+        "  ++end.sent;\n",
+        "  const uint64_t sent = end.sent++;\n"
+        "  m.store_release(&end.inbox->posted, sent);\n  if (end.sent % 7) return;\n",
+    ),
+    Mutation(
+        "grant_before_entry",
+        "the credit is counted before its entry names the slot",
+        CONNECTOR,
+        "  end.credit->grants[end.granted % kMaxCredits] = slot;\n  ++end.granted;\n",
+        "  m.store_release(&end.credit->granted, end.granted + 1);\n"
+        "  end.credit->grants[end.granted % kMaxCredits] = slot;\n  ++end.granted;\n",
+    ),
+    Mutation(
+        "pool_slot_lost",
+        "a borrowed slot is not given back to the pool",
+        CONNECTOR,
+        "    pool.free[pool.free_count++] = slot;",
+        "    (void)pool;",
+    ),
+    Mutation(
+        "pool_slot_kept",
+        "a borrowed slot is granted again although no message is expected",
+        CONNECTOR,
+        "if (slot < kPoolSlot || end.granted < end.expected)",
+        "if (slot < kPoolSlot || end.granted <= end.expected)",
+    ),
+    Mutation(
+        "too_many_credits",
+        "more credits than the table of grants has entries",
+        CONNECTOR,
+        "end.granted - end.received < kMaxCredits",
+        "end.granted - end.received <= kMaxCredits",
+    ),
+    Mutation(
+        "credit_before_reading",
+        "the slot is granted again before all threads have read it",
+        INTERPRETER,
+        "        combine(m_, bind(i, tile));\n"
+        "        m_.barrier();  // all threads have read the messages and written theirs\n"
+        "        if (leads(m_)) signal(i);",
+        "        const auto moved = bind(i, tile);\n"
+        "        if (leads(m_) && receives(i.opcode))\n"
+        "          for (uint32_t k = 0; k < i.receive_count; ++k)\n"
+        "            consume(m_, *x_.lane, receive_end(i, k), *x_.pool);\n"
+        "        combine(m_, moved);\n        m_.barrier();\n"
+        "        if (leads(m_) && sends(i.opcode))\n"
+        "          for (uint32_t k = 0; k < i.send_count; ++k) post(m_, send_end(i, k));",
+    ),
+    # ---- the interpreter -------------------------------------------------------------------------------
+    Mutation(
+        "no_barrier_before_signal",
+        "the leader signals before the other threads have written",
+        INTERPRETER,
+        "        m_.barrier();  // all threads have read the messages and written theirs\n",
+        "",
+    ),
+    Mutation(
+        "waits_for_receives_only",
+        "side effect before all waits: only the received messages are waited for",
+        INTERPRETER,
+        "          if (!can_send(m_, send_end(i, k))) return false;",
+        "          if (!receives(i.opcode) && !can_send(m_, send_end(i, k))) return false;",
+    ),
+    Mutation(
+        "waits_for_first_of_fan_in",
+        "of several received messages only the first is waited for",
+        INTERPRETER,
+        "        for (uint32_t k = 0; k < i.receive_count; ++k)\n"
+        "          if (!can_receive(m_, receive_end(i, k))) return false;\n"
+        "      if (sends",
+        "        for (uint32_t k = 0; k < 1; ++k)\n"
+        "          if (!can_receive(m_, receive_end(i, k))) return false;\n"
+        "      if (sends",
+    ),
+    Mutation(
+        "unbounded_wait",
+        "a wait without bound: yielding is lost",
+        INTERPRETER,
+        "const bool ended = budget_.unbounded ? false : m_.expired(start, budget_.ticks);",
+        "const bool ended = false && m_.expired(start, budget_.ticks);",
+    ),
+    Mutation(
+        "instruction_not_reset",
+        "the next tile begins where the last one ended",
+        INTERPRETER,
+        "      c.instruction = 0;\n",
+        "      c.instruction = block_.instruction_count > 2;\n",
+    ),
+    Mutation(
+        "stuck_counts_as_done",
+        "an instruction that is parked counts as executed: skipped at resume",
+        INTERPRETER,
+        "c)) return Outcome::kStuck;\n        ++c.steps;",
+        "c)) return ++c.instruction, Outcome::kStuck;\n        ++c.steps;",
+    ),
+    Mutation(
+        "fence_reads_the_ring",
+        "the fence compares with the place in the ring, where a later operation may stand by now",
+        INTERPRETER,
+        "return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;",
+        "return m_.load_acquire(&x_.lane->finished[previous]) == x_.lane->operations[previous].finished_target;",
+    ),
+    Mutation(
+        "expects_too_few",
+        "connectors are told to expect the messages of one tile only: credit that comes late is never missed, "
+        "but counts of borrowed slots drift",
+        INTERPRETER,
+        "end.expected = end.received;",
+        "end.expected += end.received ? 1 : 0;",
+    ),
+    # ---- the daemon ------------------------------------------------------------------------------------
+    Mutation(
+        "context_not_saved",
+        "lazy saving is too lazy: a context that progressed is not saved",
+        DAEMON,
+        "if (slot.context.steps != steps_before || slot.context.started",
+        "if (slot.context.started",
+    ),
+    Mutation(
+        "context_saved_before_the_counter",
+        "the context is saved as it was before the run",
+        DAEMON,
+        "        block.context = slot.context;\n        ++b_.counters.saves;",
+        "        const DynamicContext newer = slot.context;\n"
+        "        block.context = newer;\n"
+        "        if (newer.instruction > 0) --block.context.instruction;\n        ++b_.counters.saves;",
+    ),
+    Mutation(
+        "wrong_lane_in_slot",
+        "an active slot is taken for the lane that asks: another lane's context and connectors",
+        DAEMON,
+        "s_.hit = slot.valid && slot.lane == id && slot.context.sequence == block.next;",
+        "s_.hit = slot.valid && slot.context.sequence == block.next;",
+    ),
+    Mutation(
+        "blocks_quit_singly",
+        "a block leaves without raising drain: the others stay",
+        DAEMON,
+        "if (why != LeaveReason::kDrained) m_.store_release(&d_.drain, a_.launch);",
+        "",
+    ),
+    Mutation(
+        "never_quits_stuck",
+        "the daemon stays while it has tasks: a device synchronization waits for ever",
+        DAEMON,
+        "if (fruitless > 0 && nobody_progresses())",
+        "if (fruitless > 0 && b_.task_count == 0 && nobody_progresses())",
+    ),
+    Mutation(
+        "starts_from_the_front",
+        "every residency begins with the same first tasks: those behind them starve",
+        DAEMON,
+        "if (drain) return progressed;",
+        "if (drain) break;",
+    ),
+    Mutation(
+        "visits_the_front_only",
+        "FIFO that starves: only the first task of the queue is visited",
+        DAEMON,
+        "const uint32_t count = s_.task_count;",
+        "const uint32_t count = s_.task_count > 0;",
+    ),
+    Mutation(
+        "completion_dropped",
+        "a completion that finds the queue full is forgotten",
+        DAEMON,
+        "      b_.unpublished[b_.unpublished_count++] = token;",
+        "      (void)token;",
+    ),
+    Mutation(
+        "completion_by_every_block",
+        "every block that finishes publishes the operation",
+        DAEMON,
+        "if (m_.fetch_add(&lane.finished[at], 1) + 1 != target) return;",
+        "if (m_.fetch_add(&lane.finished[at], 1) + 1 > target) return;",
+    ),
+    Mutation(
+        "completion_before_data",
+        "the operation counts as finished when its last run begins",
+        DAEMON,
+        "    const Outcome outcome = interpreter.run(context);\n",
+        "    if (leads(m_) && context.steps == 0 && slot.operation.block_count == 1 &&\n"
+        "        lane.operations[slot.operation.sequence % kLaneDepth].sequence == slot.operation.sequence &&\n"
+        "        !context.started)\n"
+        "      publish(m_, a_.completion_kind, *a_.completions, slot.operation.token, m_.block_index());\n"
+        "    const Outcome outcome = interpreter.run(context);\n",
+    ),
+    Mutation(
+        "submission_lost_at_quit",
+        "quit with a submission in flight: what is read while drain is up is forgotten",
+        DAEMON,
+        "      ++count;\n      accept(submission);",
+        "      ++count;\n      if (m_.load_acquire(&d_.drain) < a_.launch) accept(submission);",
+    ),
+    Mutation(
+        "lane_queued_twice",
+        "a second operation of a lane makes a second task",
+        DAEMON,
+        "    if (queued) return;  // behind the lane's earlier operation; the task is there already\n",
+        "",
+    ),
+    Mutation(
+        "sequence_skipped",
+        "the lane goes on with the newest operation instead of the next one",
+        DAEMON,
+        "    do ++block.next;\n    while (!((block.pending >> (block.next % 64)) & 1));",
+        "    block.next = block.fetched - 1;",
+    ),
+    Mutation(
+        "fault_ignored",
+        "a broken lane's operations are kept: their completion never comes",
+        DAEMON,
+        "if (m_.any(leads(m_) && m_.load_acquire(lane.fault) != 0)) return Outcome::kFault;",
+        "",
+    ),
+    Mutation(
+        "idle_taken_for_exit",
+        "a daemon that is idle says that it was told to exit",
+        DAEMON,
+        "if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);",
+        "if (b_.task_count == 0) return reason(LeaveReason::kExit);",
+    ),
+    # ---- the queues ------------------------------------------------------------------------------------
+    Mutation(
+        "submission_room_of_one_block",
+        "the submission queue asks only the first block whether an entry is free",
+        SQ,
+        "for (uint32_t b = 0; b < block_count; ++b) {",
+        "for (uint32_t b = 0; b < block_count && b < 1; ++b) {",
+    ),
+    Mutation(
+        "submission_tail_first",
+        "the submission queue's tail before its entry",
+        SQ,
+        "  ring.entries[tail & (ring.capacity - 1)] = submission;\n",
+        "  m.store_release(&ring.tail, tail + 1);\n  ring.entries[tail & (ring.capacity - 1)] = submission;\n",
+    ),
+    Mutation(
+        "submission_freed_before_read",
+        "a block frees the submission's entry before it has read it",
+        SQ,
+        "  submission = ring.entries[head & (ring.capacity - 1)];\n  m.store_release(&ring.head[block][0], head + 1);",
+        "  m.store_release(&ring.head[block][0], head + 1);\n  submission = ring.entries[head & (ring.capacity - 1)];",
+    ),
+    Mutation(
+        "completion_ring_without_lock",
+        "the vanilla completion ring without its lock",
+        CQ,
+        "if (m.compare_exchange(&q.lock, 0, 1) != 0) return false;",
+        "",
+    ),
+    Mutation(
+        "completion_room_ignored",
+        "the packed completion ring overwrites what the poller has not read",
+        CQ,
+        "    if (tail - m.load_acquire(&q.head) >= q.capacity) return false;\n",
+        "",
+    ),
+    Mutation(
+        "completion_claimed_by_two",
+        "two blocks take the same place of the packed ring",
+        CQ,
+        "    if (m.compare_exchange(&q.tail, tail, tail + 1) != tail) return false;\n",
+        "    m.store_release(&q.tail, tail + 1);\n",
+    ),
+    Mutation(
+        "completion_slot_overwritten",
+        "the slot queue writes without looking",
+        CQ,
+        "if (m.load_relaxed(slot) == 0 && m.compare_exchange(slot, 0, token) == 0) return true;",
+        "m.store_release(slot, token);\n      return true;",
+    ),
+]

@@ -1,0 +1,76 @@
+"""Writes copies of src/device with one planted bug each, every copy in a namespace of its own, and the code that
+makes each a Core of the simulator. Run by CMake: make_mutants.py SOURCE_DIR OUT_DIR UNITS.
+
+An edit whose text is not found exactly once is an error: the catalogue must follow the code.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from catalogue import MUTATIONS, Mutation
+
+
+def renamed(text: str, label: str) -> str:
+    """The text in a namespace of its own, including the headers of its own copy."""
+    text = text.replace("namespace starling::device", f"namespace starling::device_{label}")
+    text = re.sub(r"\bdevice::", f"device_{label}::", text)
+    return re.sub(r'#include "device/', f'#include "{label}/device/', text)
+
+
+def mutated(text: str, mutation: Mutation) -> str:
+    if text.count(mutation.find) != 1:
+        raise SystemExit(
+            f"mutation {mutation.name}: its text occurs {text.count(mutation.find)} times in "
+            f"src/device/{mutation.file}; bring tests/sim/catalogue.py up to date"
+        )
+    return text.replace(mutation.find, mutation.replace)
+
+
+def write_if_changed(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def main(source: Path, out: Path, units: int) -> None:
+    headers = {path.name: path.read_text() for path in sorted((source / "src/device").glob("*.h"))}
+    core = (source / "src/machine/sim/core.cc").read_text()
+    bodies: list[list[str]] = [[] for _ in range(units)]
+    rows = []
+    for number, mutation in enumerate(MUTATIONS):
+        label = f"m{number:02}"
+        for name, text in headers.items():
+            changed = mutated(text, mutation) if name == mutation.file else text
+            write_if_changed(out / label / "device" / name, renamed(changed, label))
+        body = renamed(core, label).replace("shipped_core", f"core_{label}")
+        bodies[number % units].append(body.replace('"shipped"', f'"{mutation.name}"'))
+        rows.append(f'    {{"{mutation.name}", "{mutation.what}", "{mutation.file}", core_{label}}},')
+    for unit, parts in enumerate(bodies):
+        write_if_changed(out / f"mutants_{unit}.cc", "\n".join(parts))
+    declarations = "\n".join(f"const Core& core_m{n:02}();" for n in range(len(MUTATIONS)))
+    table = "\n".join(rows)
+    write_if_changed(
+        out / "mutants.cc",
+        f"""#include "sim/mutants.h"
+
+namespace starling::sim {{
+
+{declarations}
+
+const std::vector<Mutant>& mutants() {{
+  static const std::vector<Mutant> kMutants = {{
+{table}
+  }};
+  return kMutants;
+}}
+
+}}  // namespace starling::sim
+""",
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

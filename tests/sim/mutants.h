@@ -1,0 +1,18 @@
+// The planted bugs of catalogue.py as cores of the simulator. The code behind is generated (make_mutants.py).
+#pragma once
+#include <vector>
+
+#include "machine/sim/core.h"
+
+namespace starling::sim {
+
+struct Mutant {
+  const char* name;
+  const char* what;
+  const char* file;
+  const Core& (*core)();
+};
+
+const std::vector<Mutant>& mutants();
+
+}  // namespace starling::sim

@@ -1,0 +1,35 @@
+// Hunts every planted bug, and prints docs/MUTATIONS.md: mutations_program [SECONDS_EACH] [NAME].
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/hunt.h"
+
+int main(int argc, char** argv) {
+  using namespace starling::sim;
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 60;
+  std::printf(
+      "# Planted bugs\n\n"
+      "Each row is an edit of one header of `src/device`, as small as the slip that would make it\n"
+      "(`tests/sim/catalogue.py`). The simulator runs the edited core seed after seed, the campaigns dfccl1, "
+      "dfccl2,\n"
+      "random and death in turn, until a check fails. `sim.mutations_test` repeats that in every run of the "
+      "tests.\n"
+      "This page is the output of `build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md`; one "
+      "core.\n\n"
+      "| bug | in | what it is | seeds | seconds | how it shows |\n| --- | --- | --- | --- | --- | --- |\n");
+  uint32_t found = 0, tried = 0;
+  double longest = 0;
+  for (const Mutant& mutant : mutants()) {
+    if (argc > 2 && std::strcmp(argv[2], mutant.name) != 0) continue;
+    ++tried;
+    const Found result = hunt(mutant.core(), seconds);
+    found += result.found;
+    longest = std::max(longest, result.seconds);
+    std::printf("| %s | %s | %s | %llu | %.2f | %s |\n", mutant.name, mutant.file, mutant.what,
+                static_cast<unsigned long long>(result.seeds), result.seconds,
+                result.found ? result.how.c_str() : "**not found**");
+    std::fflush(stdout);
+  }
+  std::printf("\n%u of %u found; the longest hunt took %.2f s.\n", found, tried, longest);
+  return found == tried ? 0 : 1;
+}

@@ -1,0 +1,30 @@
+// Runs seeds of a campaign on two threads; tells the story of the first one that fails.
+#pragma once
+#include <gtest/gtest.h>
+
+#include "machine/sim/soak.h"
+
+namespace starling::sim {
+
+inline Report run_seeds(Campaign campaign, uint64_t first, uint64_t count) {
+  Soak soak(campaign, first, 2);
+  soak.run(280, count);
+  EXPECT_EQ(soak.seeds(), count) << "the time was not enough";
+  for (const FailedSeed& failed : soak.failures()) {
+    Simulation simulation;
+    const Case drawn = draw_case(campaign, failed.seed, simulation.plans());
+    ADD_FAILURE() << campaign_name(campaign) << " seed " << failed.seed << ": " << failed.failure << "\n"
+                  << story(simulation, shrink(simulation, drawn).smallest);
+    break;  // one story is enough
+  }
+  const Report& total = soak.total();
+  std::printf("%s: %llu seeds, %llu operations, %llu instructions, %llu parks, %llu quits, %llu steps\n",
+              campaign_name(campaign), static_cast<unsigned long long>(soak.seeds()),
+              static_cast<unsigned long long>(total.operations),
+              static_cast<unsigned long long>(total.instructions),
+              static_cast<unsigned long long>(total.parks), static_cast<unsigned long long>(total.quits),
+              static_cast<unsigned long long>(total.slices));
+  return total;
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,161 @@
+"""Goal: groups come, go and fail as torch.distributed promises. Method: subgroups, splits, mismatched and missing
+ranks, abort and a second life after destroy, on four ranks; each failure must name its cause within a bound."""
+
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from rank_pool import RankPool
+
+
+def check_subgroups() -> None:
+    rank = dist.get_rank()
+    low, high, mixed = dist.new_group([0, 1]), dist.new_group([2, 3]), dist.new_group([3, 0, 2])
+    for group, members in ((low, [0, 1]), (high, [2, 3]), (mixed, [0, 2, 3])):
+        if rank not in members:
+            continue
+        total = torch.tensor([float(rank)])
+        dist.all_reduce(total, group=group)
+        assert total.item() == sum(members)
+        news = torch.tensor([float(rank)])
+        dist.broadcast(news, src=members[-1], group=group)
+        assert news.item() == members[-1]
+        gathered: list[object] = [None] * len(members)
+        dist.all_gather_object(gathered, rank, group=group)
+        assert gathered == members
+    dist.barrier()
+    for group, members in ((low, [0, 1]), (high, [2, 3]), (mixed, [0, 2, 3])):
+        if rank in members:
+            dist.destroy_process_group(group)
+    dist.barrier()
+
+
+def check_split() -> None:
+    world = dist.group.WORLD
+    rank = dist.get_rank()
+    assert world._get_backend(torch.device("cpu")).supports_splitting
+    child = world.split_group([1, 3], timedelta(seconds=20), None, "pair", "two of four")
+    if rank in (1, 3):
+        assert child.size() == 2
+        total = torch.tensor([float(rank)])
+        child.allreduce([total]).wait()
+        assert total.item() == 4
+        child.shutdown()
+    else:
+        assert child is None
+    dist.barrier()
+
+
+def check_many_groups() -> None:
+    """Groups that share the context interleave their collectives freely."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    groups = [dist.new_group() for _ in range(5)]
+    order = sorted(range(5), key=lambda index: (index * 7 + rank * 3) % 5)  # each rank its own
+    tensors = [torch.full((1000,), float(rank + index)) for index in range(5)]
+    works = [dist.all_reduce(tensors[index], group=groups[index], async_op=True) for index in order]
+    for work in works:
+        work.wait()
+    for index in range(5):
+        assert torch.equal(tensors[index], torch.full((1000,), float(sum(range(size)) + size * index)))
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+def check_monitored_barrier() -> None:
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    options = dist.BarrierOptions()
+    options.timeout = timedelta(seconds=20)
+    world = dist.group.WORLD
+    world.monitored_barrier(timeout=timedelta(seconds=20))
+    rank = dist.get_rank()
+    if rank in (1, 3):
+        time.sleep(2)
+    elif rank == 0:
+        with pytest.raises(RuntimeError, match=r"Ranks 1, 3 failed to pass monitoredBarrier in 1000 ms"):
+            world.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True)
+    else:
+        with pytest.raises(RuntimeError, match=r"Rank 2 successfully reached monitoredBarrier.*Ranks 1, 3"):
+            world.monitored_barrier(timeout=timedelta(seconds=10), wait_all_ranks=True)
+    assert backend.name() == "starling"
+    dist.barrier()
+
+
+def check_mismatch() -> None:
+    """Ranks that call different things in one place of a lane are told so; the other groups live on."""
+    group = dist.new_group(timeout=timedelta(seconds=10))
+    rank = dist.get_rank()
+    with pytest.raises(RuntimeError):
+        if rank == 2:
+            dist.all_reduce(torch.ones(5), group=group)
+        else:
+            dist.all_reduce(torch.ones(4), group=group)
+        dist.all_reduce(torch.ones(4), group=group)  # who had finished already learns of it here
+    dist.barrier()
+
+
+def check_abort() -> None:
+    group = dist.new_group(timeout=timedelta(seconds=30))
+    dist.barrier(group=group)
+    started = time.monotonic()
+    if dist.get_rank() == 0:
+        time.sleep(0.5)
+        dist.distributed_c10d._abort_process_group(group)
+    else:
+        with pytest.raises(RuntimeError, match="abort"):
+            dist.all_reduce(torch.ones(3), group=group)
+        dist.destroy_process_group(group)
+    assert time.monotonic() - started < 15
+    dist.barrier()
+
+
+def check_after_shutdown() -> None:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(1), group=group)
+    group.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        group.allreduce([torch.ones(1)])
+    dist.destroy_process_group(group)
+    dist.barrier()
+
+
+def check_set_timeout() -> None:
+    group = dist.new_group()
+    group.set_timeout(timedelta(seconds=1))
+    if dist.get_rank() == 0:
+        with pytest.raises(RuntimeError, match="did not finish"):
+            dist.all_reduce(torch.ones(1), group=group)
+    else:
+        time.sleep(2)
+    dist.barrier()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_subgroups, check_split, check_many_groups, check_monitored_barrier, check_mismatch, check_abort,
+        check_after_shutdown, check_set_timeout,
+    ],
+)  # fmt: skip
+def test_group(ranks: RankPool, check) -> None:
+    ranks.run(check)
+
+
+def live_again(store_path: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.destroy_process_group()
+    for life in range(3):
+        store = dist.PrefixStore(f"life{life}", dist.FileStore(store_path, size))
+        dist.init_process_group("starling", store=store, rank=rank, world_size=size)
+        total = torch.tensor([1.0])
+        dist.all_reduce(total)
+        assert total.item() == size
+        dist.destroy_process_group()
+
+
+def test_second_life(tmp_path) -> None:
+    """destroy_process_group() and init_process_group() again, in the same processes."""
+    pool = RankPool(2)
+    pool.run(live_again, str(tmp_path / "store"))
+    pool.close()

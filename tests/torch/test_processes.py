@@ -1,0 +1,166 @@
+"""Goal: whole programs behave: torchrun finds ranks, a program that forgets to destroy its groups ends, one whose
+rank fails or dies takes the others down with an error, and nothing stays behind in /dev/shm. Method: scripts under
+torchrun or as plain processes, bounded in time."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+import starling.torch
+torch.set_num_threads(1)
+"""
+
+TORCHRUN = (
+    PRELUDE
+    + """
+dist.init_process_group("starling")
+total = torch.ones(1000)
+dist.all_reduce(total)
+assert total[0].item() == dist.get_world_size()
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} done")
+"""
+)
+
+JOIN = (
+    PRELUDE
+    + """
+rank, size, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+store = dist.FileStore(path, size)
+dist.init_process_group("starling", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+dist.barrier()
+"""
+)
+
+FORGETFUL = (
+    JOIN
+    + """
+work = dist.all_reduce(torch.ones(3), async_op=True)
+"""
+)
+
+FAILING = (
+    JOIN
+    + """
+if rank == 1:
+    raise ValueError("rank 1 has had enough")
+dist.all_reduce(torch.ones(3))
+"""
+)
+
+KILLED = (
+    JOIN
+    + """
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(torch.ones(3))
+"""
+)
+
+
+def left_behind() -> set[str]:
+    """Segments in shared memory that no living process has mapped."""
+    mapped = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            mapped |= {
+                line.split("/dev/shm/")[1].split()[0] for line in maps.open() if "/dev/shm/starling" in line
+            }
+    return {path.name for path in Path("/dev/shm").glob("starling.*")} - mapped
+
+
+def run_ranks(tmp_path: Path, script: str, size: int = 3, timeout_s: float = 100) -> list[tuple[int, str]]:
+    path = tmp_path / "program.py"
+    path.write_text(script)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(path), str(rank), str(size), str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    deadline = time.monotonic() + timeout_s
+    try:
+        outputs = [rank.communicate(timeout=max(1.0, deadline - time.monotonic()))[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [(rank.returncode, output) for rank, output in zip(ranks, outputs, strict=True)]
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(TORCHRUN)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 of 2 done" in done.stdout
+    assert "rank 1 of 2 done" in done.stdout
+
+
+def test_forgotten_group_ends_in_good_order(tmp_path: Path) -> None:
+    before = left_behind()
+    for code, output in run_ranks(tmp_path, FORGETFUL):
+        assert code == 0, output
+    assert left_behind() <= before
+
+
+@pytest.mark.parametrize("script", [FAILING, KILLED], ids=["failing", "killed"])
+def test_a_lost_rank_fails_the_others(tmp_path: Path, script: str) -> None:
+    before = left_behind()
+    started = time.monotonic()
+    results = run_ranks(tmp_path, script)
+    assert time.monotonic() - started < 80, "the others waited for their timeout"
+    assert all(code != 0 for code, _ in results)
+    for rank in (0, 2):
+        assert "DistBackendError" in results[rank][1], results[rank][1]
+        assert "rank 1" in results[rank][1]
+    if script is FAILING:
+        assert left_behind() <= before
+
+
+THREADS = """
+import threading
+from datetime import timedelta
+import torch, torch.distributed as dist
+from starling.torch import Options, _adapter
+
+store, results = dist.HashStore(), [None] * 3
+
+def rank(me):
+    groups = []
+    for name in ("first", "second"):
+        options = Options()
+        options._describe_group(name, [0, 1, 2], timedelta(seconds=60))
+        groups.append(_adapter.load().create_backend(dist.PrefixStore(name, store), me, 3, options))
+    total = torch.full((1000,), float(me + 1))
+    for group in groups:
+        group.allreduce([total]).wait()
+    results[me] = total[0].item()
+    for group in groups:
+        group.shutdown()
+
+threads = [threading.Thread(target=rank, args=(me,)) for me in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert results == [18.0] * 3, results
+"""
+
+
+def test_ranks_that_are_threads(tmp_path: Path) -> None:
+    """Ranks of one process get a context each; the groups of a rank share it."""
+    [(code, output)] = run_ranks(tmp_path, THREADS, size=1)
+    assert code == 0, output

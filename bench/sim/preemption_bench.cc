@@ -1,10 +1,10 @@
-// The study of preemption: parks, quits and completion time in the simulator against the budget, the number of ranks
-// and the disorder. Prints CSV; `python -m starling.sim.preemption` draws it.
+// The study of preemption: parks, quits and completion time in the simulator against the budget, the number
+// of ranks and the disorder. Prints CSV; `python -m starling.sim.preemption` draws it.
 //
 //   preemption_bench budget|ranks|disorder [SEEDS]
 //
-// Ranks come in groups of eight, each group with eight all-reduces of its own and one that it shares with the next
-// group, so that a delay spreads. Idle blocks look all the time, as on a GPU; happens-before is off.
+// Ranks come in groups of eight, each group with eight all-reduces of its own and one that it shares with the
+// next group, so that a delay spreads. Idle blocks look all the time, as on a GPU; happens-before is off.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,7 +22,7 @@ struct Point {
   uint32_t ranks = 64;
   uint64_t budget_ns = 20'000;
   uint32_t disorder = kAlways;  // in 65536
-  bool adaptive = false;        // DFCCL's policy: front first, raised by success; else one budget for all
+  bool adaptive = false;  // DFCCL's policy: front first, raised by success; else one budget for all
 };
 
 Program grouped(const Point& point, uint64_t seed, const Options& options, PlanCache& plans) {
@@ -88,8 +88,8 @@ void measure(Simulation& simulation, const Point& point, uint64_t seeds) {
   std::printf("%u,%llu,%.4f,%s,%llu,%.2f,%.3f,%.2f,%.1f,%d\n", point.ranks,
               static_cast<unsigned long long>(point.budget_ns), point.disorder / double(kAlways),
               point.adaptive ? "adaptive" : "fixed", static_cast<unsigned long long>(seeds),
-              double(total.parks) / rank_runs, double(total.quits) / rank_runs, double(total.virtual_ns) / runs * 1e-3,
-              wall_s, total.ok());
+              double(total.parks) / rank_runs, double(total.quits) / rank_runs,
+              double(total.virtual_ns) / runs * 1e-3, wall_s, total.ok());
   std::fflush(stdout);
 }
 
@@ -99,7 +99,8 @@ int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "budget";
   const uint64_t seeds = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 5;
   Simulation simulation;
-  std::printf("ranks,budget_ns,disorder,policy,seeds,parks_per_rank,quits_per_rank,completion_us,wall_s,ok\n");
+  std::printf(
+      "ranks,budget_ns,disorder,policy,seeds,parks_per_rank,quits_per_rank,completion_us,wall_s,ok\n");
   if (std::strcmp(what, "budget") == 0) {
     for (bool adaptive : {false, true})
       for (uint64_t budget = 100; budget <= 3'276'800; budget *= 2)

@@ -95,6 +95,7 @@ void bind_program(nb::module_& m) {
   m.attr("SYNCHRONIZE") = kSynchronize;
   m.def("judge", &judge, "program"_a, "rule"_a);
   m.def("shrink", &shrink, "program"_a, "rule"_a);
+  m.def("taking_part", &taking_part, "program"_a, "rule"_a);
 }
 
 void bind_rounds(nb::module_& m) {

@@ -50,30 +50,28 @@ int collective_between(const Program& program, const Blocked& waiting, const Blo
   return -1;
 }
 
-}  // namespace
-
-Shrunk shrink(const Program& program, Rule rule) {
-  const Judgement judgement = judge(program, rule);
+Judgement judge_deadlock(const Program& program, Rule rule) {
+  Judgement judgement = judge(program, rule);
   if (!judgement.exact) {
     throw Error(Code::invalid_argument, "the events do not deadlock",
                 "shrink a sequence of events that does");
   }
-  const std::vector<int> circle = shortest_circle(judgement.blocked);
-  const auto blocked = [&](int gpu) {
-    return *std::find_if(judgement.blocked.begin(), judgement.blocked.end(),
-                         [gpu](const Blocked& each) { return each.gpu == gpu; });
-  };
+  return judgement;
+}
 
+void sort_unique(std::vector<int>& numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+}
+
+// Of `program` only these GPUs and collectives, and of the synchronizations those that never return.
+Shrunk reduce(const Program& program, Rule rule, const std::vector<Blocked>& blocked, std::vector<int> gpus,
+              std::vector<int> collectives) {
   Shrunk shrunk;
-  shrunk.gpus = circle;
-  for (std::size_t i = 0; i < circle.size(); ++i) {
-    shrunk.collectives.push_back(
-        collective_between(program, blocked(circle[i]), blocked(circle[(i + 1) % circle.size()])));
-  }
-  std::sort(shrunk.gpus.begin(), shrunk.gpus.end());
-  std::sort(shrunk.collectives.begin(), shrunk.collectives.end());
-  shrunk.collectives.erase(std::unique(shrunk.collectives.begin(), shrunk.collectives.end()),
-                           shrunk.collectives.end());
+  sort_unique(gpus);
+  sort_unique(collectives);
+  shrunk.gpus = std::move(gpus);
+  shrunk.collectives = std::move(collectives);
 
   std::map<int, int> new_gpu, new_collective, new_group;
   for (int gpu : shrunk.gpus) new_gpu.emplace(gpu, static_cast<int>(new_gpu.size()));
@@ -88,20 +86,49 @@ Shrunk shrink(const Program& program, Rule rule) {
     shrunk.program.group.push_back(
         new_group.try_emplace(group, static_cast<int>(new_group.size())).first->second);
   }
-  for (int gpu : shrunk.gpus) {
+  for (const Blocked& each : blocked) {
+    if (!new_gpu.contains(each.gpu)) continue;
     std::vector<int> kept;
-    for (int event = 0; event < static_cast<int>(program.events[gpu].size()); ++event) {
-      const int what = program.events[gpu][event];
+    for (int event = 0; event < static_cast<int>(program.events[each.gpu].size()); ++event) {
+      const int what = program.events[each.gpu][event];
       if (what == kSynchronize) {
-        if (event == blocked(gpu).event) kept.push_back(what);
+        if (event == each.event) kept.push_back(what);
       } else if (new_collective.contains(what)) {
         kept.push_back(new_collective[what]);
       }
     }
-    shrunk.program.events.push_back(std::move(kept));
+    shrunk.program.events.resize(shrunk.gpus.size());
+    shrunk.program.events[new_gpu[each.gpu]] = std::move(kept);
   }
-  STARLING_ASSERT(judge(shrunk.program, rule).exact, "a circle that does not deadlock by itself");
+  STARLING_ASSERT(judge(shrunk.program, rule).exact, "a reduced deadlock that does not deadlock by itself");
   return shrunk;
+}
+
+}  // namespace
+
+Shrunk shrink(const Program& program, Rule rule) {
+  const Judgement judgement = judge_deadlock(program, rule);
+  const std::vector<int> circle = shortest_circle(judgement.blocked);
+  const auto blocked = [&](int gpu) {
+    return *std::find_if(judgement.blocked.begin(), judgement.blocked.end(),
+                         [gpu](const Blocked& each) { return each.gpu == gpu; });
+  };
+  std::vector<int> collectives;
+  for (std::size_t i = 0; i < circle.size(); ++i) {
+    collectives.push_back(
+        collective_between(program, blocked(circle[i]), blocked(circle[(i + 1) % circle.size()])));
+  }
+  return reduce(program, rule, judgement.blocked, circle, std::move(collectives));
+}
+
+Shrunk taking_part(const Program& program, Rule rule) {
+  const Judgement judgement = judge_deadlock(program, rule);
+  std::vector<int> gpus, collectives;
+  for (const Blocked& each : judgement.blocked) {
+    gpus.push_back(each.gpu);
+    collectives.insert(collectives.end(), each.executing.begin(), each.executing.end());
+  }
+  return reduce(program, rule, judgement.blocked, std::move(gpus), std::move(collectives));
 }
 
 }  // namespace starling::study

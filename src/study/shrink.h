@@ -18,4 +18,9 @@ struct Shrunk {
 // itself. Throws Error when `program` does not deadlock.
 Shrunk shrink(const Program& program, Rule rule);
 
+// All GPUs that stand for ever where `program` does, all collectives that they have launched and that never
+// end, and the synchronizations that block them, in their order. The result deadlocks by itself: whom a
+// collective of it waits for is one of its GPUs. Throws Error when `program` does not deadlock.
+Shrunk taking_part(const Program& program, Rule rule);
+
 }  // namespace starling::study

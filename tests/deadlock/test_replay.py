@@ -47,8 +47,9 @@ def of_the_paper(shape: str, model: str) -> Configuration:
 
 
 @cache
-def planted(shape: str, model: str) -> list[engine.Program]:
-    return [sequence.program for sequence in shrunk_deadlocks(of_the_paper(shape, model), SAMPLE)]
+def planted(shape: str, model: str, count: int = SAMPLE, circle: bool = True) -> list[engine.Program]:
+    found = shrunk_deadlocks(of_the_paper(shape, model), count, circle=circle)
+    return [sequence.program for sequence in found]
 
 
 @pytest.mark.parametrize("model", ["single_queue", "synchronization"])
@@ -62,6 +63,17 @@ def test_none_of_the_shrunk_deadlocks_hangs(model: str, shape: str, wild: bool) 
     if model == "synchronization":
         assert min(found.synchronizations) >= 2  # two GPUs at least wait for each other
         assert min(found.quits) >= 1  # which is what lets a synchronization return
+
+
+@pytest.mark.parametrize("model", ["single_queue", "synchronization"])
+@pytest.mark.parametrize("wild", [False, True])
+def test_none_of_those_with_all_that_take_part_hangs(model: str, wild: bool) -> None:
+    programs = planted("3D (4,4,4)", model, 25, circle=False)
+    found = replay(programs, Machine(wild=wild), threads=2)
+    assert (found.sequences, found.failures) == (25, [])
+    assert sorted(found.launches) == sorted(sum(map(len, program.members)) for program in programs)
+    if model == "synchronization":
+        assert found.as_dict()["distinct_sequences"] > 15
 
 
 @pytest.mark.parametrize("model", ["single_queue", "synchronization"])

@@ -152,6 +152,11 @@ TEST(Shrink, leaves_a_small_deadlock) {
       EXPECT_LE(std::count(gpu.begin(), gpu.end(), kSynchronize), 1);
     }
     largest = std::max(largest, shrunk.program.events.size());
+    const Shrunk all = taking_part(program, rule);
+    EXPECT_TRUE(judge(all.program, rule).exact);
+    EXPECT_EQ(all.gpus.size(), judge(program, rule).blocked.size());
+    EXPECT_EQ(judge(all.program, rule).blocked.size(), all.gpus.size());
+    EXPECT_TRUE(std::includes(all.gpus.begin(), all.gpus.end(), shrunk.gpus.begin(), shrunk.gpus.end()));
   }
   EXPECT_GT(deadlocks, 500);
   EXPECT_GT(largest, 2u);
@@ -159,6 +164,7 @@ TEST(Shrink, leaves_a_small_deadlock) {
 
 TEST(Shrink, refuses_what_does_not_deadlock) {
   EXPECT_THROW(shrink({{{0}, {0}}, {{0, 1}}, {0}}, Rule::single_queue), Error);
+  EXPECT_THROW(taking_part({{{0}, {0}}, {{0, 1}}, {0}}, Rule::single_queue), Error);
   EXPECT_THROW(judge({{{0}, {}}, {{0, 1}}, {0}}, Rule::single_queue), Error);
 }
 

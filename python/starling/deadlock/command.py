@@ -290,7 +290,7 @@ def smallest(
     """The smallest deadlock found, shrunk, as a flight record and as a picture like DFCCL's Fig. 2."""
     configuration = _for_sequences(config, shape, model, order, disorder, sync, seed)
     best: Sequence | None = None
-    for found in shrunk_deadlocks(configuration, among):
+    for found in shrunk_deadlocks(configuration, among, circle=True):
         size = len(found.ranks)
         if size >= least and (best is None or size < len(best.ranks)):
             best = found
@@ -313,12 +313,13 @@ def sequences(
     config: Config = None, shape: Shape = None, model: Model = None, order: Order = None,
     disorder: Disorder = None, sync: Sync = None, seed: Seed = None,
     whole: Annotated[bool, typer.Option("--whole", help="all GPUs and events, not shrunk")] = False,
+    circle: Annotated[bool, typer.Option("--circle", help="shrunk to the shortest circle of waits")] = False,
 ) -> None:  # fmt: skip
     """Event sequences that deadlock without yielding, as flight records to replay."""
     configuration = _for_sequences(config, shape, model, order, disorder, sync, seed)
     folder.mkdir(parents=True, exist_ok=True)
     written = 0
-    for found in (whole_deadlocks if whole else shrunk_deadlocks)(configuration, count):
+    for found in _deadlocks(configuration, count, whole, circle):
         (folder / f"{written:06}.jsonl").write_text("\n".join(found.record()) + "\n")
         written += 1
     typer.echo(f"{written} deadlocks in {folder}")
@@ -332,6 +333,7 @@ def replay(
     config: Config = None, shape: Shape = None, model: Model = None, order: Order = None,
     disorder: Disorder = None, sync: Sync = None, seed: Seed = None, threads: Threads = None,
     whole: Annotated[bool, typer.Option("--whole", help="all GPUs and events, not shrunk")] = False,
+    circle: Annotated[bool, typer.Option("--circle", help="shrunk to the shortest circle of waits")] = False,
     from_record: Annotated[Path | None, typer.Option("--record", help="replay this flight record instead")] = None,
     first: Annotated[int, typer.Option(min=0, help="leave out so many: a long run in parts")] = 0,
     wild: Annotated[bool, typer.Option("--wild", help="slow fibers, late stores, forced preemptions, ...")] = False,
@@ -359,10 +361,9 @@ def replay(
     else:
         configuration = _for_sequences(config, shape, model, order, disorder, sync, seed)
         machine = replace(machine, seed=configuration.seed)
-        found_by = whole_deadlocks if whole else shrunk_deadlocks
-        programs = (each.program for each in found_by(configuration, first + count))
+        programs = (each.program for each in _deadlocks(configuration, first + count, whole, circle))
         kept = ("shape", "model", "order", "disorder_probability", "synchronization_probability", "seed")
-        details |= {"whole": whole, **{key: getattr(configuration, key) for key in kept}}
+        details |= {"whole": whole, "circle": circle, **{key: getattr(configuration, key) for key in kept}}
     with _progress("replaying", count) as progress:
         found = run_replay(
             islice(programs, first, None), machine, first=first, lane_of=lane_of,
@@ -384,6 +385,16 @@ def replay(
         raise typer.Exit(1)
     if found.sequences < count:
         _refuse(ConfigurationError(f"only {found.sequences} of {count} were found; raise the probabilities"))
+
+
+def _deadlocks(configuration: Configuration, count: int, whole: bool, circle: bool) -> Iterator[Sequence]:
+    if whole and circle:
+        _refuse(ConfigurationError("--whole and --circle exclude each other: choose one"))
+    return (
+        whole_deadlocks(configuration, count)
+        if whole
+        else shrunk_deadlocks(configuration, count, circle=circle)
+    )
 
 
 def _for_sequences(config: Path | None, shape: str | None, model: str | None, order: str | None,

@@ -27,5 +27,6 @@ judge = _study.judge
 planted_deadlocks = _study.planted_deadlocks
 round_program = _study.round_program
 shrink = _study.shrink
+taking_part = _study.taking_part
 single_group_probability = _study.single_group_probability
 three_d_groups = _study.three_d_groups

@@ -28,9 +28,10 @@ class Sequence:
 
 
 def shrunk_deadlocks(
-    configuration: Configuration, count: int, most_rounds: int = 100_000_000
+    configuration: Configuration, count: int, most_rounds: int = 100_000_000, circle: bool = False
 ) -> Iterator[Sequence]:
-    """Up to `count` deadlocks of the model, each reduced to the GPUs and collectives that take part.
+    """Up to `count` deadlocks of the model, each reduced to all GPUs and collectives that take part: those that stand
+    for ever, and what they have launched that never ends. With `circle` only to the shortest circle of waits.
 
     Ranks are numbered from 0 in each. Deadlocks are found by planting (rare ones come as quickly as others), so they
     are not distributed as in plain rounds; every one is checked to deadlock.
@@ -43,11 +44,11 @@ def shrunk_deadlocks(
         seed, most_rounds = seed + 1, most_rounds - batch
         for program in programs:
             found += 1
-            yield shrink_program(program, rule)
+            yield shrink_program(program, rule, circle)
 
 
-def shrink_program(program: engine.Program, rule: engine.Rule) -> Sequence:
-    shrunk = engine.shrink(program, rule)
+def shrink_program(program: engine.Program, rule: engine.Rule, circle: bool = False) -> Sequence:
+    shrunk = (engine.shrink if circle else engine.taking_part)(program, rule)
     lanes = [f"group{program.group[c]}.collective{c}" for c in shrunk.collectives]
     return Sequence(shrunk.program, list(range(len(shrunk.gpus))), lanes)
 

@@ -5,7 +5,7 @@
 namespace starling::sim {
 namespace {
 
-constexpr uint32_t kTraceRecords = 1 << 12;  // of a block, between two looks at them
+constexpr uint32_t kTraceRecords = 1 << 16;  // of a block, between two looks at them: most are never touched
 
 }  // namespace
 
@@ -93,7 +93,8 @@ void ReplayRank::add_fibers() {
   memory.set_unit(app_fiber_, index_ * units);
   memory.set_unit(poller_fiber_, index_ * units);
   groups_.assign(o.blocks, {});
-  trace_.assign(o.blocks, std::vector<TraceRecord>(kTraceRecords));
+  for (uint32_t b = 0; b < o.blocks; ++b)
+    trace_.push_back(std::make_unique_for_overwrite<TraceRecord[]>(kTraceRecords));
   trace_read_.assign(o.blocks, 0);
   threads_.reserve(size_t(o.blocks) * o.threads);
   for (uint32_t b = 0; b < o.blocks; ++b) {
@@ -102,7 +103,7 @@ void ReplayRank::add_fibers() {
     groups_[b].unit = index_ * units + 1 + b;
     TraceRing& ring = daemon_->blocks[b].trace;
     ring.capacity = kTraceRecords;
-    ring.records = trace_[b].data();
+    ring.records = trace_[b].get();
     groups_[b].trace_written = &ring.written;
     for (uint32_t t = 0; t < o.threads; ++t) {
       threads_.push_back({this, b, t, 0, 0});

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace starling::sim {
 
 class ReplayRank {
  public:
+  ReplayRank() = default;
+  ReplayRank(ReplayRank&&) noexcept = default;  // so that a vector of them moves
+
   // Memory; then fibers: both in the order of ranks, as the seed's choices depend on it.
   void build(ReplayCluster& cluster, uint32_t index);
   void add_fibers();
@@ -86,7 +90,7 @@ class ReplayRank {
   std::vector<BlockGroup> groups_;
   std::vector<Thread> threads_;
   std::vector<void*> block_states_;
-  std::vector<std::vector<TraceRecord>> trace_;
+  std::vector<std::unique_ptr<TraceRecord[]>> trace_;
   std::vector<uint64_t> trace_read_;    // records counted, per block
   uint32_t app_fiber_ = 0, poller_fiber_ = 0;
 

@@ -177,9 +177,14 @@ typedef struct starling_comm_options {
   const starling_store* store; /* NULL: a store in /dev/shm for the job that STARLING_JOB or the launcher's
                                   environment (torchrun, mpirun) names */
   int64_t timeout_ns; /* of every operation without its own, and of joining; 0: the default */
+  int (*interrupted)(void* user); /* NULL, or asked by the joining thread some ten times a second while it
+                                     waits: not 0 ends it with STARLING_ABORTED (Ctrl-C, say) */
+  void* interrupted_user;
 } starling_comm_options;
 
-/* Collective over the group; returns when all ranks have joined. */
+/* Collective over the group; returns when all ranks have joined. STARLING_TIMEOUT names a rank that did not
+ * come; STARLING_MISMATCH: ranks do not agree on the size, or two processes have one rank;
+ * STARLING_PEER_FAILED: a rank died meanwhile. */
 STARLING_API starling_status starling_comm_create(starling_context* context,
                                                   const starling_comm_options* options, starling_comm** comm);
 /* Collective over the parent. Ranks with the same color form a group ordered by (key, rank); color < 0: no

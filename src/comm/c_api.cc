@@ -4,16 +4,22 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "base/env.h"
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "comm/job_store.h"
 #include "comm/profile.h"
 
 struct starling_context {
   explicit starling_context(const starling_context_options& options) : context(options) {}
   starling::Context context;
   std::atomic<int> communicators{0};
+  std::mutex mutex;  // guards all below
+  // Of joins that failed: what they hold tells the other ranks why, as long as this one lives.
+  std::vector<std::unique_ptr<starling::Store>> failed_meetings;
 };
 
 struct starling_comm {
@@ -52,13 +58,13 @@ starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm)
   return new starling_comm{owner, std::move(comm)};
 }
 
-std::unique_ptr<Store> store_of(const starling_comm_options& options) {
+std::unique_ptr<Store> store_of(const starling_comm_options& options, Context& context) {
   if (options.store != nullptr) return user_store(*options.store);
   const std::string job = job_name();
   if (job.empty())
     throw Error(Code::invalid_argument, "no store, and no launcher that names the job",
                 "pass a store, set STARLING_JOB to the same text on all ranks, or use torchrun or mpirun");
-  return job_store(job);
+  return job_store(job, context.arena().name());
 }
 
 }  // namespace
@@ -131,9 +137,21 @@ starling_status starling_comm_create(starling_context* context, const starling_c
     required(comm, "comm") = nullptr;
     Context& joined = required(context, "context").context;
     const starling_comm_options o = sized(&required(options, "options"), "starling_comm_options");
-    const std::unique_ptr<Store> store = store_of(o);
-    *comm = wrap(context,
-                 Communicator::join(joined, {o.rank, o.size, o.name ? o.name : "", o.timeout_ns}, *store));
+    {
+      std::lock_guard lock(context->mutex);
+      context->failed_meetings.clear();  // a new attempt: what was said in the last one counts no more
+    }
+    std::unique_ptr<Store> store = store_of(o, joined);
+    try {
+      *comm = wrap(context, Communicator::join(joined,
+                                               {o.rank, o.size, o.name ? o.name : "", o.timeout_ns,
+                                                o.interrupted, o.interrupted_user},
+                                               *store));
+    } catch (...) {
+      std::lock_guard lock(context->mutex);
+      context->failed_meetings.push_back(std::move(store));
+      throw;
+    }
   });
 }
 

@@ -4,44 +4,12 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "base/hash.h"
 
 namespace starling {
 namespace {
 
 constexpr const char* kDefaultLane = "default";
 constexpr uint64_t kClosingNs = 5'000'000'000;  // a communicator that is destroyed waits so long for its work
-
-LaneKey key_of(const LaneKey& base, const std::string& text) {
-  const Hash128 hash = hash128(text);
-  return {hash_combine(base.high, hash.high), hash_combine(base.low, hash.low)};
-}
-
-std::string rank_key(const std::string& name, const char* what, uint32_t rank) {
-  return "starling/" + name + "/" + what + "/" + std::to_string(rank);
-}
-
-// What a rank must know of another before it talks to it.
-void check_peer(const cpu::PeerArena& peer, const cpu::Arena& own, uint32_t rank) {
-  if (peer.header()->pool_slot_bytes != own.header()->pool_slot_bytes)
-    throw Error(Code::mismatch, "rank " + std::to_string(rank) + " runs another version of Starling",
-                "install the same version on all ranks");
-}
-
-void meet(Store& store, const CommOptions& options, const char* what, int64_t timeout_ns) {
-  store.set(rank_key(options.name, what, options.rank), "1");
-  for (uint32_t rank = 0; rank < options.size; ++rank)
-    if (rank != options.rank) store.get(rank_key(options.name, what, rank), timeout_ns);
-}
-
-// Rank 0 removes the keys once everybody has said that it read them.
-void clean_up(Store& store, const CommOptions& options, int64_t timeout_ns) {
-  if (options.rank != 0) return store.set(rank_key(options.name, "read", options.rank), "1");
-  for (uint32_t rank = 1; rank < options.size; ++rank)
-    store.get(rank_key(options.name, "read", rank), timeout_ns);
-  for (uint32_t rank = 0; rank < options.size; ++rank)
-    for (const char* what : {"arena", "joined", "read"}) store.remove(rank_key(options.name, what, rank));
-}
 
 }  // namespace
 
@@ -54,26 +22,11 @@ std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOpt
   if (options.name.empty())
     throw Error(Code::invalid_argument, "a communicator needs a name",
                 "pass one that is the same on all ranks and unique in the store");
-  const int64_t timeout_ns =
-      options.timeout_ns > 0 ? options.timeout_ns : int64_t(settings().timeout_s * 1e9);
-  store.set(rank_key(options.name, "arena", options.rank), context.arena().name());
-  std::vector<Member> members(options.size);
-  LaneKey key = key_of({0x5354, 0x524c}, options.name);
-  for (uint32_t rank = 0; rank < options.size; ++rank) {
-    members[rank].world_rank = rank;
-    const std::string arena = rank == options.rank
-                                  ? context.arena().name()
-                                  : store.get(rank_key(options.name, "arena", rank), timeout_ns);
-    key = key_of(key, arena);
-    if (rank == options.rank) continue;
-    members[rank].arena = context.attach(arena);
-    check_peer(*members[rank].arena, context.arena(), rank);
-  }
-  // Nobody goes on (and perhaps leaves again) before all have found each other.
-  meet(store, options, "joined", timeout_ns);
-  if (store.wants_removal()) clean_up(store, options, timeout_ns);
-  return std::unique_ptr<Communicator>(
-      new Communicator(context, options.rank, std::move(members), key, options.name, timeout_ns));
+  CommOptions bounded = options;
+  if (bounded.timeout_ns <= 0) bounded.timeout_ns = int64_t(settings().timeout_s * 1e9);
+  Group group = join_group(context, bounded, store);
+  return std::unique_ptr<Communicator>(new Communicator(context, options.rank, std::move(group.members),
+                                                        group.key, options.name, bounded.timeout_ns));
 }
 
 Communicator::Communicator(Context& context, uint32_t rank, std::vector<Member> members, LaneKey key,

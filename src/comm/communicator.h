@@ -11,16 +11,10 @@
 #include <vector>
 
 #include "comm/context.h"
+#include "comm/join.h"
 #include "comm/store.h"
 
 namespace starling {
-
-struct CommOptions {
-  uint32_t rank;
-  uint32_t size;
-  std::string name;
-  int64_t timeout_ns;
-};
 
 class Communicator final : public PollHook {
  public:

@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/job_store.h"
 #include "device/submission_queue.h"
 
 namespace starling {
@@ -36,7 +37,8 @@ cpu::WaitPolicy wait_policy() {
 
 Context::Context(const starling_context_options& options)
     : memory_(options.blocks ? options.blocks : uint32_t(settings().blocks)),
-      arena_((cpu::remove_stale_arenas(), std::make_unique<cpu::Arena>(arena_sizes(options)))),
+      arena_((remove_stale_job_files(), cpu::remove_stale_arenas(),
+              std::make_unique<cpu::Arena>(arena_sizes(options)))),
       completion_kind_(completion_queue_named(options.completion_queue)),
       host_machine_(0, wait_policy(), &arena_->header()->host, nullptr) {
   memory_.daemon()->scheduling = scheduling_from(options.scheduling);

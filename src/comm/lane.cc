@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "machine/cpu/doorbell.h"
 
 namespace starling {
@@ -26,6 +27,11 @@ uint32_t slot_bytes_for(uint64_t size_class_bytes, uint32_t limit) {
 }
 
 }  // namespace
+
+LaneKey key_of(const LaneKey& base, const std::string& text) {
+  const Hash128 hash = hash128(text);
+  return {hash_combine(base.high, hash.high), hash_combine(base.low, hash.low)};
+}
 
 HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena)
     : options_(options), arena_(arena), blocks_(options.grid), peers_(options.members.size()) {

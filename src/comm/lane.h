@@ -21,6 +21,9 @@ struct LaneKey {
   auto operator<=>(const LaneKey&) const = default;
 };
 
+// The key of something that belongs to `base` and is called `text`.
+LaneKey key_of(const LaneKey& base, const std::string& text);
+
 // One rank of a group. `arena` is null for the rank itself.
 struct Member {
   std::shared_ptr<cpu::PeerArena> arena;

@@ -1,8 +1,10 @@
-// Where ranks meet while a communicator is made: a caller's key-value store, or one of files in /dev/shm.
+// Where ranks meet while a communicator is made: a caller's key-value store, or files in /dev/shm
+// (job_store.h).
 #pragma once
 #include <starling/starling.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace starling {
@@ -11,17 +13,18 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key. Throws Error(timeout).
-  virtual std::string get(const std::string& key, int64_t timeout_ns) = 0;
-  // True: keys stay until somebody removes them.
-  virtual bool wants_removal() const { return false; }
-  virtual void remove(const std::string&) {}
+  // Waits for the key; nothing: it was not there within the time.
+  virtual std::optional<std::string> get(const std::string& key, int64_t timeout_ns) = 0;
+
+  // Stores that are the library's own take back what this rank has set; a caller's store keeps it.
+  virtual void withdraw(const std::string&) {}
+  // Whether a live rank has the key set and not withdrawn; false in a caller's store.
+  virtual bool holds(const std::string&) { return false; }
+  // How long a get() may last at a time, so that signals and deaths are noticed.
+  virtual int64_t patience_ns() const { return INT64_MAX; }
 };
 
 // The caller's functions, copied.
 std::unique_ptr<Store> user_store(const starling_store& functions);
-
-// For ranks of one host whose launcher names the job: one small file a key.
-std::unique_ptr<Store> job_store(const std::string& job);
 
 }  // namespace starling

@@ -28,53 +28,81 @@ struct Communicator {
   }
 };
 
-// A Python object with set(key, bytes) and get(key, timeout_s), as starling_store.
+// A Python object with set(key, bytes) and get(key, timeout_s), as starling_store; and Ctrl-C meanwhile,
+// which may come inside of its methods.
+struct Meeting {
+  nb::object store;
+  std::optional<nb::python_error> interruption;
+
+  void note(nb::python_error& error, const char* where) {
+    if (error.matches(PyExc_Exception))
+      error.discard_as_unraisable(where);
+    else
+      interruption.emplace(std::move(error));  // KeyboardInterrupt, SystemExit: the caller's
+  }
+};
+
 int store_set(void* user, const char* key, const void* value, size_t bytes) {
   const nb::gil_scoped_acquire gil;
+  auto* meeting = static_cast<Meeting*>(user);
   try {
-    nb::borrow(static_cast<PyObject*>(user)).attr("set")(key, nb::bytes(value, bytes));
+    meeting->store.attr("set")(key, nb::bytes(value, bytes));
     return 0;
   } catch (nb::python_error& error) {
-    error.discard_as_unraisable("starling: the store's set()");
+    meeting->note(error, "starling: the store's set()");
     return 1;
   }
 }
 
 int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t timeout_ns) {
   const nb::gil_scoped_acquire gil;
+  auto* meeting = static_cast<Meeting*>(user);
   try {
-    const nb::object found =
-        nb::borrow(static_cast<PyObject*>(user)).attr("get")(key, double(timeout_ns) * 1e-9);
+    const nb::object found = meeting->store.attr("get")(key, double(timeout_ns) * 1e-9);
     const nb::bytes text = nb::cast<nb::bytes>(found);
     std::memcpy(value, text.c_str(), std::min(*bytes, text.size()));
     *bytes = text.size();
     return 0;
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TimeoutError)) error.discard_as_unraisable("starling: the store's get()");
+    if (!error.matches(PyExc_TimeoutError)) meeting->note(error, "starling: the store's get()");
     return 1;
   } catch (const nb::cast_error&) {
     return 1;
   }
 }
 
+int interrupted(void* user) {
+  const nb::gil_scoped_acquire gil;
+  auto* meeting = static_cast<Meeting*>(user);
+  try {
+    if (!meeting->interruption) check_signals();
+  } catch (nb::python_error& error) {
+    meeting->interruption.emplace(std::move(error));
+  }
+  return meeting->interruption.has_value();
+}
+
 void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t size, const std::string& name,
             nb::object store, int64_t timeout_ns) {
   new (&comm) Communicator{nullptr, context.use};
   starling_context* owner = context.get();
-  const starling_store functions{store.ptr(), store_set, store_get};
+  Meeting meeting{std::move(store), std::nullopt};
+  const starling_store functions{&meeting, store_set, store_get};
   starling_comm_options options{};
   options.struct_bytes = sizeof options;
   options.rank = rank;
   options.size = size;
   options.name = name.c_str();
-  options.store = store.is_none() ? nullptr : &functions;
+  options.store = meeting.store.is_none() ? nullptr : &functions;
   options.timeout_ns = timeout_ns;
+  options.interrupted = interrupted;
+  options.interrupted_user = &meeting;
   starling_status status;
   {
-    const WithoutGil meeting;
+    const WithoutGil free;
     status = starling_comm_create(owner, &options, &comm.handle);
   }
-  check_signals();
+  if (meeting.interruption) throw std::move(*meeting.interruption);
   check(status);
 }
 

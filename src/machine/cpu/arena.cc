@@ -74,11 +74,8 @@ uint64_t process_nonce() {
 }
 
 Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
-  static std::atomic<uint32_t> count{0};  // numbers the segments of this process; names must differ
-  name_ = kPrefix + nonce_text() + "." + std::to_string(count.fetch_add(1));
-  fd_ = shm_open(("/" + name_).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (fd_ < 0) throw system_error("cannot create the shared segment /dev/shm/" + name_, kSpaceRemedy);
-  if (!lock_whole_file(fd_) || ftruncate(fd_, off_t(bytes_)) != 0) {
+  create_file();
+  if (ftruncate(fd_, off_t(bytes_)) != 0) {
     const Error error = system_error("cannot set up the shared segment /dev/shm/" + name_, kSpaceRemedy);
     shm_unlink(("/" + name_).c_str());
     close(fd_);
@@ -110,6 +107,19 @@ Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
   mapping_ = std::make_shared<Mapping>(header_, bytes_);
   std::lock_guard lock(own_arenas().mutex);
   own_arenas().mappings[name_] = mapping_;
+}
+
+// Between its name and its lock a file looks like one of a dead process. So whoever removes files locks them
+// first, and we look, once the lock is ours, whether the file still has its name.
+void Arena::create_file() {
+  static std::atomic<uint32_t> count{0};  // numbers the segments of this process; names must differ
+  for (struct stat status{};;) {
+    name_ = kPrefix + nonce_text() + "." + std::to_string(count.fetch_add(1));
+    fd_ = shm_open(("/" + name_).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (fd_ < 0) throw system_error("cannot create the shared segment /dev/shm/" + name_, kSpaceRemedy);
+    if (lock_whole_file(fd_) && fstat(fd_, &status) == 0 && status.st_nlink > 0) return;
+    close(fd_);  // somebody is about to remove it, or has
+  }
 }
 
 Arena::~Arena() {
@@ -246,6 +256,20 @@ bool PeerArena::left_in_order() const {
 
 void PeerArena::remove_name() const { shm_unlink(("/" + name_).c_str()); }
 
+bool arena_alive(const std::string& name) {
+  {
+    std::lock_guard lock(own_arenas().mutex);
+    if (own_arenas().mappings.count(name) != 0) return true;
+  }
+  // Opening and closing a segment of our own would drop its lock; what is not in the list has ended.
+  if (name.rfind(kPrefix + nonce_text(), 0) == 0) return false;
+  const int fd = shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) return false;
+  const bool locked = locked_by_other_process(fd);
+  close(fd);
+  return locked;
+}
+
 uint32_t remove_stale_arenas() {
   DIR* folder = opendir("/dev/shm");
   if (folder == nullptr) return 0;
@@ -253,13 +277,12 @@ uint32_t remove_stale_arenas() {
   uint32_t removed = 0;
   while (const dirent* entry = readdir(folder)) {
     const std::string name = entry->d_name;
-    // Opening and closing a segment of our own would drop its lock: leave those alone.
+    // As in arena_alive().
     if (name.rfind(kPrefix, 0) != 0 || name.rfind(own, 0) == 0) continue;
     const int fd = shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0) continue;  // another user's
-    struct stat status{};
-    // A segment without a size is being made right now: its lock comes first, but not before its name.
-    if (fstat(fd, &status) == 0 && status.st_size > 0 && !locked_by_other_process(fd)) {
+    // With the lock in our hands nobody owns it, and who is just making it will see that the name is gone.
+    if (lock_whole_file(fd)) {
       shm_unlink(("/" + name).c_str());
       ++removed;
     }

@@ -58,6 +58,7 @@ class Arena {
   uint64_t used_bytes() const;
 
  private:
+  void create_file();
   DirectoryEntry* find(uint64_t key_low, uint64_t key_high);
 
   std::string name_;
@@ -98,6 +99,9 @@ class PeerArena {
   std::shared_ptr<Mapping> mapping_;
   ArenaHeader* header_ = nullptr;
 };
+
+// Whether the owner of the segment of this name lives: false also if there is none.
+bool arena_alive(const std::string& name);
 
 // Removes the segments of processes that are gone. Returns how many.
 uint32_t remove_stale_arenas();

@@ -1,0 +1,168 @@
+#include "comm/join.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr int64_t kInterruptibleNs = 100'000'000;
+constexpr int64_t kDeathNs = 2'000'000'000;  // how often a caller's store is left to look whether peers live
+
+// What a rank must know of another before it talks to it.
+void check_peer(const cpu::PeerArena& peer, const cpu::Arena& own, uint32_t rank) {
+  if (peer.header()->pool_slot_bytes != own.header()->pool_slot_bytes)
+    throw Error(Code::mismatch, "rank " + std::to_string(rank) + " runs another version of Starling",
+                "install the same version on all ranks");
+}
+
+std::string text_of(const LaneKey& key) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)key.high,
+                (unsigned long long)key.low);
+  return text;
+}
+
+class Joining {
+ public:
+  Joining(Context& context, const CommOptions& options, Store& store)
+      : context_(context),
+        options_(options),
+        store_(store),
+        deadline_(cpu::monotonic_ns() + uint64_t(options.timeout_ns)) {
+    group_.members.resize(options.size);
+  }
+
+  Group run() {
+    const uint32_t own = options_.rank;
+    store_.set(key_of_rank("arena", own), context_.arena().name() + " " + std::to_string(options_.size));
+    find_members();
+    if (own == 0)
+      gather();
+    else
+      report();
+    return std::move(group_);
+  }
+
+ private:
+  void find_members() {
+    group_.key = key_of({0x5354, 0x524c}, options_.name);
+    for (uint32_t rank = 0; rank < options_.size; ++rank) {
+      group_.members[rank].world_rank = rank;
+      std::string arena = context_.arena().name();
+      if (rank != options_.rank) {
+        arena = arena_in(wait_for("arena", rank, store_.patience_ns()), rank);
+        group_.members[rank].arena = context_.attach(arena);
+        check_peer(*group_.members[rank].arena, context_.arena(), rank);
+      }
+      group_.key = key_of(group_.key, arena);
+    }
+  }
+
+  void gather() {
+    for (uint32_t rank = 1; rank < options_.size; ++rank)
+      same_group(wait_for("joined", rank, std::min(store_.patience_ns(), kDeathNs)), rank);
+    store_.withdraw(key_of_rank("arena", 0));
+    store_.set(key_of_rank("complete", 0), text_of(group_.key));
+    for (uint32_t rank = 1; rank < options_.size; ++rank)
+      while (store_.holds(key_of_rank("joined", rank)) && group_.members[rank].arena->alive()) keep_waiting();
+    store_.withdraw(key_of_rank("complete", 0));
+  }
+
+  void report() {
+    store_.set(key_of_rank("joined", options_.rank), text_of(group_.key));
+    same_group(wait_for("complete", 0, std::min(store_.patience_ns(), kDeathNs)), 0);
+    store_.withdraw(key_of_rank("arena", options_.rank));
+    store_.withdraw(key_of_rank("joined", options_.rank));
+  }
+
+  std::string wait_for(const char* what, uint32_t rank, int64_t patience_ns) {
+    if (options_.interrupted != nullptr) patience_ns = std::min(patience_ns, kInterruptibleNs);
+    const std::string key = key_of_rank(what, rank);
+    for (;;) {
+      const uint64_t now = cpu::monotonic_ns();
+      if (now >= deadline_) too_late(what, rank);
+      // Before the look: who left in order after it was complete must not be taken for one that failed.
+      const uint32_t gone = gone_member();
+      if (auto value = store_.get(key, std::min(patience_ns, int64_t(deadline_ - now)))) return *value;
+      if (gone != options_.size)
+        throw Error(Code::peer_failed,
+                    "rank " + std::to_string(gone) + " (process " +
+                        std::to_string(group_.members[gone].arena->header()->pid) +
+                        ") died or gave up while '" + options_.name + "' was being joined",
+                    "see that rank's own log for the cause");
+      if (options_.interrupted != nullptr && options_.interrupted(options_.user) != 0)
+        throw Error(Code::aborted, "joining '" + options_.name + "' was interrupted");
+    }
+  }
+
+  void keep_waiting() {
+    if (cpu::monotonic_ns() >= deadline_) too_late("leave of the meeting", 1);
+    if (options_.interrupted != nullptr && options_.interrupted(options_.user) != 0)
+      throw Error(Code::aborted, "joining '" + options_.name + "' was interrupted");
+    sched_yield();
+  }
+
+  [[noreturn]] void too_late(const char* what, uint32_t rank) {
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%.3g", double(options_.timeout_ns) * 1e-9);
+    std::string text = "rank " + std::to_string(rank) + " did not join '" + options_.name + "' of " +
+                       std::to_string(options_.size) + " ranks within " + seconds + " s (rank " +
+                       std::to_string(options_.rank) + " waited for its " + what + ")";
+    // In a caller's store the later of two processes with one rank has overwritten what the earlier one set.
+    const std::string own = context_.arena().name() + " " + std::to_string(options_.size);
+    if (store_.get(key_of_rank("arena", options_.rank), 1'000'000).value_or(own) != own)
+      text += "; another process has joined as rank " + std::to_string(options_.rank) + " too";
+    throw Error(Code::timeout, text,
+                "check that all ranks were started on this host, each with a rank of its own, with the same "
+                "name, size and store (or STARLING_JOB)");
+  }
+
+  uint32_t gone_member() const {
+    for (uint32_t rank = 0; rank < options_.size; ++rank)
+      if (group_.members[rank].arena != nullptr && !group_.members[rank].arena->alive()) return rank;
+    return options_.size;
+  }
+
+  std::string arena_in(const std::string& value, uint32_t rank) const {
+    const size_t space = value.find(' ');
+    const std::string size = space == std::string::npos ? "?" : value.substr(space + 1);
+    if (size != std::to_string(options_.size))
+      throw Error(Code::mismatch,
+                  "rank " + std::to_string(rank) + " joins '" + options_.name + "' as one of " + size +
+                      " ranks, rank " + std::to_string(options_.rank) + " as one of " +
+                      std::to_string(options_.size),
+                  "pass the same size on all ranks, and a name of its own for every group");
+    return value.substr(0, space);
+  }
+
+  void same_group(const std::string& value, uint32_t rank) const {
+    if (value == text_of(group_.key)) return;
+    throw Error(Code::mismatch,
+                "rank " + std::to_string(rank) + " found other processes for '" + options_.name + "' than rank " +
+                    std::to_string(options_.rank),
+                "give every process a rank of its own, and every group a name of its own in the store");
+  }
+
+  std::string key_of_rank(const char* what, uint32_t rank) const {
+    return "starling/" + options_.name + "/" + what + "/" + std::to_string(rank);
+  }
+
+  Context& context_;
+  const CommOptions& options_;
+  Store& store_;
+  const uint64_t deadline_;
+  Group group_;
+};
+
+}  // namespace
+
+Group join_group(Context& context, const CommOptions& options, Store& store) {
+  return Joining(context, options, store).run();
+}
+
+}  // namespace starling

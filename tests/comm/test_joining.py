@@ -1,0 +1,201 @@
+"""Goal: ranks that start together find each other, ranks that cannot are told why, and no attempt leaves a file behind.
+
+Method: small programs in processes of their own that meet through STARLING_JOB, some of them wrong, killed or
+interrupted; what they print, and the files in /dev/shm.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from starling import Context
+
+BOUND_S = 20.0  # far above what it takes, far below the timeouts
+SHARED = Path("/dev/shm")
+
+JOIN = """
+import sys, time, numpy as np, starling
+try:
+    begin = time.monotonic()
+    for attempt in range({attempts}):
+        comm = starling.Communicator(timeout={timeout})
+        total = np.array([comm.rank + 1])
+        comm.all_reduce(total).wait(30)
+        if {new_context}:
+            comm.context.destroy()
+    print(comm.size, total[0])
+except (starling.StarlingError, KeyboardInterrupt) as error:
+    print(type(error).__name__, error, flush=True)
+    {afterwards}
+"""
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def job_files() -> set[Path]:
+    return set(SHARED.glob("starling-job.*"))
+
+
+def segments() -> set[Path]:
+    return set(SHARED.glob("starling.*"))
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a rank of a job of this test; ends what is left of it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(
+        rank: int,
+        size: int,
+        timeout: float = 60,
+        afterwards: str = "",
+        attempts: int = 1,
+        new_context: bool = False,
+    ) -> "subprocess.Popen[str]":
+        text = JOIN.format(
+            timeout=timeout, afterwards=afterwards, attempts=attempts, new_context=new_context
+        )
+        variables = {"RANK": str(rank), "WORLD_SIZE": str(size), "STARLING_JOB": f"test of {tmp_path}"}
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", text],
+                env=dict(os.environ, **variables),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    return process.communicate(timeout=BOUND_S)[0].strip()
+
+
+def test_files_of_a_job_killed_while_joining(start: Start) -> None:
+    before = job_files()
+    segments_before = segments()
+    process = start(0, 2)
+    wait_until(lambda: job_files() - before)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    left = job_files() - before
+    segments_left = segments() - segments_before
+    assert left
+    assert segments_left
+    with Context():
+        assert not [path for path in left | segments_left if path.exists()]
+
+
+def test_a_job_of_the_name_of_a_killed_one(start: Start) -> None:
+    """What it left is not taken for the new one's."""
+    before = job_files()
+    killed = start(1, 2)
+    wait_until(lambda: job_files() - before)
+    killed.send_signal(signal.SIGKILL)
+    ranks = [start(rank, 2) for rank in range(2)]
+    assert [said(rank) for rank in ranks] == ["2 3", "2 3"]
+    assert not job_files() - before
+
+
+def test_a_segment_that_was_never_sized() -> None:
+    """Its maker was killed between two system calls."""
+    path = SHARED / "starling.00000000deadbeef.0"
+    path.touch(mode=0o600)
+    with Context():
+        assert not path.exists()
+
+
+def test_contexts_that_start_together_remove_nothing_of_each_other(start: Start) -> None:
+    """Every context looks for files of dead jobs while others make theirs."""
+    before = job_files() | segments()
+    ranks = [start(rank, 3, attempts=20, new_context=True) for rank in range(3)]
+    assert [said(rank) for rank in ranks] == ["3 6"] * 3
+    assert not (job_files() | segments()) - before
+
+
+def test_a_rank_that_does_not_come(start: Start) -> None:
+    answer = said(start(0, 3, timeout=0.5))
+    assert re.match("OperationTimeoutError.*rank 1 did not join 'world' of 3 ranks within 0.5 s", answer), answer
+
+
+def test_ranks_that_disagree_on_the_size(start: Start) -> None:
+    ranks = [start(rank, size, afterwards="time.sleep(3)") for rank, size in ((0, 2), (1, 3))]
+    for rank in ranks:
+        answer = said(rank)
+        assert answer.startswith("MismatchError"), answer
+        assert "as one of 3" in answer
+        assert "as one of 2" in answer
+
+
+def test_two_processes_of_one_rank(start: Start) -> None:
+    """The younger one is told; the job of the older one goes on."""
+    before = job_files()
+    older = start(0, 2)
+    wait_until(lambda: job_files() - before)
+    answer = said(start(0, 2))
+    assert re.match("MismatchError.*another live process.*STARLING_JOB", answer, re.DOTALL), answer
+    partner = start(1, 2)
+    assert [said(older), said(partner)] == ["2 3", "2 3"]
+
+
+def test_a_rank_that_dies_while_others_join(start: Start) -> None:
+    before = job_files()
+    dying = start(0, 3)
+    wait_until(lambda: job_files() - before)
+    waiting = start(1, 3)
+    wait_until(lambda: len(job_files() - before) == 2)
+    time.sleep(0.5)  # until it has found the other one
+    dying.send_signal(signal.SIGKILL)
+    answer = said(waiting)
+    assert re.match(r"PeerFailedError.*rank 0 \(process \d+\) died or gave up", answer), answer
+
+
+def test_interrupt_while_joining(start: Start) -> None:
+    before = job_files()
+    process = start(0, 2)
+    wait_until(lambda: job_files() - before)
+    process.send_signal(signal.SIGINT)
+    assert said(process).startswith("KeyboardInterrupt")
+    assert not job_files() - before
+
+
+def test_interrupt_in_a_store_of_python(tmp_path: Path) -> None:
+    program = (
+        "import starling, sys\n"
+        "print('up', flush=True)\n"
+        "try:\n"
+        "    starling.Communicator(rank=0, size=2, store=starling.stores.FileStore(sys.argv[1]))\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: list(tmp_path.iterdir()))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=BOUND_S)
+    assert out.split() == ["up", "interrupted"]
+    assert err == ""

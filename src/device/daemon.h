@@ -1,12 +1,14 @@
 // The daemon: the resident executor of one rank, seen from one of its blocks (DFCCL §4, Algorithm 1).
 //
-//   repeat   fetch submissions -> for each task: load context, run with its budget, complete or park
+//   repeat   fetch submissions and what start kernels parked
+//            for each task: load context, run with its budget, complete or park
 //   until    idle or stuck for the quit period, past the residency limit, drained, or told to exit
 //
 // Everything needed to go on later is in DaemonMemory, BlockMemory and the lanes; BlockState is scratch that
 // is empty at each launch. Nobody is asked: each rank decides alone (contract, point 3).
 #pragma once
 #include "device/completion_queue.h"
+#include "device/handover.h"
 #include "device/interpreter.h"
 #include "device/machine.h"
 #include "device/submission_queue.h"
@@ -42,6 +44,7 @@ struct DaemonArguments {
   CompletionQueueKind completion_kind;
   uint64_t launch;          // number of this residency, from 1
   std::byte* pool_base;     // first slot of this rank's pool
+  uint32_t stays = 0;       // 1: only the host ends this residency, or the exiting submission
 };
 
 template <class M>
@@ -81,11 +84,13 @@ class Daemon {
   // Leader only: new tasks in, then stay or leave.
   STARLING_HOST_DEVICE void begin_pass(uint32_t fruitless) {
     ++b_.counters.passes;
+    if (d_.parked != nullptr && d_.scheduling.priority_order) m_.store_relaxed(&b_.urgent, urgent_);
+    urgent_ = 0;
     flush_unpublished();
     if (fruitless == 0) m_.busy();
     // FIFO: read on when the queue is empty or stuck. Priority: always (DFCCL §4.3, order adjusting policy).
     const bool want = d_.scheduling.priority_order || b_.task_count == 0 || fruitless > 0;
-    if ((want && fetch() > 0) || fruitless == 0) note_progress(m_.now());
+    if ((want && fetch() + adopt() > 0) || fruitless == 0) note_progress(m_.now());
     s_.task_count = b_.task_count;
     const uint32_t leave = decide(fruitless);
     s_.leave = leave;
@@ -106,6 +111,19 @@ class Daemon {
     return count;
   }
 
+  // What start kernels left to this block.
+  STARLING_HOST_DEVICE uint32_t adopt() {
+    uint32_t count = 0;
+    for (Parked* parked; count < d_.scheduling.fetch_batch && (parked = next_parked(m_, d_)); ++count) {
+      if (parked->kind == ParkedKind::kToken)
+        b_.unpublished[b_.unpublished_count++] = parked->token;
+      else
+        accept({parked->lane, parked->priority, parked->block_count, 0, parked->sequence});
+      ++d_.parked[m_.block_index()].head;
+    }
+    return count;
+  }
+
   STARLING_HOST_DEVICE void accept(const Submission& submission) {
     if (submission.block_count == 0) {
       // Every block reads the exiting submission; all of them store the same value. No data goes with
@@ -115,17 +133,29 @@ class Daemon {
     }
     Lane& lane = lane_of(submission.lane);
     LaneBlock& block = lane.blocks[m_.block_index()];
-    block.fetched = submission.sequence + 1;
+    if (reached(submission.sequence, block.fetched)) block.fetched = submission.sequence + 1;
     trace(m_, b_.trace, TraceEvent::kFetch, submission.lane, submission.sequence, 0);
-    if (m_.block_index() >= submission.block_count) {
+    if (m_.block_index() >= submission.block_count && !passes_turns(lane)) {
       if (block.pending == 0) block.next = block.fetched;
       return;
     }
     const bool queued = block.pending != 0;
-    block.pending |= uint64_t(1) << (submission.sequence % 64);
-    if (queued) return;  // behind the lane's earlier operation; the task is there already
+    const uint64_t bit = uint64_t(1) << (submission.sequence % 64);
+    block.pending |= bit;
+    if (submission.marked) lane.handover->turns[m_.block_index()].marked |= bit;
+    if (queued) {
+      // Behind the lane's earlier operation; the task is there already. A start kernel may park after a later
+      // operation came through the submission queue.
+      if (!reached(submission.sequence, block.next)) block.next = submission.sequence;
+      return;
+    }
     block.next = submission.sequence;
     insert_task(b_, {submission.lane, submission.priority, b_.arrivals++}, d_.scheduling.priority_order);
+  }
+
+  // In a lane that streams use, a block hands on its turn also in operations that have no part for it.
+  STARLING_HOST_DEVICE bool passes_turns(const Lane& lane) const {
+    return lane.handover != nullptr && m_.block_index() < lane.handover->width;
   }
 
   STARLING_HOST_DEVICE uint32_t decide(uint32_t fruitless) {
@@ -134,7 +164,7 @@ class Daemon {
     if (m_.load_acquire(&d_.drain) >= a_.launch) return reason(LeaveReason::kDrained);
     if (b_.unpublished_count > 0) return 0;
     if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);
-    if (d_.scheduling.unbounded && b_.task_count > 0) return 0;
+    if (a_.stays || (d_.scheduling.unbounded && b_.task_count > 0)) return 0;
     if (fruitless > 0 && nobody_progresses())
       return reason(b_.task_count == 0 ? LeaveReason::kIdle : LeaveReason::kStuck);
     if (m_.expired(launched_at_, d_.scheduling.residency_limit)) return reason(LeaveReason::kResidency);
@@ -157,6 +187,11 @@ class Daemon {
   // All blocks leave together: the first one to want it raises `drain`, the others see it at their next
   // yield.
   STARLING_HOST_DEVICE void quit(LeaveReason why) {
+    if (d_.parked != nullptr) m_.store_relaxed(&b_.urgent, 0);
+    // Release: what we leave, before the news; pairs with the host's exchange. What is parked from now on,
+    // start kernels announce themselves.
+    if (d_.work != nullptr && (b_.task_count > 0 || next_parked(m_, d_) != nullptr))
+      m_.store_release(d_.work, 1);
     // Release: pairs with the acquires of `drain` in decide() and pass().
     if (why != LeaveReason::kDrained) m_.store_release(&d_.drain, a_.launch);
     if (why == LeaveReason::kIdle)
@@ -238,6 +273,10 @@ class Daemon {
   STARLING_HOST_DEVICE Outcome run_selected(uint32_t position) {
     Lane& lane = lane_of(s_.lane);
     ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
+    if (passes_turns(lane) && !slot.context.started) {
+      if (m_.any(leads(m_) && !may_begin(lane, slot.operation.sequence))) return Outcome::kStuck;
+      if (m_.block_index() >= slot.operation.block_count) return Outcome::kDone;
+    }
     // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
     if (m_.any(leads(m_) && m_.load_acquire(lane.fault) != 0)) return Outcome::kFault;
     if (leads(m_)) trace(m_, b_.trace, TraceEvent::kRun, s_.lane, slot.context.sequence, slot.context.steps);
@@ -259,6 +298,16 @@ class Daemon {
     return outcome;
   }
 
+  // One look, no budget: what it waits for is another operation, or a stream. Once begun, an operation is
+  // ours to its end. Of a broken lane too the operations go in their order, so that each part has one owner.
+  STARLING_HOST_DEVICE bool may_begin(const Lane& lane, uint64_t sequence) {
+    if (!has_turn(m_, lane, sequence)) return false;
+    if (!((lane.handover->turns[m_.block_index()].marked >> (sequence % 64)) & 1)) return true;
+    // Acquire: pairs with the stream's write; after it the operation's input is there.
+    if (reached(m_.load_acquire(lane.handover->ready), sequence + 1)) return true;
+    return m_.load_relaxed(lane.fault) != 0;  // it will be dropped, and touches no buffer
+  }
+
   // The front task waits longest; later ones less (DFCCL Alg. 1, line 3).
   STARLING_HOST_DEVICE Budget budget_at(uint32_t position) const {
     const Scheduling& p = d_.scheduling;
@@ -273,12 +322,17 @@ class Daemon {
     Lane& lane = lane_of(s_.lane);
     LaneBlock& block = lane.blocks[m_.block_index()];
     ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
+    const int32_t priority = b_.tasks[b_.cursor].priority;
+    if (outcome == Outcome::kStuck ? slot.context.steps != steps_before : block.pending != 0)
+      raise_urgent(priority);
     if (outcome == Outcome::kStuck) {
       ++b_.counters.parks;
       ++b_.cursor;
       // Lazy saving: a context that did not move is in memory already (DFCCL §5).
-      if (slot.context.steps != steps_before || slot.context.started != block.context.started ||
-          slot.context.sequence != block.context.sequence) {
+      // One that has not begun needs no saving, and its part may be another's.
+      if (slot.context.started &&
+          (slot.context.steps != steps_before || slot.context.started != block.context.started ||
+           slot.context.sequence != block.context.sequence)) {
         block.context = slot.context;
         ++b_.counters.saves;
       }
@@ -291,10 +345,18 @@ class Daemon {
     ++b_.counters.completions;
     block.pending &= ~(uint64_t(1) << (sequence % 64));
     advance(block);
-    complete(lane, slot.operation);
-    const int32_t priority = b_.tasks[b_.cursor].priority;
+    if (passes_turns(lane)) {
+      lane.handover->turns[m_.block_index()].marked &= ~(uint64_t(1) << (sequence % 64));
+      hand_on(m_, lane, sequence);
+    }
+    if (m_.block_index() < slot.operation.block_count) complete(lane, slot.operation);
     remove_task(b_, b_.cursor);
     if (block.pending != 0) insert_task(b_, {s_.lane, priority, b_.arrivals++}, d_.scheduling.priority_order);
+  }
+
+  STARLING_HOST_DEVICE void raise_urgent(int32_t priority) {
+    const uint64_t urgent = uint64_t(int64_t(kUrgentBase) + priority);
+    if (urgent > urgent_) urgent_ = urgent;
   }
 
   STARLING_HOST_DEVICE static void advance(LaneBlock& block) {
@@ -308,12 +370,8 @@ class Daemon {
 
   STARLING_HOST_DEVICE void complete(Lane& lane, const Operation& operation) {
     const uint64_t sequence = operation.sequence;
-    const uint32_t at = sequence % kLaneDepth;
-    const uint64_t target = operation.finished_target;
     const uint64_t token = operation.token;
-    // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
-    // After this the lane's entry may be used again as soon as the completion is read.
-    if (m_.fetch_add(&lane.finished[at], 1) + 1 != target) return;
+    if (!count_finished(m_, lane, sequence, operation.finished_target)) return;
     trace(m_, b_.trace, TraceEvent::kPublish, lane.id, sequence, 0);
     if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
       b_.unpublished[b_.unpublished_count++] = token;
@@ -341,6 +399,7 @@ class Daemon {
   BlockMemory& b_;
   uint64_t launched_at_ = 0;
   uint64_t last_progress_ = 0;
+  uint64_t urgent_ = 0;  // of the pass under way; BlockMemory::urgent
 };
 
 }  // namespace starling::device

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/portable.h"
+#include "wire/handover.h"
 #include "wire/lane.h"
 #include "wire/queue.h"
 #include "wire/trace.h"
@@ -43,6 +44,8 @@ struct Task {
 };
 static_assert(sizeof(Task) == 16);
 
+inline constexpr uint64_t kUrgentBase = 1 << 16;
+
 struct alignas(64) BlockMemory {
   Task* tasks;            // [task_capacity]: grown by the host before lanes exist that need it
   uint32_t task_count;
@@ -53,6 +56,8 @@ struct alignas(64) BlockMemory {
                           // as the completion queue, which has one for every operation on the device
   uint32_t unpublished_count;
   uint64_t last_progress;  // ticks; writer: the block; read by the others before they quit
+  uint64_t urgent;  // the largest priority of a task that progressed in the last pass, + kUrgentBase; 0:
+                    // none. Writer: the block. A hint to start kernels, nothing depends on it
   BlockCounters counters;
   TraceRing trace;
 };
@@ -68,6 +73,9 @@ struct alignas(64) DaemonMemory {
   uint32_t block_count;
   uint32_t reserved;
   BlockMemory* blocks;
+  ParkedRing* parked;  // [block_count]; null: no start kernels
+  uint64_t* work;  // in the host's memory; null without start kernels. 1: something waits for a daemon.
+                   // Writers: blocks that park or quit, all write 1; the host takes it back by an exchange
 };
 
 }  // namespace starling

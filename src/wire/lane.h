@@ -6,6 +6,7 @@
 
 #include "base/portable.h"
 #include "wire/connector.h"
+#include "wire/handover.h"
 #include "wire/operation.h"
 
 namespace starling {
@@ -22,7 +23,8 @@ struct alignas(16) DynamicContext {
 };
 static_assert(sizeof(DynamicContext) == 32);
 
-// A block's part of a lane. Only that block writes it, but for `pending`'s origin, the submission ring.
+// A block's part of a lane. Who owns the part writes `context` and `progress` (wire/handover.h; without start
+// kernels it is always the daemon's block), the daemon's block the rest.
 struct alignas(64) LaneBlock {
   DynamicContext context;
   uint64_t next;         // sequence of the lane's next operation for this block
@@ -49,6 +51,7 @@ struct Lane {
   const Operation* operations;     // [kLaneDepth], operation s at s % depth; writer: host, before the
                                 // submission. In the host's memory; all else of a lane is in the daemon's
   uint64_t* finished;  // [kLaneDepth]: blocks that finished s, all added up; writers: blocks, atomically
+  Handover* handover;  // null: all its operations come through the submission queue
 };
 
 }  // namespace starling

@@ -11,7 +11,7 @@ struct Submission {
   uint32_t lane;
   int16_t priority;        // larger runs earlier, under the priority order
   uint8_t block_count;     // blocks that take part; 0: exiting submission, the daemon leaves for good
-  uint8_t reserved;
+  uint8_t marked;          // 1: starts only after the stream's mark (wire/handover.h)
   uint64_t sequence;       // of the operation in its lane
 };
 static_assert(sizeof(Submission) == 16);

@@ -17,6 +17,9 @@ class Mutation:
 CONNECTOR = "connector.h"
 INTERPRETER = "interpreter.h"
 DAEMON = "daemon.h"
+HANDOVER = "handover.h"
+START = "start.h"
+HOST = "stream_host.h"
 SQ = "submission_queue.h"
 CQ = "completion_queue.h"
 
@@ -212,8 +215,8 @@ MUTATIONS = [
         "context_not_saved",
         "lazy saving is too lazy: a context that progressed is not saved",
         DAEMON,
-        "if (slot.context.steps != steps_before || slot.context.started",
-        "if (slot.context.started",
+        "(slot.context.steps != steps_before || slot.context.started",
+        "(slot.context.started",
     ),
     Mutation(
         "context_saved_before_the_counter",
@@ -269,9 +272,9 @@ MUTATIONS = [
     Mutation(
         "completion_by_every_block",
         "every block that finishes publishes the operation",
-        DAEMON,
-        "if (m_.fetch_add(&lane.finished[at], 1) + 1 != target) return;",
-        "if (m_.fetch_add(&lane.finished[at], 1) + 1 > target) return;",
+        HANDOVER,
+        "if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;",
+        "if (m.fetch_add(&lane.finished[at], 1) + 1 > target) return false;",
     ),
     Mutation(
         "completion_before_data",
@@ -295,8 +298,8 @@ MUTATIONS = [
         "lane_queued_twice",
         "a second operation of a lane makes a second task",
         DAEMON,
-        "    if (queued) return;  // behind the lane's earlier operation; the task is there already\n",
-        "",
+        "    if (queued) {\n",
+        "    if (false) {\n",
     ),
     Mutation(
         "sequence_skipped",

@@ -1,0 +1,71 @@
+// Passing a lane's parts between start kernels and the daemon (states and owners: wire/handover.h). Only the
+// leader of a block calls these.
+#pragma once
+#include "device/machine.h"
+#include "wire/daemon.h"
+#include "wire/operation.h"
+
+namespace starling::device {
+
+// Is it the operation's turn on this block? After true the part is the caller's.
+template <class M>
+STARLING_HOST_DEVICE bool has_turn(M& m, const Lane& lane, uint64_t sequence) {
+  // Acquire: pairs with the release in hand_on(); after it the part's context, progress and connector ends
+  // are as the lane's earlier operation left them.
+  return m.load_acquire(&lane.handover->turns[m.block_index()].next) == sequence;
+}
+
+// The operation is through with this block: the part belongs to the lane's next operation. The last touch.
+template <class M>
+STARLING_HOST_DEVICE void hand_on(M& m, const Lane& lane, uint64_t sequence) {
+  // Release: all that we did with the part; pairs with the acquire in has_turn().
+  m.store_release(&lane.handover->turns[m.block_index()].next, sequence + 1);
+}
+
+// Counts this block as through. True for the last one, which has what all blocks wrote and publishes it;
+// unless true, the lane's memory is not touched again.
+template <class M>
+STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, uint64_t sequence, uint64_t target) {
+  const uint32_t at = sequence % kLaneDepth;
+  // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
+  // After this the lane's entry may be used again as soon as the completion is read.
+  if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;
+  // Release: what the operation wrote; pairs with the acquires in StartKernel::hold() and of streams that
+  // wait.
+  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at], sequence + 1);
+  return true;
+}
+
+// Leaves the operation, or its token, to the daemon's block of the same number.
+template <class M>
+STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, Parked parked) {
+  ParkedRing& ring = daemon.parked[m.block_index()];
+  // Acquire and release, though nothing hangs on it: the place is free, because its last operation completed
+  // before the host launched ours.
+  const uint64_t at = m.fetch_add(&ring.tail, 1);
+  Parked& entry = ring.entries[at & (ring.capacity - 1)];
+  entry.sequence = parked.sequence;
+  entry.token = parked.token;
+  entry.lane = parked.lane;
+  entry.priority = parked.priority;
+  entry.block_count = parked.block_count;
+  entry.kind = parked.kind;
+  // Release: the entry, and the part with its saved context, before the position; pairs with the acquire in
+  // next_parked().
+  m.store_release(&entry.position, at + 1);
+  // Release: the entry before the news; pairs with the host's exchange. A host that takes the news and then
+  // launches a daemon has the entry visible to it.
+  m.store_release(daemon.work, 1);
+}
+
+// The oldest entry that the daemon's block has not taken; null: none.
+template <class M>
+STARLING_HOST_DEVICE Parked* next_parked(M& m, DaemonMemory& daemon) {
+  if (daemon.parked == nullptr) return nullptr;
+  ParkedRing& ring = daemon.parked[m.block_index()];
+  Parked* entry = &ring.entries[ring.head & (ring.capacity - 1)];
+  // Acquire: pairs with the release in push_parked(); after it the part is ours.
+  return m.load_acquire(&entry->position) == ring.head + 1 ? entry : nullptr;
+}
+
+}  // namespace starling::device

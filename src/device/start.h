@@ -1,0 +1,155 @@
+// The start kernel: an operation on a stream begins here, as an ordinary kernel. In the ordered case it ends
+// here too. A block that is stuck saves its context as the daemon does, leaves the operation to the daemon's
+// block of the same number, and gives its place back.
+//
+//   our turn? ── no, or the daemon runs something more urgent ──▶ left unstarted ─┐
+//     │ yes                                                                       ├─▶ leave, or stay as the
+//     gate
+//   interpret with a budget ── stuck ──▶ context saved, left to the daemon ───────┘
+//     │ done
+//   hand the part on, count, and the last block publishes ──▶ leave
+//
+// The grid is Handover::width: blocks beyond the operation's own only hand their turn on.
+#pragma once
+#include "device/completion_queue.h"
+#include "device/handover.h"
+#include "device/interpreter.h"
+#include "device/machine.h"
+#include "device/trace.h"
+#include "wire/daemon.h"
+
+namespace starling::device {
+
+// A kernel's one argument. `operation` travels by value: reading it costs nothing. The host has written it
+// into the lane's ring as well, where the daemon finds it if need be.
+struct StartArguments {
+  Operation operation;
+  Lane* lane;
+  DaemonMemory* daemon;
+  CompletionMemory* completions;
+  CompletionQueueKind completion_kind;
+  int16_t priority;
+  uint16_t gate;  // 1: if any block parks, one stays until the operation is complete: it holds the stream
+  Budget budget;
+  TraceRing* trace;  // [width], each written by one kernel at a time; null: none
+};
+
+// The block's fast memory. Written by the leader, read by all after a barrier.
+struct alignas(16) StartState {
+  SlotPool pool;  // empty: the daemon's blocks own the pool's slots, so only private slots are used here
+  uint32_t verdict;
+  uint32_t stays;
+};
+
+template <class M>
+class StartKernel {
+ public:
+  STARLING_HOST_DEVICE StartKernel(M& machine, const StartArguments& arguments, StartState& state)
+      : m_(machine), a_(arguments), op_(arguments.operation), lane_(*arguments.lane), s_(state) {}
+
+  // On all threads; the same result on all. True: the leader, alone, must call hold() before the block ends.
+  STARLING_HOST_DEVICE bool run() {
+    if (leads(m_)) {
+      s_.pool = SlotPool{nullptr, 0, 0};
+      s_.stays = 0;
+      s_.verdict = uint32_t(examine());
+    }
+    m_.barrier();
+    switch (Verdict(s_.verdict)) {
+      case Verdict::kRun: interpret(); break;
+      case Verdict::kSkip:
+        if (leads(m_)) finish(Outcome::kDone);
+        break;
+      case Verdict::kDrop:
+        if (leads(m_)) finish(Outcome::kFault);
+        break;
+      case Verdict::kLeave:
+        if (leads(m_)) park();
+        break;
+    }
+    m_.barrier();
+    return s_.stays != 0;
+  }
+
+  // The gate: holds the stream until the operation is complete, or the host poisons the flag. By the leader
+  // alone: the other threads of the block may be gone.
+  STARLING_HOST_DEVICE void hold() {
+    const uint64_t* done = &lane_.handover->done[op_.sequence % kLaneDepth];
+    // Acquire: pairs with the release in count_finished(): kernels behind us see what the operation wrote.
+    for (uint32_t attempt = 0; !reached(m_.load_acquire(done), op_.sequence + 1); ++attempt)
+      m_.pause(attempt);
+  }
+
+ private:
+  enum class Verdict : uint32_t { kRun, kSkip, kDrop, kLeave };
+
+  STARLING_HOST_DEVICE Verdict examine() {
+    if (!has_turn(m_, lane_, op_.sequence)) return Verdict::kLeave;
+    if (m_.block_index() >= op_.block_count) return Verdict::kSkip;
+    // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
+    if (m_.load_acquire(lane_.fault) != 0) return Verdict::kDrop;
+    // Relaxed: a hint. The daemon, whose queue is sorted, will find the right moment.
+    const uint64_t urgent = m_.load_relaxed(&a_.daemon->blocks[m_.block_index()].urgent);
+    return urgent > uint64_t(int64_t(kUrgentBase) + a_.priority) ? Verdict::kLeave : Verdict::kRun;
+  }
+
+  STARLING_HOST_DEVICE void interpret() {
+    LaneBlock& block = lane_.blocks[m_.block_index()];
+    const Execution execution{a_.lane, &op_, &block, &s_.pool, nullptr};
+    Budget budget = a_.budget;
+    Interpreter<M> interpreter(m_, execution, budget);
+    DynamicContext context{op_.sequence, 0, 0, 0, 0};
+    note(TraceEvent::kRun, 0);
+    const Outcome outcome = interpreter.run(context);
+    m_.barrier();  // all threads are through with the part
+    if (!leads(m_)) return;
+    if (outcome == Outcome::kDone) return finish(outcome);
+    note(TraceEvent::kPark, uint64_t(context.instruction) << 32 | interpreter.waits_for(context));
+    // It is our turn, so the context is ours to write, until park() gives it away.
+    block.context = context;
+    park();
+  }
+
+  // Leader only. Nothing of the part is touched after this.
+  STARLING_HOST_DEVICE void park() {
+    if (a_.gate != 0) s_.stays = becomes_gate();
+    push_parked(m_, *a_.daemon,
+                {0, op_.sequence, op_.token, lane_.id, a_.priority, op_.block_count, ParkedKind::kOperation});
+  }
+
+  // The first block that parks stays. Before the operation is given away: later its place in the ring may be
+  // another's.
+  STARLING_HOST_DEVICE bool becomes_gate() {
+    uint64_t* gate = &lane_.handover->gates[op_.sequence % kLaneDepth];
+    const uint64_t before = m_.load_relaxed(gate);
+    return before != op_.sequence + 1 && m_.compare_exchange(gate, before, op_.sequence + 1) == before;
+  }
+
+  // Leader only.
+  STARLING_HOST_DEVICE void finish(Outcome outcome) {
+    const uint64_t token = op_.token;
+    const uint32_t lane = lane_.id;
+    note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, 0);
+    hand_on(m_, lane_, op_.sequence);
+    if (m_.block_index() >= op_.block_count) return;
+    if (!count_finished(m_, lane_, op_.sequence, op_.finished_target)) return;
+    note(TraceEvent::kPublish, 0);
+    if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
+      push_parked(m_, *a_.daemon,
+                  {0, op_.sequence, token, lane, a_.priority, op_.block_count, ParkedKind::kToken});
+    m_.notify_host();
+  }
+
+  STARLING_HOST_DEVICE void note(TraceEvent event, uint64_t detail) {
+    if (a_.trace != nullptr && leads(m_))
+      trace(m_, a_.trace[m_.block_index()], event, lane_.id, op_.sequence, detail);
+  }
+
+  M& m_;
+  const StartArguments& a_;
+  const Operation& op_;
+  Lane& lane_;
+  StartState& s_;
+};
+
+}  // namespace starling::device

@@ -1,0 +1,66 @@
+// What the host side of stream-ordered operations (device/stream_host.h) asks of the runtime below it: CUDA's
+// driver, or the simulator. Rules and reasons: docs/design/0007-start-as-a-kernel.md.
+//
+// None of these waits for another rank, allocates, or synchronizes with the device. Those that take a stream
+// put one entry into it and may stand in the driver while its launch queue is full: they are called without
+// the host's lock. The others are called under it, and return at once.
+#pragma once
+#include <concepts>
+#include <cstdint>
+
+#include "device/daemon.h"
+#include "device/start.h"
+
+namespace starling::device {
+
+// A stream of the caller: cudaStream_t, or what the simulator makes of it.
+using Stream = void*;
+
+// What is known of the machine when the context is made.
+struct StreamFacts {
+  // Entries that may stand in a stream's launch queue before the runtime makes its callers wait. Below the
+  // depth at which the driver would (1,021 on CUDA), with room for the daemon and for what others launch.
+  uint32_t launch_limit;
+  // Start kernels of which one block may stay as a gate at the same time, so that SM slots are left for the
+  // daemon and for one more start kernel.
+  uint32_t gate_limit;
+  // Operations whose start kernel was launched and whose completion was not read: the places of a ParkedRing.
+  uint32_t start_limit;
+  // 1: what stands in one stream may stand before launches of another, the daemon's included (one hardware
+  // queue; CUDA_DEVICE_MAX_CONNECTIONS=1). Then no stream is held unless a daemon is there already, and that
+  // one stays (StreamHost::may_hold).
+  uint32_t shared_queue;
+  uint64_t restart_ns;  // a daemon that left work behind is launched again so long after it left
+  uint64_t quit_ns;  // shared_queue: the host ends a residency in which nothing completed for so long
+};
+
+// clang-format off
+//   launch_daemon(a)         one kernel of `block_count` blocks on the daemon's own stream; runs until it leaves
+//                            (device/daemon.h). Called only when daemon_resident() is false: a second one behind
+//                            the first could stand before everybody's launches
+//   daemon_resident()        launched, and not yet known to have ended. False: all it stored is visible (acquire)
+//   launch_start(s, a, n)    one start kernel of n blocks on stream s (device/start.h); `a` is copied
+//   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
+//   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
+//   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did
+//   queued(s)                entries that this runtime put into the launch queue behind s and that may not have
+//                            begun: an upper bound, by events recorded now and then. Without the lock
+//   release(w, v)            *w := v from the CPU at once, although streams wait for w and nothing can be launched:
+//                            a plain store into mapped memory, never an entry of a stream
+//   now()                    nanoseconds of a monotone clock
+template <class D>
+concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments& start, Stream stream,
+                                uint64_t* word, const uint64_t* seen, uint64_t value, uint32_t blocks) {
+  d.launch_daemon(daemon);
+  { d.daemon_resident() } -> std::same_as<bool>;
+  d.launch_start(stream, start, blocks);
+  d.write_value(stream, word, value);
+  d.wait_value(stream, seen, value);
+  { d.idle(stream) } -> std::same_as<bool>;
+  { d.queued(stream) } -> std::convertible_to<uint32_t>;
+  d.release(word, value);
+  { d.now() } -> std::same_as<uint64_t>;
+};
+// clang-format on
+
+}  // namespace starling::device

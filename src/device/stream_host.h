@@ -1,0 +1,208 @@
+// The host's side of operations on streams: what is put into a stream, when the daemon is launched, when it
+// has to stay, and how waiters are released. Host code of a Machine, so that the simulator runs what users
+// run. The picture and the reasons: docs/design/0007-start-as-a-kernel.md.
+//
+// An operation, as the owner of lanes and requests submits it:
+//
+//   lock  may_enter? ── no: unlock, wait a moment, again
+//         the operation into the lane's ring, if it has a place and nothing of the lane waits for one
+//         enter ── kQueue, or kMark with a place: its submission into the SQ now
+//                  kMark without a place: later, when the lane has one
+//   unlock
+//   enqueue, before the caller puts anything else into the stream
+//
+// and under the lock: poll() now and then and after every push, completed() for every completion that is
+// read.
+#pragma once
+#include "device/stream_device.h"
+#include "device/submission_queue.h"
+
+namespace starling::device {
+
+// How an operation comes to run.
+enum class StreamPath : uint8_t {
+  kKernel = 0,  // a start kernel
+  kQueue = 1,   // through the SQ at once: the stream is idle, so there is nothing to wait for
+  kMark = 2,    // through the SQ; it starts after the mark that its stream writes
+};
+
+// Kept by the owner with the operation until its completion is read.
+struct StreamEntry {
+  StreamPath path;
+  uint8_t gate;    // a block may stay for it
+  uint8_t waits;   // enqueue() adds a wait value
+  uint32_t holds;  // streams that stand for it
+};
+
+struct StreamPolicy {
+  bool gates = true;      // operations that are waited for at birth: by a gate, or by a wait value
+  bool doorbells = false; // no start kernels: every operation by mark and SQ
+};
+
+template <class M, StreamDevice D>
+class StreamHost {
+ public:
+  // All live as long as it. `daemon`: as every residency gets it; number and stay are filled in here.
+  StreamHost(M& machine, D& device, const StreamFacts& facts, const StreamPolicy& policy,
+             const DaemonArguments& daemon)
+      : m_(machine), d_(device), facts_(facts), policy_(policy), daemon_(daemon) {}
+
+  // ---- under the host's lock ---------------------------------------------------------------------------
+
+  // May an operation, held or not, be put into the stream now? False: let go of the lock, and ask again.
+  bool may_enter(Stream stream, bool held) {
+    // A mark or a kernel, and a wait: two entries at most.
+    return d_.queued(stream) + 2 <= facts_.launch_limit && (!held || may_hold());
+  }
+
+  // With one hardware queue a stream that stands stops every launch: the daemon has to be there before.
+  bool may_hold() {
+    if (!facts_.shared_queue) return true;
+    observe();
+    if (resident_) return !draining_;
+    launch();
+    return true;
+  }
+
+  // After may_enter() under the same lock. placed: the operation is in its lane's ring.
+  StreamEntry enter(Stream stream, bool held, bool placed) {
+    StreamEntry entry{choose(stream, placed), 0, 0, 0};
+    entry.gate = held && policy_.gates && entry.path == StreamPath::kKernel && gates_ < facts_.gate_limit;
+    entry.waits = held && !entry.gate;
+    if (held) hold(entry);
+    gates_ += entry.gate;
+    starts_ += entry.path == StreamPath::kKernel;
+    last_activity_ = d_.now();
+    return entry;
+  }
+
+  // One more stream is going to stand for the operation; after may_hold() under the same lock. Then
+  // wait_for().
+  void hold(StreamEntry& entry) {
+    ++entry.holds;
+    ++holds_;
+  }
+
+  // The operation's completion was read.
+  void completed(const StreamEntry& entry) {
+    holds_ -= entry.holds;
+    gates_ -= entry.gate;
+    starts_ -= entry.path == StreamPath::kKernel;
+    last_activity_ = d_.now();
+  }
+
+  // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
+  void poll() {
+    observe();
+    if (!resident_) {
+      if (wanted()) launch();
+    } else if (facts_.shared_queue && !draining_ && holds_ == 0 &&
+               d_.now() - last_activity_ >= facts_.quit_ns) {
+      drain();
+    }
+  }
+
+  // Asks the residency under way to end at the blocks' next yields. Not while a stream is held.
+  void drain() {
+    if (!resident_) return;
+    draining_ = true;
+    // Release: pairs with the acquires of `drain` in Daemon.
+    m_.store_release(&daemon_.daemon->drain, launch_);
+  }
+
+  // Releases every stream that stands for an operation of the lane up to `newest`. When the lane breaks, and
+  // again after each completion of the broken lane that is read: the block that completed an operation may
+  // have overwritten the poison meanwhile, and others may stand for a later one at the same place.
+  void poison(const Handover& handover, uint64_t newest) {
+    for (uint32_t at = 0; at < kLaneDepth; ++at) d_.release(&handover.done[at], newest + 1 + kPoison);
+  }
+
+  // The next time at which poll() may have something to do; ~0: only after an event.
+  uint64_t next_poll() const {
+    if (!resident_) return restart_at_;
+    return facts_.shared_queue && !draining_ && holds_ == 0 ? last_activity_ + facts_.quit_ns : ~uint64_t(0);
+  }
+
+  bool resident() const { return resident_; }
+  uint64_t launches() const { return launch_; }
+  // Nothing is under way that it would have to know of.
+  bool quiet() const { return holds_ == 0 && gates_ == 0 && starts_ == 0; }
+
+  // ---- without the lock --------------------------------------------------------------------------------
+
+  // Puts the operation into its stream; may stand in the driver. start.gate is filled in here.
+  void enqueue(const StreamEntry& entry, Stream stream, const Handover& handover, StartArguments& start) {
+    const uint64_t sequence = start.operation.sequence;
+    start.gate = entry.gate;
+    if (entry.path == StreamPath::kKernel)
+      d_.launch_start(stream, start, handover.width);
+    else if (entry.path == StreamPath::kMark)
+      d_.write_value(stream, handover.ready, sequence + 1);
+    if (entry.waits) wait_for(stream, handover, sequence);
+  }
+
+  // The stream stands until operation `sequence` is complete.
+  void wait_for(Stream stream, const Handover& handover, uint64_t sequence) {
+    d_.wait_value(stream, &handover.done[sequence % kLaneDepth], sequence + 1);
+  }
+
+ private:
+  StreamPath choose(Stream stream, bool placed) {
+    if (!placed || policy_.doorbells || starts_ >= facts_.start_limit) return StreamPath::kMark;
+    // A launch could stand behind a stream that is held; the daemon, which is there, could run it now.
+    if (facts_.shared_queue && holds_ > 0 && d_.idle(stream)) return StreamPath::kQueue;
+    return StreamPath::kKernel;
+  }
+
+  void observe() {
+    if (!resident_ || d_.daemon_resident()) return;
+    resident_ = false;
+    restart_at_ = d_.now() + facts_.restart_ns;
+  }
+
+  bool wanted() {
+    if (has_unread_submissions() || (facts_.shared_queue && holds_ > 0)) return true;
+    return d_.now() >= restart_at_ && take_work();
+  }
+
+  bool has_unread_submissions() {
+    const SubmissionRing& ring = daemon_.daemon->submissions;
+    const uint64_t tail = m_.load_relaxed(&ring.tail);
+    for (uint32_t b = 0; b < daemon_.daemon->block_count; ++b)
+      if (m_.load_acquire(&ring.head[b][0]) != tail) return true;  // pairs with fetch_submission()
+    return false;
+  }
+
+  // Acquire: pairs with the releases in push_parked() and Daemon::quit(). Taken back before the launch, so
+  // that who writes it later is heard again; what was written before is visible to the daemon that is
+  // launched now.
+  bool take_work() {
+    uint64_t* work = daemon_.daemon->work;
+    return m_.load_relaxed(work) != 0 && m_.compare_exchange(work, 1, 0) == 1;
+  }
+
+  void launch() {
+    daemon_.launch = ++launch_;
+    daemon_.stays = facts_.shared_queue;
+    resident_ = true;
+    draining_ = false;
+    last_activity_ = d_.now();
+    d_.launch_daemon(daemon_);
+  }
+
+  M& m_;
+  D& d_;
+  StreamFacts facts_;
+  StreamPolicy policy_;
+  DaemonArguments daemon_;
+  uint64_t launch_ = 0;
+  uint64_t restart_at_ = 0;
+  uint64_t last_activity_ = 0;
+  uint32_t holds_ = 0;   // streams that stand, or are about to
+  uint32_t gates_ = 0;   // operations under way of which a block may stay
+  uint32_t starts_ = 0;  // operations under way that began as a kernel
+  bool resident_ = false;
+  bool draining_ = false;
+};
+
+}  // namespace starling::device

@@ -1,0 +1,68 @@
+// How an operation that starts as a kernel of its own passes to the daemon, block by block, and how streams
+// and the host learn of both. Picture of states and owners: docs/design/0007-start-as-a-kernel.md.
+//
+// A *part* is what one block does for a lane: its ends of the connectors and its dynamic context. Operations
+// of a lane use a part one after the other. Whoever runs the operation whose turn it is owns the part, be it
+// a block of a start kernel or the daemon's block of the same number; nobody else touches it.
+#pragma once
+#include <cstdint>
+
+#include "base/portable.h"
+
+namespace starling {
+
+// Cyclic, as streams compare: has a counter that only grows reached the value?
+STARLING_HOST_DEVICE constexpr bool reached(uint64_t counter, uint64_t value) {
+  return int64_t(counter - value) >= 0;
+}
+
+// Added to a value that somebody waits for: no counter gets there, and every waiter is released.
+inline constexpr uint64_t kPoison = uint64_t(1) << 62;
+
+struct alignas(64) Turn {
+  uint64_t next;    // operation whose turn it is on this block; writer: who owns the part (release)
+  uint64_t marked;  // bit s % 64: operation s starts only after its stream's mark; writer: the daemon's block
+  uint64_t reserved[6];
+};
+static_assert(sizeof(Turn) == 64);
+
+// Of one lane; null in a lane that no stream uses.
+struct Handover {
+  Turn* turns;  // [width]
+  uint64_t* ready;  // s + 1: the stream has come to operation s, which may start; writers: streams, in order
+  uint64_t*
+      done;  // [kLaneDepth], s + 1 at s % depth: operation s is complete; writers: the block that
+             // completes it (release), and the host with a poisoned value. Streams and gates wait for it
+  uint64_t* gates;  // [kLaneDepth], s + 1: a block stays for operation s; writers: parking blocks, atomically
+  uint32_t width;  // blocks of this lane's widest plan: the grid of its start kernels
+  uint32_t reserved;
+};
+static_assert(sizeof(Handover) == 40);
+
+enum class ParkedKind : uint8_t {
+  kOperation = 0,  // to be run, from the lane's context or from its beginning
+  kToken = 1,  // complete, but the completion queue was busy: to be published
+};
+
+// Operation s of a lane, left by block b of its start kernel to block b of the daemon.
+struct Parked {
+  uint64_t position;  // + 1, last (release): the place is filled; writer: the start kernel's block
+  uint64_t sequence;
+  uint64_t token;
+  uint32_t lane;
+  int16_t priority;
+  uint8_t block_count;
+  ParkedKind kind;
+};
+static_assert(sizeof(Parked) == 32);
+
+// Many producers, start kernels' blocks b; one consumer, the daemon's block b. It never fills: a block parks
+// an operation at most once, and the host keeps fewer operations under way than it has places.
+struct ParkedRing {
+  alignas(64) uint64_t tail;  // writers: start kernels, atomically
+  alignas(64) uint64_t head;  // writer: the daemon's block
+  uint64_t capacity;  // power of two
+  Parked* entries;
+};
+
+}  // namespace starling

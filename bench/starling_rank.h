@@ -68,7 +68,10 @@ class StarlingRank {
     starling_request_free(request);
     check(status);
   }
-  void run(const starling_operation& op) { finish(submit(op)); }
+  void run(starling_operation op) {
+    op.waited = 1;
+    finish(submit(op));
+  }
   void barrier() { run(operation(STARLING_BARRIER)); }
   void synchronize() { check(starling_context_synchronize(context_)); }
 

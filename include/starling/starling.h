@@ -245,8 +245,9 @@ typedef struct starling_operation {
   const size_t* output_counts;
   const size_t* output_offsets;
   int64_t timeout_ns; /* 0: the communicator's */
-  int32_t waited; /* 1: the caller calls starling_wait at once: the operation runs on its thread
-                     where that is possible, which saves two thread switches */
+  int32_t waited; /* 1: the caller calls starling_wait next, for this operation or for one that it submits
+                     right after it: they run on its thread where that is possible, which saves two
+                     thread switches. Without the wait they begin late, not never */
   const char* algorithm; /* NULL: chosen by size; else "ring", "one_shot", "two_shot", ... */
   starling_callback callback; /* may be NULL */
   void* user;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kPollerBit = 1;                  // the poller's place at the host's doorbell
 constexpr uint32_t kWaiterLooks = 200;            // before a waiter sleeps
+constexpr uint64_t kLingerNs = 50'000;  // what handing the daemon over costs, about
 constexpr uint32_t kSlotBytesLimit = 1 << 16;
 constexpr uint64_t kEndingNs = 2'000'000'000;  // a context that is destroyed waits so long for its work
 
@@ -130,18 +131,23 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   const bool news = lane.resolve();
   ++submissions_;
   ++under_way_;
+  waited_ += flight.waited;
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
     end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
     return;
   }
+  const bool waited = flight.waited;
+  const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
   lane.append(std::move(flight));
   post_call(lane);
   feed(lane);
   if (!lane.resolved() && std::find(connecting_.begin(), connecting_.end(), &lane) == connecting_.end())
     connecting_.push_back(&lane);
-  // The poller is asleep without its bit if a waiter did its work: it has to hear of this one.
-  std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
-  if (fresh || news || lane.size() == 2)
+  // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a waiter
+  // does its work again.
+  if (!waited) std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
+  // A message may be what an any-source receive waits for.
+  if (fresh || news || message)
     for (uint32_t peer = 0; peer < lane.size(); ++peer)
       if (peer != lane.rank()) cpu::ring(&lane.member(peer).arena->header()->host);
 }
@@ -192,12 +198,13 @@ void Context::flush_submissions(bool ring_daemon) {
     unsubmitted_.pop_front();
     any = true;
   }
-  if (any && ring_daemon) cpu::ring(&arena_->header()->daemon);
+  if (any && ring_daemon) cpu::ring_for_launch(&arena_->header()->daemon);
 }
 
 void Context::end(Flight& flight, starling_status status, const std::string& message) {
   ++completions_;
   --under_way_;
+  waited_ -= flight.waited;
   if (under_way_ == 0) drained_.notify_all();
   for (RequestPtr* request : {&flight.request, &flight.second}) {
     if (*request == nullptr || !(*request)->complete(status, message)) continue;
@@ -205,16 +212,24 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
   }
 }
 
-// Ends the residency on the caller's thread once the caller's request is done.
+// Ends the residency on the caller's thread once the caller's request is done. Others that it will wait for
+// next go on here as long as they can: the daemon's thread would be woken for nothing.
 class Context::Waiter final : public cpu::CompletionListener {
  public:
   Waiter(Context& context, const Request& request) : context_(context), request_(request) {}
-  void look() override {
+  void look(bool idle) override {
     context_.poll_once();
-    if (request_.done()) context_.executor_->end_early();
+    if (!request_.done()) return;
+    if (context_.waited_ == 0 || (idle && lingered())) context_.executor_->end_early();
   }
 
  private:
+  bool lingered() {
+    if (done_at_ == 0) done_at_ = cpu::monotonic_ns();
+    return cpu::monotonic_ns() - done_at_ > kLingerNs;
+  }
+
+  uint64_t done_at_ = 0;
   Context& context_;
   const Request& request_;
 };
@@ -235,15 +250,17 @@ bool Context::wait(const Request& request, int64_t timeout_ns) {
       continue;
     }
     if (asked || !executor_->ask_to_leave())
-      cpu::ring(&arena_->header()->daemon);  // it was not rung for us at the submission
+      cpu::ring_for_launch(&arena_->header()->daemon);  // it was not rung for us at the submission
     asked = true;
     if (!poll_once()) sched_yield();
   }
+  // What others submitted before our bit was away is counted by now; what comes later sets the bit itself.
+  if (request.done() && !poller_needed()) return true;
   sleepers.fetch_or(kPollerBit);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   poll_once();  // what was published before the poller's bit was there
   if (request.done()) return true;
-  cpu::ring(&arena_->header()->daemon);
+  cpu::ring_for_launch(&arena_->header()->daemon);
   if (timeout_ns < 0) return request.wait(-1);
   const uint64_t passed = cpu::monotonic_ns() - start;
   return request.wait(passed < uint64_t(timeout_ns) ? int64_t(uint64_t(timeout_ns) - passed) : 0);
@@ -292,11 +309,12 @@ bool Context::drain(const std::vector<LaneKey>& keys, uint64_t timeout_ns) {
 void Context::add_hook(PollHook* hook) {
   std::lock_guard lock(hooks_mutex_);
   hooks_.push_back(hook);
+  ++hook_count_;
 }
 
 void Context::remove_hook(PollHook* hook) {
   std::lock_guard lock(hooks_mutex_);
-  std::erase(hooks_, hook);
+  hook_count_ -= uint32_t(std::erase(hooks_, hook));
 }
 
 void Context::statistics(starling_statistics& out) {

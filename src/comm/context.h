@@ -92,6 +92,8 @@ class Context {
   void check_peers(HostLane& lane, uint64_t now);
   void meet_peers(HostLane& lane);
   void fail_waiting(HostLane& lane, const Fault& fault);
+  // Somebody has to look after what no waiter looks after.
+  bool poller_needed() const { return under_way_ > 0 || hook_count_ > 0; }
   void end(Flight& flight, starling_status status, const std::string& message);
   bool announce(HostLane& lane, const Flight& flight);
   void feed(HostLane& lane);
@@ -117,13 +119,15 @@ class Context {
   std::condition_variable drained_;
   uint64_t submissions_ = 0;
   uint64_t completions_ = 0;
-  uint64_t under_way_ = 0;
+  std::atomic<uint64_t> under_way_{0};
+  std::atomic<uint64_t> waited_{0};  // of these: whose callers will run the daemon
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
   std::map<const cpu::PeerArena*, uint64_t> gone_since_;
   std::string published_waiting_;
 
   std::mutex hooks_mutex_;
   std::vector<PollHook*> hooks_;
+  std::atomic<uint32_t> hook_count_{0};
   std::atomic<bool> ending_{false};
   std::atomic<uint32_t> ranks_on_host_{1};
   const uint32_t cores_ = std::thread::hardware_concurrency();

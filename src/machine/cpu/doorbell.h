@@ -8,30 +8,42 @@
 
 namespace starling::cpu {
 
-// Call after the store that the sleeper waits for.
-inline void ring(Doorbell* bell) {
-  if (bell == nullptr) return;
-  // The store before, the look at `sleepers` after; pairs with the fence in prepare_sleep().
+// Wakes those whose bits are in `whom`.
+inline void ring(Doorbell* bell, uint64_t whom) {
+  // The store before, the look at `sleepers` after; pairs with the fence in Sleeper::prepare().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic_ref<uint64_t> sleepers(bell->sleepers);
-  if (sleepers.load(std::memory_order_relaxed) == 0) return;
-  const uint64_t asleep = sleepers.exchange(0, std::memory_order_acq_rel);  // 0: somebody else rings
+  if ((sleepers.load(std::memory_order_relaxed) & whom) == 0) return;
+  const uint64_t asleep = sleepers.fetch_and(~whom, std::memory_order_acq_rel) & whom;  // 0: another rings
   auto wake = [](uint32_t& word) {
     std::atomic_ref<uint32_t>(word).fetch_add(1, std::memory_order_acq_rel);
     futex_wake_all(&word);
   };
-  if (asleep & ~kOutsideBit) wake(bell->event);
-  if (asleep & kOutsideBit) wake(bell->outside);
+  constexpr uint64_t kOutside = kOutsideBit | kLaunchBit;
+  if (asleep & ~kOutside) wake(bell->event);
+  if (asleep & kOutside) wake(bell->outside);
 }
+
+// Call after the store that the sleeper waits for.
+inline void ring(Doorbell* bell) {
+  if (bell != nullptr) ring(bell, ~kLaunchBit);
+}
+
+// The same after a submission: it also wakes who waits outside without a task.
+inline void ring_for_launch(Doorbell* bell) { ring(bell, ~uint64_t(0)); }
 
 // One thread's place at a doorbell: prepare, look once more, then sleep (or cancel).
 class Sleeper {
  public:
   // A block inside the daemon, or the host's poller.
   Sleeper(Doorbell* bell, uint32_t index)
-      : bell_(bell), word_(bell ? &bell->event : nullptr), bit_(uint64_t(1) << (index % 63)) {}
+      : bell_(bell), word_(bell ? &bell->event : nullptr), bit_(uint64_t(1) << (index % 62)) {}
   // A thread that waits for a launch.
-  static Sleeper outside(Doorbell* bell) { return Sleeper(bell, &bell->outside, kOutsideBit); }
+  static Sleeper outside(Doorbell* bell) { return Sleeper(bell, &bell->outside, kLaunchBit); }
+  // Before prepare(): with parked tasks whatever peers store is news; without, submissions alone.
+  void expect_news(bool parked) {
+    if (bit_ >= kLaunchBit) bit_ = parked ? kLaunchBit | kOutsideBit : kLaunchBit;
+  }
 
   bool prepared() const { return prepared_; }
 

@@ -6,7 +6,7 @@ namespace starling::cpu {
 namespace {
 
 constexpr uint64_t kRestartPeriodNs = 1'000'000;  // stuck tasks are tried again after so long without a ring
-constexpr uint32_t kEagerSpins = 200;  // some 5 us
+constexpr uint32_t kEagerSpins = 4000;  // some 100 us
 constexpr uint64_t kIdlePeriodNs = 500'000'000;  // bounds every sleep; rings end it sooner
 
 }  // namespace
@@ -23,7 +23,7 @@ Executor::~Executor() {
     // Who is inside leaves at its next yield: pairs with the acquires of `drain` in Daemon.
     std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
   }
-  ring(&options_.arena->daemon);
+  ring_for_launch(&options_.arena->daemon);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -56,7 +56,7 @@ bool Executor::run_here(CompletionListener& listener, bool eager) {
     run_by_caller_ = true;
   }
   // The daemon's own thread sleeps on: we hear the rings meanwhile.
-  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_and(~kOutsideBit);
+  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_and(~(kOutsideBit | kLaunchBit));
   device::BlockState state;
   WaitPolicy waiting = options_.waiting;
   if (eager) waiting.spins = kEagerSpins;
@@ -83,14 +83,14 @@ void Executor::end_early() {
 
 void Executor::hand_over() {
   // Its bit first, then the look, as a sleeper does: what is stored later rings.
-  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_or(kOutsideBit);
+  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_or(kLaunchBit);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool work;
   {
     std::lock_guard lock(mutex_);
     work = resident_ == 0 && (work_waits(0) || options_.daemon->blocks[0].task_count > 0);
   }
-  if (work) ring(&options_.arena->daemon);
+  if (work) ring_for_launch(&options_.arena->daemon);
 }
 
 // A launch is wanted by new submissions; by stuck tasks, when somebody rang or the restart period passed (the
@@ -117,6 +117,7 @@ uint64_t Executor::wait_for_launch(uint32_t block, uint64_t last_launch, LeaveRe
       }
     }
     if (!sleeper.prepared()) {
+      sleeper.expect_news(tasks);
       sleeper.prepare();
       rung = false;
       continue;

@@ -29,7 +29,8 @@ inline void relax() {
 class CompletionListener {
  public:
   virtual ~CompletionListener() = default;
-  virtual void look() = 0;
+  // idle: after a pass in which nothing could go on.
+  virtual void look(bool idle) = 0;
 };
 
 class CpuMachine {
@@ -80,7 +81,7 @@ class CpuMachine {
   }
 
   void idle(uint32_t pass) {
-    if (listener_ != nullptr) listener_->look();
+    if (listener_ != nullptr) listener_->look(true);
     if (pass < policy_.idle_spins) return relax();
     if (pass < policy_.idle_spins + policy_.idle_yields) {
       sched_yield();
@@ -97,7 +98,7 @@ class CpuMachine {
   void notify(Doorbell* bell) { ring(bell); }
   void notify_host() {
     if (listener_ != nullptr)
-      listener_->look();
+      listener_->look(false);
     else
       ring(host_bell_);
   }

@@ -5,7 +5,7 @@
 namespace starling::sim {
 namespace {
 
-constexpr uint32_t kTraceRecords = 1 << 16;  // of a block, between two looks at them: most are never touched
+constexpr uint32_t kTraceRecords = 1 << 20;  // of a block, between two looks at them: most are never touched
 
 }  // namespace
 

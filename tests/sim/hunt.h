@@ -41,31 +41,45 @@ inline std::string look(const Core& core, double seconds) {
 
 }  // namespace hunting
 
-inline Found hunt(const Core& core, double seconds) {
-  const auto start = std::chrono::steady_clock::now();
+struct Outcome {
+  std::string text;
+  int signal = 0;
+};
+
+// What `work` returns, run in a process of its own.
+template <class Work>
+Outcome in_child(Work&& work) {
   int ends[2];
   if (pipe(ends) != 0) return {};
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
-    const std::string text = hunting::look(core, seconds);
+    const std::string text = work();
     const bool written = write(ends[1], text.data(), text.size()) == ssize_t(text.size());
     _exit(written ? 0 : 1);
   }
   close(ends[1]);
-  std::string text;
+  Outcome outcome;
   char buffer[512];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, size_t(n));
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) outcome.text.append(buffer, size_t(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
+  return outcome;
+}
+
+inline Found hunt(const Core& core, double seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = in_child([&] { return hunting::look(core, seconds); });
+  const std::string& text = outcome.text;
   Found found;
   found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   found.seeds = text.empty() ? 0 : std::strtoull(text.c_str(), nullptr, 10);
   const size_t space = text.find(' ');
-  if (WIFSIGNALED(status)) {
+  if (outcome.signal != 0) {
     found.found = true;
-    found.how = "the process crashed, signal " + std::to_string(WTERMSIG(status));
+    found.how = "the process crashed, signal " + std::to_string(outcome.signal);
   } else if (space != std::string::npos) {
     found.found = true;
     found.how = text.substr(space + 1);

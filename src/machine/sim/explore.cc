@@ -1,14 +1,66 @@
 #include "machine/sim/explore.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
+
+#include "base/assert.h"
 
 namespace starling::sim {
 namespace {
 
 constexpr uint64_t kDepthLimit = 20'000;  // operations of one execution: more is a livelock
+
+constexpr uint32_t kScoutWalks = 64;
+
+// Which fiber alone touches a word or a cell of data, as far as was seen.
+class Owners {
+ public:
+  explicit Owners(World& world) : world_(world) {}
+
+  // Forgets nothing; words that one fiber alone was seen to touch are taken for its own from now on.
+  void trust() {
+    for (auto& places : places_)
+      for (Place& place : places) place.trusted = place.only != kNobody && !place.shared;
+  }
+  bool owns(uint32_t fiber, const void* address) {
+    const Place& place = at(address);
+    return place.trusted && place.only == fiber;
+  }
+  // False: the place was taken for somebody else's own.
+  bool touch(uint32_t fiber, const void* address) {
+    Place& place = at(address);
+    if (place.only == kNobody) place.only = fiber;
+    if (place.only == fiber) return true;
+    place.shared = true;
+    return !std::exchange(place.trusted, false);
+  }
+
+  static constexpr uint64_t kCellBytes = 16;
+
+ private:
+  static constexpr uint32_t kNobody = ~0u;
+  struct Place {
+    uint32_t only = kNobody;
+    bool shared = false, trusted = false;
+  };
+
+  Place& at(const void* address) {
+    if (world_.memory.region().contains(address)) return at(0, world_.memory.region().offset(address) / 8);
+    const bool slot = world_.shadow.slots().contains(address);
+    const Region& region = slot ? world_.shadow.slots() : world_.shadow.buffers();
+    return at(slot ? 1 : 2, region.offset(address) / kCellBytes);
+  }
+  Place& at(uint32_t region, uint64_t index) {
+    std::vector<Place>& places = places_[region];
+    if (places.size() <= index) places.resize(index + 1);
+    return places[index];
+  }
+
+  World& world_;
+  std::vector<Place> places_[3];
+};
 
 class Explorer {
  public:
@@ -16,21 +68,33 @@ class Explorer {
            const ExploreLimits& limits)
       : simulation_(simulation),
         scheduler_(simulation.world().scheduler),
+        owners_(simulation.world()),
         program_(program),
         options_(options),
         limits_(limits) {}
 
+  // By chance, to learn which words are local, or as all that is wanted.
+  void walk(uint64_t count) {
+    walking_ = true;
+    for (uint64_t k = 0; k < count && execute(); ++k) {}
+    walking_ = false;
+  }
+
   Explored run() {
+    if (limits_.walks) {
+      walk(limits_.walks);
+      return result_;
+    }
+    for (uint32_t k = 0; k < kScoutWalks; ++k) walk(1);
     do {
-      if (wrong_) {
-        // Somebody else touched a word that was taken for local: again, knowing it.
-        wrong_ = false;
-        visited_.clear();
-        path_.clear();
-        const uint32_t restarts = result_.restarts + 1;
-        result_ = Explored{};
-        result_.restarts = restarts;
-      }
+      // Perhaps somebody touched what was taken for another's own: again, knowing it.
+      const uint32_t restarts = result_.restarts + wrong_;
+      result_ = Explored{};
+      result_.restarts = restarts;
+      wrong_ = false;
+      visited_.clear();
+      path_.clear();
+      if (limits_.reduce) owners_.trust();
       while (execute() && advance()) {}
     } while (wrong_);
     result_.states = visited_.size();
@@ -55,48 +119,48 @@ class Explorer {
   }
 
   uint32_t choose(uint32_t count) {
+    if (walking_) return random_.below(count);
     if (depth_ == path_.size()) path_.push_back({0, count});
+    STARLING_ASSERT(path_[depth_].count == count, "an execution did not repeat itself");
     return path_[depth_++].taken;
   }
   static bool choose_bit(void* explorer) { return static_cast<Explorer*>(explorer)->choose(2) != 0; }
 
-  // All that decides what can happen from here on: shared memory, and each fiber's stack.
+  // All that decides what can happen from here on: counters, data, and each fiber's stack.
   uint64_t key() {
     for (const Rank& rank : simulation_.ranks()) rank.forget_counters();
-    const Memory& memory = simulation_.world().memory;
-    uint64_t key = hash_bytes(simulation_.world().memory.region().bytes(), memory.watchers_hash());
+    World& world = simulation_.world();
+    uint64_t key = hash_bytes(world.memory.region().bytes(), world.memory.watchers_hash());
+    key = hash_bytes(world.shadow.slots().bytes(), key);
+    key = hash_bytes(world.shadow.buffers().bytes(), key);
     for (uint32_t f = 0; f < scheduler_.fiber_count(); ++f) {
       const Fiber& fiber = scheduler_.fiber(f);
       if (fiber.state != FiberState::kEnded) key = hash_bytes(scheduler_.stack_of(f), key);
-      key = hash_combine(key,
-                         uint64_t(fiber.state) | uint64_t(fiber.woken) << 8 | uint64_t(fiber.expiries) << 16 |
-                             uint64_t(fiber.deadline != kForever) << 32 | uint64_t(fiber.must_expire) << 33);
+      key =
+          hash_combine(key, uint64_t(fiber.state) | uint64_t(fiber.woken) << 8 |
+                                uint64_t(fiber.expiries) << 16 | uint64_t(fiber.deadline != kForever) << 32 |
+                                uint64_t(fiber.must_expire) << 33 | uint64_t(fiber.due) << 34);
     }
     for (const Rank& rank : simulation_.ranks()) key = hash_combine(key, rank.host_hash());
     return key;
   }
 
   // Eight bytes at a time; stacks and regions are aligned to that.
-  static uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash) {
+  static uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t seed) {
     const auto* words = reinterpret_cast<const uint64_t*>(bytes.data());
-    for (size_t k = 0; k < bytes.size() / 8; ++k) {
-      hash = (hash ^ words[k]) * 0x9e3779b97f4a7c15ull;
-      hash ^= hash >> 29;
+    const size_t count = bytes.size() / 8;
+    uint64_t lanes[4] = {seed, 1, 2, 3};
+    for (size_t k = 0; k < count; ++k) {
+      uint64_t& lane = lanes[k % 4];
+      lane = (lane ^ words[k]) * 0x9e3779b97f4a7c15ull;
+      lane ^= lane >> 29;
     }
-    return hash;
+    return hash_combine(hash_combine(lanes[0], lanes[1]), hash_combine(lanes[2], lanes[3]));
   }
 
   // False: the exploration is over.
   bool execute() {
-    simulation_.prepare(program_, options_, 1);
-    simulation_.connect_all();
-    scheduler_.explore();
-    scheduler_.choose = &choose_bit;
-    scheduler_.explorer = this;
-    for (uint32_t f = 0; f < scheduler_.fiber_count(); ++f)
-      scheduler_.fiber(f).expiries = limits_.expiries_per_fiber;
-    depth_ = 0;
-    ++result_.executions;
+    begin();
     for (uint64_t steps = 0;; ++steps) {
       if (wrong_) return false;
       if (!scheduler_.failure().empty()) return failed(scheduler_.failure());
@@ -105,7 +169,7 @@ class Explorer {
       const uint32_t next = pick();
       if (next == kPruned) return visited_.size() < limits_.states;
       if (next == kNobody) break;
-      note_access(next);
+      note_operation(next);
       ++result_.transitions;
       scheduler_.run_fiber(next);
     }
@@ -113,6 +177,20 @@ class Explorer {
       return failed("deadlock: nothing can happen any more, and not all operations are complete");
     ++result_.completed;
     return true;
+  }
+
+  void begin() {
+    simulation_.prepare(program_, options_, 1);
+    simulation_.connect_all();
+    scheduler_.explore();
+    scheduler_.choose = &choose_bit;
+    scheduler_.touched = &touched;
+    scheduler_.explorer = this;
+    for (uint32_t f = 0; f < scheduler_.fiber_count(); ++f)
+      scheduler_.fiber(f).expiries = limits_.expiries_per_fiber;
+    after_own_.assign(scheduler_.fiber_count(), false);
+    depth_ = 0;
+    ++result_.executions;
   }
 
   // How the daemons leave after that is not part of the case.
@@ -128,57 +206,85 @@ class Explorer {
 
   uint32_t pick() {
     enabled_.clear();
+    // Up to its first operation a fiber touches nothing that others see: in their order, so that hosts have
+    // submitted before blocks look.
+    for (uint32_t f = 0; f < scheduler_.fiber_count(); ++f)
+      if (!scheduler_.fiber(f).started) return f;
     for (uint32_t f = 0; f < scheduler_.fiber_count(); ++f) {
       const Fiber& fiber = scheduler_.fiber(f);
-      const bool able =
-          fiber.state == FiberState::kReady || (fiber.state == FiberState::kSleeping && fiber.woken);
-      if (!able) continue;
-      if (!fiber.started) return f;  // up to its first operation it touches nothing that others see
-      if (fiber.state == FiberState::kReady && is_local(fiber.next_word, f)) return f;
-      enabled_.push_back(f);
+      if (fiber.state == FiberState::kReady && is_local(f)) return f;
+      if (fiber.state == FiberState::kReady || (fiber.state == FiberState::kSleeping && fiber.woken))
+        enabled_.push_back(f);
     }
-    if (enabled_.empty() && !pass_time()) return kNobody;
-    if (depth_ == path_.size() && !visited_.insert(key()).second) return kPruned;
-    return enabled_[enabled_.size() == 1 ? 0 : choose(uint32_t(enabled_.size()))];
+    const bool time_passes = enabled_.empty();
+    if (time_passes && !pass_time()) return kNobody;
+    if (!walking_ && depth_ == path_.size() && !visited_.insert(key()).second) return kPruned;
+    const uint32_t next = enabled_[enabled_.size() == 1 ? 0 : choose(uint32_t(enabled_.size()))];
+    if (time_passes) {
+      Fiber& fiber = scheduler_.fiber(next);
+      fiber.due = false;
+      fiber.must_expire = true;
+    }
+    return next;
   }
 
-  // Nothing else can happen: time passes, and every budget that somebody waits for ends.
+  // Nothing else can happen. Budgets end in any order, but each sleeper's before any other's for the second
+  // time.
   bool pass_time() {
-    for (uint32_t f = 0; f < scheduler_.fiber_count(); ++f) {
-      Fiber& fiber = scheduler_.fiber(f);
-      if (fiber.state != FiberState::kSleeping || fiber.deadline == kForever) continue;
-      fiber.must_expire = fiber.woken = true;
-      enabled_.push_back(f);
+    for (const bool fresh_round : {false, true}) {
+      for (uint32_t f = 0; f < scheduler_.fiber_count(); ++f) {
+        Fiber& fiber = scheduler_.fiber(f);
+        if (fiber.state != FiberState::kSleeping || fiber.deadline == kForever) continue;
+        fiber.due |= fresh_round;
+        if (fiber.due) enabled_.push_back(f);
+      }
+      if (!enabled_.empty()) return true;
     }
-    return !enabled_.empty();
+    return false;
   }
 
-  bool is_local(const uint64_t* word, uint32_t fiber) {
-    if (word == nullptr) return false;
-    const auto known = accessors_.find(simulation_.world().memory.region().offset(word));
-    return known != accessors_.end() && known->second.only == fiber && !known->second.shared;
+  // Nobody but the fiber ever touches what its next operation does.
+  bool is_local(uint32_t f) {
+    const Fiber& fiber = scheduler_.fiber(f);
+    if (fiber.next_word != nullptr) return owners_.owns(f, fiber.next_word);
+    if (fiber.next_move == nullptr) return after_own_[f];
+    return for_each_cell(*fiber.next_move, [&](const std::byte* cell) { return owners_.owns(f, cell); });
   }
 
-  // A word that one fiber alone has touched is taken for its own, once that was seen in a whole execution.
-  void note_access(uint32_t f) {
-    const uint64_t* word = scheduler_.fiber(f).next_word;
-    if (word == nullptr) return;
-    const uint64_t offset = simulation_.world().memory.region().offset(word);
-    const auto [entry, fresh] = accessors_.try_emplace(offset, Accessor{f, false});
-    if (fresh || entry->second.only == f || entry->second.shared) return;
-    entry->second.shared = true;
-    wrong_ = true;
+  void note_operation(uint32_t f) {
+    const Fiber& fiber = scheduler_.fiber(f);
+    // The place after a store that nobody else sees is no place.
+    after_own_[f] = fiber.next_word != nullptr && owners_.owns(f, fiber.next_word);
+    if (fiber.next_word != nullptr) touch(f, fiber.next_word);
+    if (fiber.next_move != nullptr)
+      for_each_cell(*fiber.next_move, [&](const std::byte* cell) { return touch(f, cell), true; });
+  }
+  static void touched(void* explorer, const uint64_t* word) {
+    auto* self = static_cast<Explorer*>(explorer);
+    self->touch(self->scheduler_.current_id(), word);
+  }
+  void touch(uint32_t f, const void* address) { wrong_ |= !owners_.touch(f, address); }
+
+  template <class Visit>
+  static bool for_each_cell(const Move& move, Visit&& visit) {
+    auto range = [&](const std::byte* from) {
+      for (uint64_t at = 0; at < move.bytes; at += Owners::kCellBytes)
+        if (!visit(from + at)) return false;
+      return true;
+    };
+    for (uint32_t s = 0; s < move.source_count; ++s)
+      if (!range(move.sources[s])) return false;
+    for (uint32_t d = 0; d < move.destination_count; ++d)
+      if (!range(move.destinations[d])) return false;
+    return true;
   }
 
   static constexpr uint32_t kNobody = ~0u;
   static constexpr uint32_t kPruned = ~0u - 1;
-  struct Accessor {
-    uint32_t only;
-    bool shared;
-  };
 
   Simulation& simulation_;
   Scheduler& scheduler_;
+  Owners owners_;
   const Program& program_;
   const Options& options_;
   const ExploreLimits limits_;
@@ -186,8 +292,10 @@ class Explorer {
   std::vector<Choice> path_;
   size_t depth_ = 0;
   std::vector<uint32_t> enabled_;
+  std::vector<uint8_t> after_own_;  // per fiber: its last operation touched nothing but its own
   std::unordered_set<uint64_t> visited_;
-  std::unordered_map<uint64_t, Accessor> accessors_;
+  Random random_{1, 11};  // of walks
+  bool walking_ = false;
   bool wrong_ = false;
 };
 
@@ -198,7 +306,6 @@ Explored explore(Simulation& simulation, const Program& program, const Options& 
   Options options = wished;
   options.blocks = options.threads = 1;
   options.core_only = 1;
-  options.ordering_checks = 0;  // executions that meet go on as one, whatever their clocks
   // Time stands still, and chance has no say.
   options.launch_delay_ns = options.restart_ns = options.connect_delay_ns = 0;
   options.slow_chance = options.stall_chance = options.late_store_chance = options.late_data_chance = 0;

@@ -23,6 +23,7 @@ Part part_of(uint64_t bytes, uint32_t thread, uint32_t threads) {
 void SimMachine::move(const Move& move) {
   const Part part = part_of(move.bytes, thread_, thread_count());
   if (part.begin >= part.end) return;
+  w_.scheduler.step(move);
   for (uint32_t s = 0; s < move.source_count; ++s)
     w_.shadow.will_read(move.sources[s] + part.begin, part.end - part.begin);
   device::Combine c;

@@ -104,7 +104,7 @@ class SimMachine {
     }
     w_.scheduler.step(p);
     w_.memory.store(p, v, release);
-    if (release && !w_.scheduler.exploring()) w_.scheduler.step();  // others may act on it before we go on
+    if (release) w_.scheduler.step();  // others may act on it before we go on
   }
   bool meet(bool value);
   bool explored_expiry();

@@ -66,8 +66,7 @@ struct Options {
   // When to give up: nothing that anybody does is progress for so long.
   uint64_t progress_bound_ns = 50'000'000;
   uint64_t step_bound = 400'000'000;
-  // For exploration: no host runs. All is submitted before the blocks begin, and a block that leaves is
-  // launched again at once until all is complete.
+  // For exploration: the host is a few steps, and nothing polls (explore.h).
   uint32_t core_only = 0;
   uint32_t trace_capacity = 0;  // records a block keeps for the story; no effect on the execution
 };

@@ -8,8 +8,23 @@ namespace starling::sim {
 
 // ---- memory -------------------------------------------------------------------------------------------
 
+// What a seed leaves behind goes, but for memory: the next one finds it at the same addresses.
+void Rank::forget() {
+  Rank fresh;
+  fresh.lanes_ = std::move(lanes_);
+  fresh.lane_of_ = std::move(lane_of_);
+  fresh.groups_ = std::move(groups_);
+  fresh.threads_ = std::move(threads_);
+  fresh.block_states_ = std::move(block_states_);
+  fresh.host_clock_ = std::move(host_clock_);
+  fresh.device_clock_ = std::move(device_clock_);
+  fresh.callbacks_ = std::move(callbacks_);
+  fresh.connect_after_ = std::move(connect_after_);
+  *this = std::move(fresh);
+}
+
 void Rank::build(Cluster& cluster, uint32_t index) {
-  *this = Rank{};
+  forget();
   c_ = &cluster;
   w_ = cluster.world;
   index_ = index;
@@ -119,7 +134,7 @@ void Rank::begin() {
 void Rank::application() {
   Scheduler& scheduler = w_->scheduler;
   const Options& o = *c_->options;
-  if (o.core_only) return submit_all();
+  if (o.core_only) return explored_application();
   if (scheduler.random().chance(o.late_rank_chance)) {
     scheduler.note_deadline(scheduler.now() + scheduler.random().skewed(o.late_rank_ns));
     scheduler.sleep();
@@ -139,18 +154,6 @@ void Rank::application() {
   wait_for_all();
   app_ended_ = true;
   scheduler.wake(poller_fiber_);
-}
-
-void Rank::submit_all() {
-  w_->scheduler.begin_atomic();
-  for (const Step& step : c_->program->steps[index_])
-    if (step.kind == StepKind::kSubmit) submit_locked(*lane_of_[step.lane]);
-  for (Thread& thread : threads_)
-    if (w_->scheduler.fiber(thread.fiber).state == FiberState::kBlocked)
-      w_->scheduler.resume(thread.fiber, 0);
-  submitted_all_ = true;
-  if (w_->memory.checks()) w_->memory.join(device_clock_.data(), w_->memory.clock(app_fiber_));
-  w_->memory.fence();
 }
 
 void Rank::submit(uint32_t number) {
@@ -179,8 +182,7 @@ void Rank::submit_locked(SimLane& lane) {
   ++submitted_;
   feed(lane);
   launch_if_wanted(true);
-  // Explored: what it waits for wakes it; a look in vain would only multiply schedules.
-  if (!w_->scheduler.exploring()) w_->scheduler.wake(poller_fiber_);
+  w_->scheduler.wake(poller_fiber_);
 }
 
 void Rank::feed(SimLane& lane) {
@@ -377,7 +379,7 @@ void Rank::block_thread(Thread& thread) {
   Scheduler& scheduler = w_->scheduler;
   Memory& memory = w_->memory;
   SimMachine machine(*w_, &groups_[thread.block], thread.block, thread.thread);
-  if (c_->options->core_only) return run_until_complete(machine, thread);
+  if (c_->options->core_only) return explored_block(machine, thread);
   while (!ending_) {
     if (thread.launch == launch_) {
       scheduler.block();
@@ -392,29 +394,6 @@ void Rank::block_thread(Thread& thread) {
                                                        thread.launch, pool_, block_states_[thread.block]});
     left(thread, reason);
   }
-}
-
-void Rank::run_until_complete(SimMachine& machine, Thread& thread) {
-  while (!submitted_all_) w_->scheduler.block();
-  if (w_->memory.checks()) w_->memory.join(w_->memory.clock(thread.fiber), device_clock_.data());
-  auto complete = [&] {
-    return std::all_of(lane_of_.begin(), lane_of_.end(),
-                       [](const SimLane* lane) { return lane == nullptr || lane->finished_by_core(); });
-  };
-  while (!complete()) {
-    thread.launch = ++launch_;
-    c_->core->run(machine, {daemon_, completions_, c_->options->completion_kind, launch_, pool_,
-                            block_states_[thread.block]});
-    w_->memory.fence();
-    w_->scheduler.current().must_expire = false;
-    if (daemon_->drain < launch_) w_->scheduler.fail("a block left without raising drain");
-  }
-  for (uint32_t k = 0; k < lane_of_.size(); ++k)
-    while (lane_of_[k] && lane_of_[k]->oldest() < lane_of_[k]->submitted()) {
-      const std::string wrong = lane_of_[k]->complete(lane_of_[k]->oldest(), false, c_->expected[k]);
-      if (!wrong.empty()) w_->scheduler.fail("lane " + std::to_string(k) + ": " + wrong);
-    }
-  app_ended_ = true;
 }
 
 void Rank::left(const Thread& thread, LeaveReason reason) {
@@ -435,16 +414,79 @@ void Rank::left(const Thread& thread, LeaveReason reason) {
   w_->scheduler.wake(app_fiber_);
 }
 
+// ---- explored (explore.h) -----------------------------------------------------------------------------
+
+// What is submitted up to a synchronization is one step; the first one comes before all else.
+void Rank::explored_application() {
+  Scheduler& scheduler = w_->scheduler;
+  for (const Step& step : c_->program->steps[index_]) {
+    if (step.kind == StepKind::kSynchronize) {
+      scheduler.yield();
+      ++synchronizations_;
+      synchronizing_ = resident_ > 0;
+      while (resident_ > 0) scheduler.block();
+      synchronizing_ = false;
+    } else {
+      scheduler.begin_atomic();
+      submit_locked(*lane_of_[step.lane]);
+      if (w_->memory.checks()) w_->memory.join(device_clock_.data(), w_->memory.clock(app_fiber_));
+      w_->memory.fence();
+      scheduler.end_atomic();
+    }
+    resume_blocks();
+  }
+  submitted_all_ = true;
+  resume_blocks();
+}
+
+void Rank::resume_blocks() {
+  for (Thread& thread : threads_)
+    if (w_->scheduler.fiber(thread.fiber).state == FiberState::kBlocked)
+      w_->scheduler.resume(thread.fiber, 0);
+}
+
+bool Rank::finished_by_core() const {
+  return std::all_of(lane_of_.begin(), lane_of_.end(),
+                     [](const SimLane* lane) { return lane == nullptr || lane->finished_by_core(); });
+}
+
+// No poller: a daemon that leaves is launched again at once, as soon as there is something to do and no
+// synchronization waits.
+void Rank::explored_block(SimMachine& machine, Thread& thread) {
+  Scheduler& scheduler = w_->scheduler;
+  while (!submitted_all_ || !finished_by_core()) {
+    if (synchronizing_ || finished_by_core()) {
+      scheduler.block();
+      continue;
+    }
+    if (w_->memory.checks()) w_->memory.join(w_->memory.clock(thread.fiber), device_clock_.data());
+    resident_ = 1;
+    thread.launch = ++launch_;
+    const LeaveReason reason = c_->core->run(machine, {daemon_, completions_, c_->options->completion_kind,
+                                                       launch_, pool_, block_states_[thread.block]});
+    w_->memory.fence();
+    if (daemon_->drain < launch_) scheduler.fail("a block left without raising drain");
+    if (reason == LeaveReason::kExit) scheduler.fail("a block says that it was told to exit");
+    scheduler.current().must_expire = false;
+    resident_ = 0;
+    if (synchronizing_) scheduler.resume(app_fiber_, 0);
+  }
+  for (uint32_t k = 0; k < lane_of_.size(); ++k)
+    while (lane_of_[k] && lane_of_[k]->oldest() < lane_of_[k]->submitted()) {
+      const std::string wrong = lane_of_[k]->complete(lane_of_[k]->oldest(), false, c_->expected[k]);
+      if (!wrong.empty()) scheduler.fail("lane " + std::to_string(k) + ": " + wrong);
+    }
+  app_ended_ = true;
+}
+
 // ---- the host's lock ----------------------------------------------------------------------------------
 
 void Rank::lock() {
-  if (w_->scheduler.exploring()) w_->scheduler.yield();
   while (locked_) {
     lock_wanted_ = true;
     w_->scheduler.sleep();
   }
   locked_ = true;
-  w_->scheduler.begin_atomic();
   Memory& memory = w_->memory;
   if (!memory.checks()) return;
   memory.join(memory.clock(w_->scheduler.current_id()), host_clock_.data());
@@ -454,7 +496,6 @@ void Rank::lock() {
 
 void Rank::unlock() {
   locked_ = false;
-  w_->scheduler.end_atomic();
   if (std::exchange(lock_wanted_, false)) {
     w_->scheduler.wake(app_fiber_);
     w_->scheduler.wake(poller_fiber_);
@@ -514,9 +555,10 @@ std::string Rank::leftovers() const {
 
 uint64_t Rank::host_hash() const {
   uint64_t hash = hash_combine(submitted_ << 32 | completed_, launch_ << 32 | resident_);
-  hash = hash_combine(hash, uint64_t(locked_) | uint64_t(synchronizing_) << 1 | uint64_t(app_ended_) << 2 |
-                                uint64_t(exit_pushed_) << 3 | uint64_t(exited_) << 4 |
-                                uint64_t(ending_) << 5 | uint64_t(unsubmitted_.size()) << 8);
+  hash =
+      hash_combine(hash, uint64_t(locked_) | uint64_t(synchronizing_) << 1 | uint64_t(app_ended_) << 2 |
+                             uint64_t(exit_pushed_) << 3 | uint64_t(exited_) << 4 | uint64_t(ending_) << 5 |
+                             uint64_t(submitted_all_) << 6 | uint64_t(unsubmitted_.size()) << 8);
   for (const SimLane* lane : lane_of_)
     if (lane != nullptr) hash = hash_combine(hash, lane->submitted() << 32 | lane->oldest());
   return hash;

@@ -75,8 +75,9 @@ class Rank {
     t->rank->block_thread(*t);
   }
 
+  void forget();
+
   void application();
-  void submit_all();
   void submit(uint32_t lane);
   void submit_locked(SimLane& lane);
   void synchronize();
@@ -97,8 +98,12 @@ class Rank {
   void launch_if_wanted(bool at_once);
   void launch();
   void block_thread(Thread& thread);
-  void run_until_complete(SimMachine& machine, Thread& thread);
   void left(const Thread& thread, LeaveReason reason);
+
+  void explored_application();
+  void explored_block(SimMachine& machine, Thread& thread);
+  void resume_blocks();
+  bool finished_by_core() const;
 
   void lock();
   void unlock();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "base/assert.h"
@@ -26,8 +27,9 @@ void Scheduler::reset(const Options& options, uint64_t seed, Commit commit, void
   ended_ = 0;
   std::fill(std::begin(dead_), std::end(dead_), 0);
   failure_.clear();
-  exploring_ = false;
+  exploring_ = atomic_ = false;
   choose = nullptr;
+  touched = nullptr;
 }
 
 uint32_t Scheduler::add(uint32_t rank, void (*entry)(void*), void* argument) {
@@ -77,12 +79,27 @@ void Scheduler::jump(uint32_t to) {
   arrived(boost::context::detail::jump_fcontext(target, this).fctx);
 }
 
-void Scheduler::run_fiber(uint32_t fiber) {
+// What earlier calls left below the fiber's stack pointer becomes part of its stack again when it calls
+// deeper, and would tell apart states that are the same.
+void Scheduler::run_fiber(uint32_t id) {
+  constexpr size_t kDeadBytes = 4096;
+  Fiber& fiber = fibers_[id];
   running_ = kMain;
-  fibers_[fiber].state = FiberState::kReady;
-  fibers_[fiber].started = true;
+  fiber.state = FiberState::kReady;
+  fiber.started = true;
+  fiber.next_word = nullptr;
+  fiber.next_move = nullptr;
+  auto* stack = static_cast<std::byte*>(fiber.context);
+  std::memset(stack - kDeadBytes, 0, kDeadBytes);
   slice_ = 1;
-  jump(fiber);
+  jump(id);
+}
+
+void Scheduler::explored_step() {
+  if (!atomic_) return jump(kMain);
+  if (current().next_word != nullptr) touched(explorer, current().next_word);
+  current().next_word = nullptr;
+  slice_ = 1;
 }
 
 void Scheduler::switch_away() {
@@ -136,7 +153,7 @@ void Scheduler::draw_slice() { slice_ = 1 + random_.below(2 * options_->mean_sli
 void Scheduler::end_slice() {
   ++slices_;
   Fiber& fiber = current();
-  if (exploring_) return jump(kMain);
+  if (exploring_) return explored_step();
   uint64_t delay = uint64_t(random_.below(2 * options_->op_ns)) * fiber.slowness;
   if (random_.chance(options_->stall_chance)) delay += random_.skewed(options_->stall_ns);
   const uint64_t time = now_ + delay;
@@ -155,7 +172,6 @@ void Scheduler::sleep() {
   ++slices_;
   if (exploring_) {
     if (!fiber.woken) fiber.state = FiberState::kSleeping;
-    fiber.next_word = nullptr;
     fiber.must_expire = false;
     jump(kMain);
     current().deadline = kForever;
@@ -194,14 +210,12 @@ void Scheduler::wake(uint32_t id) {
 void Scheduler::resume(uint32_t id, uint64_t delay_ns) {
   STARLING_ASSERT(fibers_[id].state == FiberState::kBlocked, "resumed a fiber that is not blocked");
   fibers_[id].state = FiberState::kReady;
-  fibers_[id].next_word = nullptr;
   if (!exploring_) schedule(id, now_ + delay_ns);
 }
 
 void Scheduler::resume_at_once(uint32_t id) {
   STARLING_ASSERT(fibers_[id].state == FiberState::kBlocked, "resumed a fiber that is not blocked");
   fibers_[id].state = FiberState::kReady;
-  fibers_[id].next_word = nullptr;
   if (!exploring_) at_once_.push_back(id);
 }
 

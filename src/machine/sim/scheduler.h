@@ -18,6 +18,8 @@ namespace starling::sim {
 
 inline constexpr uint64_t kForever = ~uint64_t(0) >> 16;
 
+struct Move;
+
 enum class FiberState : uint8_t { kReady, kSleeping, kBlocked, kEnded };
 
 struct Fiber {
@@ -29,11 +31,13 @@ struct Fiber {
   uint32_t slowness;
   FiberState state;
   bool woken;          // something it looked at changed since it last slept
-  bool must_expire;  // explored: nothing else can happen, so its looks at budgets find them ended, until it
-                     // sleeps
-  const uint64_t* next_word;  // explored: what its next operation touches; null: more than one word
-  bool started;  // explored: it stands before an operation, not at its beginning
-  uint32_t expiries;  // explored: budgets that may still end early
+  bool must_expire;  // explored: time has passed, its looks at budgets find them ended until it sleeps
+  // Explored:
+  const uint64_t* next_word;  // what its next operation touches, if that is a word,
+  const Move* next_move;      // or if it moves data; both null: nothing that others see
+  bool started;               // it stands before an operation, not at its beginning
+  bool due;                   // its budget ends in this round of the clock
+  uint32_t expiries;          // budgets that may still end early
 };
 
 class Scheduler {
@@ -54,11 +58,14 @@ class Scheduler {
     if (exploring_) current().next_word = word;
     end_slice();
   }
-  // Lets others run in any case.
-  void yield() {
-    current().next_word = nullptr;
+  // Explored: moving data is an operation, too.
+  void step(const Move& move) {
+    if (!exploring_) return;
+    current().next_move = &move;
     end_slice();
   }
+  // Lets others run in any case.
+  void yield() { end_slice(); }
   // Notes a time at which the next sleep has to end.
   void note_deadline(uint64_t time) {
     if (time < current().deadline) current().deadline = time;
@@ -86,7 +93,7 @@ class Scheduler {
   bool exploring() const { return exploring_; }
   // Lets the fiber run up to its next operation.
   void run_fiber(uint32_t fiber);
-  // Two outcomes, both to be explored.
+  // One of two outcomes; both are to be explored.
   bool (*choose)(void* explorer) = nullptr;
   void* explorer = nullptr;
   // A fiber's stack from where it stands: its local state.
@@ -94,13 +101,11 @@ class Scheduler {
     const auto* from = static_cast<const std::byte*>(fibers_[fiber].context);
     return {from, static_cast<const std::byte*>(stacks_.top(fiber))};
   }
-  // What a host does under its lock is one step: of all that it does there, others see one publishing store.
-  void begin_atomic() {
-    if (exploring_) slice_ = ~0u;
-  }
-  void end_atomic() {
-    if (exploring_) slice_ = 1;
-  }
+  // What is done between the two is one step.
+  void begin_atomic() { atomic_ = exploring_; }
+  void end_atomic() { atomic_ = false; }
+  // Told of each word that is touched inside of such a step.
+  void (*touched)(void* explorer, const uint64_t* word) = nullptr;
 
   uint64_t now() const { return now_; }
   uint32_t current_id() const { return running_; }
@@ -125,6 +130,7 @@ class Scheduler {
   void schedule(uint32_t fiber, uint64_t time) { agenda_.set(2 * fiber, key_at(time)); }
   void draw_slice();
   void end_slice();
+  void explored_step();
   // Runs whatever comes next; returns when the caller's turn has come.
   void switch_away();
   // The next fiber to run; ~0u when nothing can happen or a bound is passed.
@@ -150,6 +156,7 @@ class Scheduler {
   uint32_t ended_ = 0;
   uint64_t dead_[64] = {};
   bool exploring_ = false;
+  bool atomic_ = false;
   std::string failure_;
 };
 

@@ -21,8 +21,10 @@ Shadow::Shadow()
 void Shadow::reset(Scheduler& scheduler, Memory& memory, const Options& options) {
   scheduler_ = &scheduler;
   memory_ = &memory;
-  slots_.reset(false);
-  buffers_.reset(false);
+  // Explored: with the bytes of the last execution, which were the right ones, one that reads too early would
+  // be right.
+  slots_.reset(options.core_only != 0);
+  buffers_.reset(options.core_only != 0);
   if (++generation_ == 0x10000) {
     generation_ = 1;
     slot_index_.forget();

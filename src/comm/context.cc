@@ -56,7 +56,7 @@ Context::~Context() {
     std::unique_lock lock(mutex_);
     drained_.wait_for(lock, std::chrono::nanoseconds(kEndingNs), [&] { return under_way_ == 0; });
     // The exiting submission: the daemon leaves for good once its queue is empty.
-    unsubmitted_.push_back(Submission{0, 0, 0, 0, 0});
+    unsubmitted_.push_back(Submission{});
     flush_submissions();
   }
   ending_.store(true, std::memory_order_release);

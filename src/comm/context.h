@@ -92,6 +92,8 @@ class Context {
   void check_peers(HostLane& lane, uint64_t now);
   void meet_peers(HostLane& lane);
   void fail_waiting(HostLane& lane, const Fault& fault);
+  void find_broken_lanes();
+  bool settle(HostLane& lane);
   // Somebody has to look after what no waiter looks after.
   bool poller_needed() const { return under_way_ > 0 || hook_count_ > 0; }
   void end(Flight& flight, starling_status status, const std::string& message);
@@ -122,6 +124,8 @@ class Context {
   std::atomic<uint64_t> under_way_{0};
   std::atomic<uint64_t> waited_{0};  // of these: whose callers will run the daemon
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
+  std::vector<HostLane*> broken_;  // idle or not, with slots lent, or peers to be told that we are out
+  uint64_t faults_seen_ = 0;
   std::map<const cpu::PeerArena*, uint64_t> gone_since_;
   std::string published_waiting_;
 

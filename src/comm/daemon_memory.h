@@ -20,6 +20,8 @@ class DaemonOwner {
 
   // Deals the pool's slots out to the blocks.
   void share_pool(uint64_t slots);
+  // The block that lends this slot.
+  uint32_t owner_of(uint32_t grant) const { return (grant - kPoolSlot) % uint32_t(pools_.size()); }
   void set_lane(uint32_t id, Lane* lane);
 
  private:

@@ -61,6 +61,36 @@ void HostLane::close() {
     if (peer != nullptr) std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
 }
 
+void HostLane::withdraw() {
+  for (SendEnd& send : sends_)
+    // Release: all that our blocks wrote to this peer came before; pairs with the acquire in recover().
+    if (send.connected != 0) store_release(send.inbox->withdrawn, 1);
+}
+
+bool HostLane::recover(std::vector<uint32_t>& slots) {
+  bool all = true;
+  for (uint32_t peer = 0; peer < size(); ++peer)
+    all = all && (peer == rank() || peers_[peer] != nullptr || abandoned() || !member(peer).arena->alive());
+  for (size_t end = 0; end < receives_.size(); ++end) {
+    const ReceiveEnd& receive = receives_[end];
+    if (recovered_[end] || receive.peer == rank()) continue;
+    const cpu::PeerArena& peer = *member(receive.peer).arena;
+    // Acquire: pairs with the release in withdraw(); the sender's last byte came before. A dead process, and
+    // one that has left, writes no more either.
+    const bool out = (receive.connected != 0 && std::atomic_ref<uint64_t>(const_cast<uint64_t&>(
+                                                    receive.inbox->withdrawn))
+                                                        .load(std::memory_order_acquire) != 0) ||
+                     abandoned() || !peer.alive();
+    all = all && out;
+    if (!out) continue;
+    recovered_[end] = true;
+    for (uint64_t k = receive.received; k < receive.granted; ++k)
+      if (const uint32_t slot = receive.grants[k % kMaxCredits]; slot >= kPoolSlot) slots.push_back(slot);
+  }
+  settled_ = all;
+  return all;
+}
+
 bool HostLane::abandoned() const {
   return shared_ == nullptr ||
          // Acquire: pairs with the peers' additions in close(); after it nobody touches the region.
@@ -97,6 +127,7 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   }
   sends_.resize(ends);
   receives_.resize(ends);
+  recovered_.resize(ends);
   for (uint64_t end = 0; end < ends; ++end) {
     sends_[end].peer = receives_[end].peer = uint32_t(end / channels);
     receives_[end].granted = kPrivateSlots;

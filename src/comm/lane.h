@@ -78,6 +78,17 @@ class HostLane {
 
   // No operation is under way: peers find the lane no more, and are told that we are out of their regions.
   void close();
+  // For a lane that broke and has no operation on the device: tells the peers that nothing of ours will be
+  // written any more. Again when peers were connected since.
+  void withdraw();
+  // Adds the slots of our pool that were lent to senders who will never write again. True: none is lent any
+  // more, and there is nobody left to tell. After withdraw().
+  bool recover(std::vector<uint32_t>& slots);
+  bool settled() const { return settled_; }
+  bool idle_on_device() const { return on_device_ == 0; }
+  // Rank's own arena: counts its broken lanes.
+  cpu::Arena& arena() const { return arena_; }
+
   // After close(): has every peer said so too? Then the region may be used again.
   bool abandoned() const;
 
@@ -118,6 +129,8 @@ class HostLane {
   std::array<uint64_t, kLaneDepth> finished_targets_{};
   std::vector<SendEnd> sends_;
   std::vector<ReceiveEnd> receives_;
+  bool settled_ = false;         // recover() has nothing left to do
+  std::vector<bool> recovered_;  // by receiving end: what it had lent is back
   std::vector<LaneBlock> blocks_;
   LaneShared* shared_ = nullptr;
   uint64_t region_offset_ = 0;

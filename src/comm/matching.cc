@@ -64,7 +64,8 @@ std::optional<std::string> compare_traffic(const HostLane& lane, const Flight& f
   return std::nullopt;
 }
 
-void write_fault(LaneShared* shared, uint32_t origin, FaultKind kind, uint64_t sequence,
+// `shared` lies in the segment of `owner`.
+void write_fault(LaneShared* shared, ArenaHeader* owner, uint32_t origin, FaultKind kind, uint64_t sequence,
                  const std::string& text) {
   uint64_t nobody = 0;
   if (!std::atomic_ref<uint64_t>(shared->claim).compare_exchange_strong(nobody, origin + 1)) return;
@@ -72,6 +73,8 @@ void write_fault(LaneShared* shared, uint32_t origin, FaultKind kind, uint64_t s
   std::strncpy(shared->fault_text, text.c_str(), sizeof(shared->fault_text) - 1);
   // Release: the text before the fault; pairs with the acquire in fault_of() and in the daemon.
   store(shared->fault, uint64_t(kind), std::memory_order_release);
+  // Release: the fault before the count, by which the owner's poller knows that it has to look for it.
+  std::atomic_ref<uint64_t>(owner->faults).fetch_add(1, std::memory_order_release);
 }
 
 }  // namespace
@@ -138,13 +141,13 @@ std::string describe(const Signature& s) {
 void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::string& text) {
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
     if (peer == lane.rank() || lane.peer_shared(peer) == nullptr) continue;
-    write_fault(lane.peer_shared(peer), lane.rank(), kind, sequence, text);
     ArenaHeader* header = lane.member(peer).arena->header();
+    write_fault(lane.peer_shared(peer), header, lane.rank(), kind, sequence, text);
     cpu::ring(&header->daemon);
     cpu::ring(&header->host);
   }
   if (lane.shared() == nullptr) return;
-  write_fault(lane.shared(), lane.rank(), kind, sequence, text);
+  write_fault(lane.shared(), lane.arena().header(), lane.rank(), kind, sequence, text);
   cpu::ring(lane.device()->doorbell);
 }
 
@@ -159,7 +162,7 @@ Fault fault_of(HostLane& lane) {
       if (shared == nullptr) continue;
       const auto kind = FaultKind(load(shared->fault, std::memory_order_acquire));
       if (kind == FaultKind::kNone) continue;
-      write_fault(own, lane.rank(), kind, shared->fault_sequence, shared->fault_text);
+      write_fault(own, lane.arena().header(), lane.rank(), kind, shared->fault_sequence, shared->fault_text);
       cpu::ring(lane.device()->doorbell);
       break;
     }

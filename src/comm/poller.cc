@@ -129,15 +129,48 @@ void Context::fail_waiting(HostLane& lane, const Fault& fault) {
 void Context::maintain(uint64_t now) {
   // A block may look at a lane a little longer than its last operation: until it leaves, or reads the last of
   // the submissions that it has no part in.
+  find_broken_lanes();
+  std::erase_if(broken_, [this](HostLane* lane) { return settle(*lane); });
   const bool quiet = !closed_lanes_.empty() && executor_->quiet();
   std::erase_if(closed_lanes_, [&](const std::unique_ptr<HostLane>& lane) {
     if (!quiet || !lane->abandoned()) return false;
+    if (std::find(broken_.begin(), broken_.end(), lane.get()) != broken_.end()) return false;
     free_ids_.push_back(lane->id());
     return true;
   });
   for (HostLane* lane : lanes_by_id_)
     if (lane != nullptr && lane->busy()) maintain_lane(*lane, now);
   publish_waiting_text(now);
+}
+
+// Lanes that nobody here uses break too: their peers wait to hear that we write no more.
+void Context::find_broken_lanes() {
+  // Acquire: pairs with the release in write_fault(); the faults that it counts are readable.
+  const uint64_t faults =
+      std::atomic_ref<uint64_t>(arena_->header()->faults).load(std::memory_order_acquire);
+  if (faults == faults_seen_) return;
+  faults_seen_ = faults;
+  auto look = [this](HostLane* lane) {
+    if (lane == nullptr || lane->shared() == nullptr || told_fault(*lane).kind == FaultKind::kNone) return;
+    if (!lane->settled() && std::find(broken_.begin(), broken_.end(), lane) == broken_.end())
+      broken_.push_back(lane);
+  };
+  for (HostLane* lane : lanes_by_id_) look(lane);
+  for (const auto& lane : closed_lanes_) look(lane.get());
+}
+
+// No operation comes to the device after the fault: once those that are there have ended, our blocks touch the
+// lane no more, and we say so. What we had lent to peers comes back when they have said it. True: all done.
+bool Context::settle(HostLane& lane) {
+  if (!lane.idle_on_device()) return false;
+  lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault
+  lane.withdraw();
+  std::vector<uint32_t> slots;
+  const bool all = lane.recover(slots);
+  for (const uint32_t slot : slots)
+    unsubmitted_.push_back({slot, 0, 0, 0, uint64_t(memory_.owner_of(slot)) + 1});
+  if (!slots.empty()) flush_submissions(true);
+  return all;
 }
 
 void Context::maintain_lane(HostLane& lane, uint64_t now) {

@@ -125,6 +125,10 @@ class Daemon {
   }
 
   STARLING_HOST_DEVICE void accept(const Submission& submission) {
+    if (returns_slot(submission)) {
+      if (submission.sequence - 1 == m_.block_index()) b_.pool.free[b_.pool.free_count++] = submission.lane;
+      return;
+    }
     if (submission.block_count == 0) {
       // Every block reads the exiting submission; all of them store the same value. No data goes with
       // it, so decide() reads it without an order.
@@ -222,7 +226,7 @@ class Daemon {
       if (outcome == Outcome::kStuck) ++position;
       if (drain) return progressed;
       if (leads(m_) && d_.scheduling.priority_order &&
-          m_.load_acquire(&d_.submissions.tail) != d_.submissions.head[m_.block_index()][0])
+          has_submissions(m_, d_.submissions, m_.block_index()))
         s_.task_count = 0;  // a new submission may have priority: sort before going on
       m_.barrier();
       if (s_.task_count == 0) {

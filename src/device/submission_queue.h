@@ -21,6 +21,7 @@ bool push_submission(M& m, SubmissionRing& ring, uint32_t block_count, const Sub
   return true;
 }
 
+// Consumer, without taking any. Acquire: as in fetch_submission(), which follows before anything is read.
 template <class M>
 STARLING_HOST_DEVICE bool has_submissions(M& m, const SubmissionRing& ring, uint32_t block) {
   return m.load_acquire(&ring.tail) != m.load_relaxed(&ring.head[block][0]);

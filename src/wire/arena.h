@@ -37,7 +37,7 @@ struct ArenaHeader {
   uint64_t pool_offset;
   uint64_t pool_slot_bytes;
   uint64_t pool_slots;
-  uint64_t reserved;
+  uint64_t faults;  // how many lanes of this rank were broken; writers: hosts, atomically
   // What this rank waits for, in words, for the messages of others; renewed by its poller.
   uint64_t waiting_version;  // odd while the text is being written
   char waiting_text[488];

@@ -15,6 +15,8 @@
 // again as soon as it was read. While an operation still expects more messages than are granted, the
 // receiver adds slots of its pool: those make the pipe deeper, never possible. Because grants are used in
 // order and a pool slot is added only while granted < expected, all of them are back when it ends.
+// A broken lane ends amid an operation: what it has lent comes back when the sender's host has `withdrawn`,
+// or the sender's process is gone: then nobody writes into those slots any more.
 #pragma once
 #include <cstdint>
 
@@ -28,7 +30,8 @@ inline constexpr uint32_t kPoolSlot = 1u << 16;    // grants from here on name s
 
 struct alignas(64) Inbox {
   uint64_t posted;  // writer: the sending block
-  uint64_t reserved[7];
+  uint64_t withdrawn;  // 1: the lane broke, and the sender never writes again; writer: its host (release)
+  uint64_t reserved[6];
 };
 static_assert(sizeof(Inbox) == 64);
 

@@ -371,7 +371,8 @@ class Communicator:
     ) -> Request:
         """Part r of ``input`` goes to rank r; part r of ``output`` came from rank r. Both hold size parts.
 
-        input_counts[r] here must equal output_counts[this rank] on rank r. Pass both counts or neither.
+        input_counts[r] here must equal output_counts[this rank] on rank r. Pass both counts or neither. In place
+        with counts: only where counts and offsets of both sides are equal.
         """
         return self._submit(
             "all_to_all", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,

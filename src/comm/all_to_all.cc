@@ -2,6 +2,20 @@
 #include "comm/lowering.h"
 
 namespace starling {
+namespace {
+
+// In place, what is received lies where what is sent lay.
+bool same_layout(const Side& a, const Side& b, uint32_t size) {
+  uint64_t next = 0;
+  for (uint32_t r = 0; r < size; ++r) {
+    if (a.counts[r] != b.counts[r]) return false;
+    if ((a.offsets ? a.offsets[r] : next) != (b.offsets ? b.offsets[r] : next)) return false;
+    next += a.counts[r];
+  }
+  return true;
+}
+
+}  // namespace
 
 // Rank r's part s goes to rank s's part r. With counts, every pair has a length of its own.
 Shape all_to_all_shape(const LoweringContext& context, const starling_operation& call) {
@@ -20,9 +34,10 @@ Shape all_to_all_shape(const LoweringContext& context, const starling_operation&
   shape.input = {call.input, shape.varying ? 0 : bytes, call.input_counts, call.input_offsets};
   shape.output = {call.output, shape.varying ? 0 : bytes, call.output_counts, call.output_offsets};
   shape.in_place = call.input == call.output;
-  if (shape.in_place && shape.varying)
-    throw Error(Code::unsupported, "all_to_all with counts cannot work in place",
-                "pass an output buffer of its own");
+  if (shape.in_place && shape.varying && !same_layout(shape.input, shape.output, context.size))
+    throw Error(Code::unsupported,
+                "all_to_all in place whose parts to send and to receive have other counts or offsets",
+                "pass an output buffer of its own, or equal tables for both sides");
   // The choice must be the same on all ranks: it cannot depend on counts that differ.
   shape.choice_bytes = shape.varying ? uint64_t(1) << 18 : total;
   return shape;

@@ -10,6 +10,8 @@
 namespace starling {
 namespace {
 
+constexpr uint64_t kMostElements = uint64_t(1) << 44;  // times 8 bytes and 65535 ranks stays in 64 bits
+
 using ShapeFunction = Shape (*)(const LoweringContext&, const starling_operation&);
 
 ShapeFunction shape_function(starling_collective kind) {
@@ -30,11 +32,29 @@ ShapeFunction shape_function(starling_collective kind) {
               "use a value of starling_collective");
 }
 
-void check_types(const starling_operation& call, const Shape& shape) {
+// Before anything is computed from them: types index tables, and lengths are multiplied.
+void check_numbers(const LoweringContext& context, const starling_operation& call) {
   if (uint32_t(call.data_type) >= kDataTypeCount)
     throw Error(Code::invalid_argument,
                 "data type " + std::to_string(int(call.data_type)) + " does not exist",
                 "use a value of starling_data_type");
+  if (call.timeout_ns < 0)
+    throw Error(Code::invalid_argument, "a timeout of " + std::to_string(call.timeout_ns) + " ns",
+                "pass a positive number of nanoseconds, or 0 for the communicator's");
+  auto check = [](uint64_t count, const char* name) {
+    if (count <= kMostElements) return;
+    throw Error(Code::invalid_argument,
+                std::string(name) + " " + std::to_string(count) + " is more than there can be",
+                "pass the number of elements (a negative number became a huge one?)");
+  };
+  check(call.count, "count");
+  const size_t* tables[] = {call.input_counts, call.input_offsets, call.output_counts, call.output_offsets};
+  const char* names[] = {"input count", "input offset", "output count", "output offset"};
+  for (int t = 0; t < 4; ++t)
+    for (uint32_t r = 0; tables[t] != nullptr && r < context.size; ++r) check(tables[t][r], names[t]);
+}
+
+void check_types(const starling_operation& call, const Shape& shape) {
   if (!shape.reduces) return;
   if (uint32_t(call.reduce_op) >= kReduceOpCount)
     throw Error(Code::invalid_argument,
@@ -84,6 +104,20 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   return context.plans->get(choice.algorithm, request);
 }
 
+}  // namespace
+
+void check_parts(const Plan& plan, const Shape& shape) {
+  const bool tables = shape.input.counts != nullptr || shape.output.counts != nullptr;
+  if (!tables || plan.header(0)->uniform_only == 0) return;
+  throw Error(
+      Code::unsupported,
+      "plan " + plan.name() + " of " + collective_name(shape.collective) +
+          " is right for equal parts only, and this call has counts of its own for each rank",
+      "leave the counts out if all are equal, or use another plan (algorithm NULL: the library's choice)");
+}
+
+namespace {
+
 void bind_buffers(const LoweringContext& context, const Shape& shape, uint64_t element, Lowered& lowered) {
   Operation& op = lowered.operation;
   const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
@@ -131,10 +165,12 @@ void sign(const starling_operation& call, const Shape& shape, const LoweringCont
 }  // namespace
 
 Lowered lower(const LoweringContext& context, const starling_operation& call) {
+  check_numbers(context, call);
   const Shape shape = shape_function(call.kind)(context, call);
   check_types(call, shape);
   Lowered lowered;
   lowered.plan = choose_plan(context, call, shape);
+  check_parts(*lowered.plan, shape);
   const PlanHeader* header = lowered.plan->header(context.rank);
   const uint64_t element = element_bytes(call);
   bind_buffers(context, shape, element, lowered);

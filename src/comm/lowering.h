@@ -72,6 +72,9 @@ Shape scatter_shape(const LoweringContext&, const starling_operation&);
 Shape send_recv_shape(const LoweringContext&, const starling_operation&);
 Shape barrier_shape(const LoweringContext&, const starling_operation&);
 
+// Throws Error(unsupported) where a plan for equal parts meets a table of counts.
+void check_parts(const Plan& plan, const Shape& shape);
+
 uint64_t element_bytes(const starling_operation& call);
 uint64_t message_bytes(const starling_operation& call);  // call.count elements
 uint64_t sum_of_counts(const size_t* counts, uint32_t size);

@@ -123,7 +123,7 @@ typedef struct starling_context_options {
 /* options may be NULL. */
 STARLING_API starling_status starling_context_create(const starling_context_options* options,
                                                      starling_context** context);
-/* Communicators of the context must be destroyed before. Waits (bounded) for what is running. */
+/* Communicators of the context must be destroyed before. Waits for what is running, two seconds at most. */
 STARLING_API starling_status starling_context_destroy(starling_context* context);
 /* Device synchronization: returns when nothing that was resident at the call is resident any more, as
  * cudaDeviceSynchronize does. It does not wait for parked operations: the daemon quits under it and is
@@ -202,7 +202,9 @@ STARLING_API starling_status starling_comm_abort(starling_comm* comm, const char
 /* STARLING_SUCCESS, or the first failure of the communicator (message by starling_last_error). */
 STARLING_API starling_status starling_comm_error(starling_comm* comm);
 STARLING_API starling_status starling_comm_set_timeout(starling_comm* comm, int64_t timeout_ns);
-/* Waits (bounded by the timeout) for operations under way; requests stay valid. */
+/* Ends at once what has no partner (any-source receives, sends to oneself). Waits half a second at most for
+ * other operations under way, then aborts the communicator, on every rank: wait for your requests before.
+ * Requests stay valid. */
 STARLING_API starling_status starling_comm_destroy(starling_comm* comm);
 
 /* ---- operations ------------------------------------------------------------------------------------- */
@@ -216,9 +218,10 @@ typedef void (*starling_callback)(starling_status status, const char* message, v
  *   reduce_scatter  input N * count, output count      in place: output == input + rank * count
  *   broadcast       root's input count, output count   in place: input == output (input ignored elsewhere)
  *   reduce          input count, root's output count   in place: input == output
- *   all_to_all      input N * count, output N * count  in place: input == output
- *   gather          input count, root's output N * count     in place at the root: input == output + rank *
- * count scatter         root's input N * count, output count     in place at the root: output == input + rank
+ *   all_to_all      input N * count, output N * count  in place: input == output (with counts: and equal
+ * tables) gather          input count, root's output N * count     in place at the root: input == output +
+ * rank * count scatter         root's input N * count, output count     in place at the root: output == input
+ * + rank
  * * count send / recv     input count / output count; peer and tag name the other side; peer -1 in recv: any
  * source barrier         none v-variants (all_gather, reduce_scatter, all_to_all, gather, scatter):
  * input_counts/input_offsets and output_counts/output_offsets have one entry per rank for the buffer that

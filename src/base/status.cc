@@ -18,6 +18,11 @@ static_assert(int(Code::mismatch) == STARLING_MISMATCH && int(Code::exhausted) =
 starling_status status_of(Code code) { return starling_status(int(code)); }
 Code code_of(starling_status status) { return Code(int(status)); }
 
+starling_status status_of_exception(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  return ours != nullptr ? status_of(ours->code()) : STARLING_INTERNAL;
+}
+
 starling_status set_last_error(starling_status status, std::string text) {
   last_error_text() = std::move(text);
   return status;

@@ -12,6 +12,9 @@ namespace starling {
 starling_status status_of(Code code);
 Code code_of(starling_status status);
 
+// Of whatever was thrown: an Error's own, else STARLING_INTERNAL.
+starling_status status_of_exception(const std::exception& error);
+
 // Keeps the text for starling_last_error() and returns the status.
 starling_status set_last_error(starling_status status, std::string text);
 starling_status set_last_error(const Error& error);

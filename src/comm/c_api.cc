@@ -5,6 +5,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
+#include <unordered_set>
 #include <vector>
 
 #include "base/env.h"
@@ -52,10 +54,49 @@ T sized(const T* options, const char* name) {
   return *options;
 }
 
+// The handles that live: one that was destroyed is refused, where it is not used at the very same time.
+template <class T>
+class Handles {
+ public:
+  static Handles& all() {
+    static auto* handles = new Handles;  // threads may call while the process ends: never destroyed
+    return *handles;
+  }
+  T* add(T* handle) {
+    std::unique_lock lock(mutex_);
+    live_.insert(handle);
+    return handle;
+  }
+  // False: it was destroyed before.
+  bool remove(const T* handle) {
+    std::unique_lock lock(mutex_);
+    return live_.erase(handle) != 0;
+  }
+  bool lives(const T* handle) {
+    std::shared_lock lock(mutex_);
+    return live_.count(handle) != 0;
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::unordered_set<const T*> live_;
+};
+
+template <class T>
+T& living(T* handle, const char* name) {
+  required(handle, name);
+  if (!Handles<std::remove_const_t<T>>::all().lives(handle))
+    throw Error(Code::invalid_argument, std::string(name) + " was destroyed, or is no handle of this library",
+                "use it only between its creation and its destruction");
+  return *handle;
+}
+
+bool lives(const starling_comm* comm) { return comm != nullptr && Handles<starling_comm>::all().lives(comm); }
+
 starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm) {
   if (comm == nullptr) return nullptr;
   ++owner->communicators;
-  return new starling_comm{owner, std::move(comm)};
+  return Handles<starling_comm>::all().add(new starling_comm{owner, std::move(comm)});
 }
 
 std::unique_ptr<Store> store_of(const starling_comm_options& options, Context& context) {
@@ -76,26 +117,28 @@ const char* starling_version(void) { return STARLING_VERSION_TEXT; }
 starling_status starling_context_create(const starling_context_options* options, starling_context** context) {
   return guarded([&] {
     required(context, "context") = nullptr;
-    *context = new starling_context(sized(options, "starling_context_options"));
+    *context = Handles<starling_context>::all().add(
+        new starling_context(sized(options, "starling_context_options")));
   });
 }
 
 starling_status starling_context_destroy(starling_context* context) {
   return guarded([&] {
-    if (required(context, "context").communicators != 0)
+    if (living(context, "context").communicators != 0)
       throw Error(Code::invalid_argument, "the context still has communicators",
                   "destroy its communicators first");
+    Handles<starling_context>::all().remove(context);
     delete context;
   });
 }
 
 starling_status starling_context_synchronize(starling_context* context) {
-  return guarded([&] { required(context, "context").context.synchronize(); });
+  return guarded([&] { living(context, "context").context.synchronize(); });
 }
 
 starling_status starling_context_profile(starling_context* context, starling_scheduling* chosen) {
   return guarded([&] {
-    const starling_scheduling found = profile_scheduling(required(context, "context").context);
+    const starling_scheduling found = profile_scheduling(living(context, "context").context);
     if (chosen != nullptr) *chosen = found;
   });
 }
@@ -106,7 +149,7 @@ starling_status starling_context_statistics(starling_context* context, starling_
     const size_t bytes = statistics->struct_bytes;
     *statistics = {};
     statistics->struct_bytes = bytes;
-    required(context, "context").context.statistics(*statistics);
+    living(context, "context").context.statistics(*statistics);
   });
 }
 
@@ -114,7 +157,7 @@ starling_status starling_context_trace(starling_context* context, starling_trace
                                        size_t* count) {
   return guarded([&] {
     std::vector<starling_trace_record> all;
-    required(context, "context").context.trace(all);
+    living(context, "context").context.trace(all);
     const size_t take = std::min(required(count, "count"), all.size());
     if (take > 0) std::copy(all.end() - ptrdiff_t(take), all.end(), &required(records, "records"));
     *count = take;
@@ -125,7 +168,7 @@ starling_status starling_context_lane_name(starling_context* context, uint32_t l
                                            size_t name_bytes) {
   return guarded([&] {
     if (name_bytes == 0) throw Error(Code::invalid_argument, "name_bytes is 0", "pass room for the name");
-    const std::string text = required(context, "context").context.lane_name(lane);
+    const std::string text = living(context, "context").context.lane_name(lane);
     std::strncpy(&required(name, "name"), text.c_str(), name_bytes - 1);
     name[name_bytes - 1] = 0;
   });
@@ -135,7 +178,7 @@ starling_status starling_comm_create(starling_context* context, const starling_c
                                      starling_comm** comm) {
   return guarded([&] {
     required(comm, "comm") = nullptr;
-    Context& joined = required(context, "context").context;
+    Context& joined = living(context, "context").context;
     const starling_comm_options o = sized(&required(options, "options"), "starling_comm_options");
     {
       std::lock_guard lock(context->mutex);
@@ -158,7 +201,7 @@ starling_status starling_comm_create(starling_context* context, const starling_c
 starling_status starling_comm_split(starling_comm* parent, int color, int key, starling_comm** child) {
   return guarded([&] {
     required(child, "child") = nullptr;
-    Communicator& whole = *required(parent, "parent").comm;
+    Communicator& whole = *living(parent, "parent").comm;
     *child = wrap(parent->owner, whole.split(color, key));
   });
 }
@@ -168,21 +211,21 @@ starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ra
   return guarded([&] {
     required(child, "child") = nullptr;
     const std::vector<uint32_t> list(&required(ranks, "ranks"), ranks + count);
-    Communicator& whole = *required(parent, "parent").comm;
+    Communicator& whole = *living(parent, "parent").comm;
     *child = wrap(parent->owner, whole.subgroup(list, name ? name : ""));
   });
 }
 
-uint32_t starling_comm_rank(const starling_comm* comm) { return comm ? comm->comm->rank() : 0; }
-uint32_t starling_comm_size(const starling_comm* comm) { return comm ? comm->comm->size() : 0; }
+uint32_t starling_comm_rank(const starling_comm* comm) { return lives(comm) ? comm->comm->rank() : 0; }
+uint32_t starling_comm_size(const starling_comm* comm) { return lives(comm) ? comm->comm->size() : 0; }
 
 starling_status starling_comm_abort(starling_comm* comm, const char* reason) {
-  return guarded([&] { required(comm, "comm").comm->abort(reason ? reason : "no reason given"); });
+  return guarded([&] { living(comm, "comm").comm->abort(reason ? reason : "no reason given"); });
 }
 
 starling_status starling_comm_error(starling_comm* comm) {
   Fault fault;
-  const starling_status status = guarded([&] { fault = required(comm, "comm").comm->error(); });
+  const starling_status status = guarded([&] { fault = living(comm, "comm").comm->error(); });
   if (status != STARLING_SUCCESS || fault.kind == FaultKind::kNone) return status;
   return set_last_error(status_of(fault.kind), fault.text);
 }
@@ -192,13 +235,14 @@ starling_status starling_comm_set_timeout(starling_comm* comm, int64_t timeout_n
     if (timeout_ns <= 0)
       throw Error(Code::invalid_argument, "a timeout of " + std::to_string(timeout_ns) + " ns",
                   "pass a positive number of nanoseconds");
-    required(comm, "comm").comm->set_timeout(timeout_ns);
+    living(comm, "comm").comm->set_timeout(timeout_ns);
   });
 }
 
 starling_status starling_comm_destroy(starling_comm* comm) {
   return guarded([&] {
-    starling_context* owner = required(comm, "comm").owner;
+    starling_context* owner = living(comm, "comm").owner;
+    Handles<starling_comm>::all().remove(comm);
     comm->comm.reset();
     delete comm;
     --owner->communicators;
@@ -209,7 +253,7 @@ starling_status starling_submit(starling_comm* comm, const starling_operation* o
                                 starling_request** request) {
   return guarded([&] {
     if (request != nullptr) *request = nullptr;
-    RequestPtr submitted = required(comm, "comm").comm->submit(required(operation, "operation"));
+    RequestPtr submitted = living(comm, "comm").comm->submit(required(operation, "operation"));
     if (request != nullptr) *request = new starling_request{comm->owner, std::move(submitted)};
   });
 }
@@ -243,13 +287,13 @@ starling_status starling_register(starling_comm* comm, int64_t id, const uint32_
                                   uint32_t device_count, const starling_operation* shape) {
   return guarded([&] {
     const std::vector<uint32_t> list(&required(devices, "devices"), devices + device_count);
-    required(comm, "comm").comm->register_collective(id, list, required(shape, "shape"));
+    living(comm, "comm").comm->register_collective(id, list, required(shape, "shape"));
   });
 }
 
 starling_status starling_run(starling_comm* comm, int64_t id, const void* input, void* output,
                              starling_callback callback, void* user) {
-  return guarded([&] { required(comm, "comm").comm->run_registered(id, input, output, callback, user); });
+  return guarded([&] { living(comm, "comm").comm->run_registered(id, input, output, callback, user); });
 }
 
 }  // extern "C"

@@ -4,12 +4,14 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/status.h"
 
 namespace starling {
 namespace {
 
 constexpr const char* kDefaultLane = "default";
-constexpr uint64_t kClosingNs = 5'000'000'000;  // a communicator that is destroyed waits so long for its work
+constexpr uint64_t kClosingNs = 500'000'000;  // a communicator that is destroyed waits so long for its work
+constexpr uint64_t kAbortedNs = 2'000'000'000;  // its daemon drops what was aborted; some milliseconds
 
 }  // namespace
 
@@ -45,7 +47,7 @@ Communicator::~Communicator() {
   end_unmatched(STARLING_ABORTED, "the communicator was destroyed");
   if (!context_.drain(lanes_, std::min<uint64_t>(kClosingNs, uint64_t(timeout_ns())))) {
     abort("the communicator was destroyed while operations were under way");
-    context_.drain(lanes_, kClosingNs);
+    context_.drain(lanes_, kAbortedNs);
   }
   // An abort stays readable for ranks that have not looked yet: as long as the context lives, and its segment
   // is mapped by them.
@@ -78,6 +80,7 @@ RequestPtr Communicator::submit(const starling_operation& call) {
     return uint32_t(call.peer) == rank_ ? submit_to_self(call, std::move(request))
                                         : submit_pair(call, uint32_t(call.peer), std::move(request));
   }
+  check_pair_call(call);
   const int64_t timeout = call.timeout_ns > 0 ? call.timeout_ns : timeout_ns();
   AnySource receive{request, call, cpu::monotonic_ns() + uint64_t(timeout)};
   receive.call.algorithm = nullptr;  // the caller's text may be gone when a sender is found
@@ -103,7 +106,13 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
   return request;
 }
 
+// Misuse is told to the caller, not to the partner that comes later, or to the poller.
+void Communicator::check_pair_call(const starling_operation& call) {
+  lower({call.kind == STARLING_SEND ? 0u : 1u, 2, context_.block_count(), &context_.plans()}, call);
+}
+
 RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestPtr request) {
+  check_pair_call(call);
   SelfQueue& queue = self_[call.tag];
   (call.kind == STARLING_SEND ? queue.sends : queue.receives).push_back({request, call});
   if (queue.sends.empty() || queue.receives.empty()) return request;
@@ -119,16 +128,25 @@ RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestP
     context_.fail(receive.request, STARLING_MISMATCH, text);
     return request;
   }
+  try {
+    copy_to_self(send, receive);
+  } catch (const std::exception& error) {
+    for (const RequestPtr& end : {send.request, receive.request})
+      context_.fail(end, status_of_exception(error), error.what());
+  }
+  return request;
+}
+
+void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
   starling_operation both = send.call;
   both.output = receive.call.output;
   Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans()}, both);
-  const std::string name = pair_name(rank_, rank_, call.tag);
+  const std::string name = pair_name(rank_, rank_, both.tag);
   HostLane& lane =
       context_.lane(remember(key_of(key_, name)), name, 0, {Member{nullptr, rank_}}, true, nullptr);
   Flight flight = flight_of(both, std::move(lowered), receive.request);
   flight.second = send.request;
   context_.submit(lane, std::move(flight));
-  return request;
 }
 
 // A sender's region says how many messages it has for us; one that we have not taken yet is a match.
@@ -169,7 +187,7 @@ void Communicator::poll() {
   for (auto it = any_source_.begin(); it != any_source_.end();) {
     const uint64_t tag = it->call.tag;
     const bool behind = std::find(waiting_tags.begin(), waiting_tags.end(), tag) != waiting_tags.end();
-    if (!behind && match_any_source(*it)) {
+    if (!behind && matched_or_failed(*it)) {
       it = any_source_.erase(it);
     } else if (cpu::monotonic_ns() > it->deadline_ns) {
       context_.fail(it->request, STARLING_TIMEOUT,
@@ -180,6 +198,16 @@ void Communicator::poll() {
       waiting_tags.push_back(tag);
       ++it;
     }
+  }
+}
+
+// On the poller's thread an error has no caller: it is the receive's.
+bool Communicator::matched_or_failed(AnySource& receive) {
+  try {
+    return match_any_source(receive);
+  } catch (const std::exception& error) {
+    context_.fail(receive.request, status_of_exception(error), error.what());
+    return true;
   }
 }
 

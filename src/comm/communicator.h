@@ -42,7 +42,7 @@ class Communicator final : public PollHook {
   void set_timeout(int64_t timeout_ns) { timeout_ns_.store(timeout_ns); }
   int64_t timeout_ns() const { return timeout_ns_.load(); }
 
-  // Any-source receives look for a sender.
+  // Any-source receives look for a sender. Throws nothing: what fails is the receive.
   void poll() override;
 
  private:
@@ -74,7 +74,10 @@ class Communicator final : public PollHook {
   RequestPtr submit_collective(const starling_operation& call, RequestPtr request);
   RequestPtr submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request);
   RequestPtr submit_to_self(const starling_operation& call, RequestPtr request);
+  void check_pair_call(const starling_operation& call);
+  void copy_to_self(const SelfCall& send, const SelfCall& receive);
   bool match_any_source(AnySource& receive);
+  bool matched_or_failed(AnySource& receive);
   HostLane& control();
   // Any-source receives, and calls to oneself, that have no partner.
   void end_unmatched(starling_status status, const std::string& message);

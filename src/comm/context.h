@@ -92,6 +92,8 @@ class Context {
   void check_peers(HostLane& lane, uint64_t now);
   void meet_peers(HostLane& lane);
   void fail_waiting(HostLane& lane, const Fault& fault);
+  template <class F>
+  void guarded_for(HostLane& lane, F&& f);
   void find_broken_lanes();
   bool settle(HostLane& lane);
   // Somebody has to look after what no waiter looks after.

@@ -63,6 +63,9 @@ void DaemonOwner::set_lane(uint32_t id, Lane* lane) {
 }
 
 Scheduling scheduling_from(const starling_scheduling& wishes) {
+  if (wishes.order != STARLING_ORDER_FIFO && wishes.order != STARLING_ORDER_PRIORITY)
+    throw Error(Code::invalid_argument, "order " + std::to_string(int(wishes.order)) + " does not exist",
+                "use a value of starling_order");
   auto or_default = [](uint64_t wish, uint64_t otherwise) { return wish ? wish : otherwise; };
   Scheduling s{};
   s.initial_budget = or_default(wishes.initial_budget_ns, 20'000);

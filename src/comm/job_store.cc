@@ -135,20 +135,20 @@ class JobStore final : public Store {
     return entries;
   }
 
-  // Two jobs of one name, or two processes of one rank: the younger one is told. What a killed process has set
-  // counts until the kernel has taken its lock away.
+  // Two jobs of one name, or two processes of one rank: the younger one is told. What a killed process has
+  // set counts until the kernel has taken its lock away.
   void refuse_rivals(const std::string& key, const Entry& own) {
     const auto own_age = age_of(own);
     for (const uint64_t start = cpu::monotonic_ns();; pause_shortly()) {
       const std::vector<Entry> live = live_entries(key);
-      if (std::none_of(live.begin(), live.end(), [&](const Entry& entry) {
-            return entry.owner != owner_ && age_of(entry) < own_age;
-          }))
+      if (std::none_of(live.begin(), live.end(),
+                       [&](const Entry& entry) { return entry.owner != owner_ && age_of(entry) < own_age; }))
         return;
       if (cpu::monotonic_ns() - start < kRivalNs) continue;
       withdraw(key);
       throw Error(Code::mismatch,
-                  "another live process has set " + key + " for this job: another job of this name is being " +
+                  "another live process has set " + key +
+                      " for this job: another job of this name is being " +
                       "started, or two processes have one rank",
                   kRivalRemedy);
     }

@@ -1,9 +1,11 @@
-// The store of ranks of one host whose launcher names the job: one small file in /dev/shm for each key and rank.
+// The store of ranks of one host whose launcher names the job: one small file in /dev/shm for each key and
+// rank.
 //
 //   starling-job.<user>.<job>.<key>.<segment of the rank that set it>.<number>
 //
-// A file counts as long as the rank that set it lives, which the lock of its segment tells (machine/cpu/arena.h).
-// Names are never used twice, so the files of dead jobs can be removed by anybody at any time.
+// A file counts as long as the rank that set it lives, which the lock of its segment tells
+// (machine/cpu/arena.h). Names are never used twice, so the files of dead jobs can be removed by anybody at
+// any time.
 #pragma once
 #include <memory>
 #include <string>

@@ -143,8 +143,8 @@ class Joining {
   void same_group(const std::string& value, uint32_t rank) const {
     if (value == text_of(group_.key)) return;
     throw Error(Code::mismatch,
-                "rank " + std::to_string(rank) + " found other processes for '" + options_.name + "' than rank " +
-                    std::to_string(options_.rank),
+                "rank " + std::to_string(rank) + " found other processes for '" + options_.name +
+                    "' than rank " + std::to_string(options_.rank),
                 "give every process a rank of its own, and every group a name of its own in the store");
   }
 

@@ -30,8 +30,8 @@ struct Group {
   LaneKey key;  // the same on all ranks, another for every group
 };
 
-// Collective. Throws Error: timeout, naming the rank that did not come; peer_failed for one that died meanwhile;
-// mismatch for one that means another group; aborted when interrupted.
+// Collective. Throws Error: timeout, naming the rank that did not come; peer_failed for one that died
+// meanwhile; mismatch for one that means another group; aborted when interrupted.
 Group join_group(Context& context, const CommOptions& options, Store& store);
 
 }  // namespace starling

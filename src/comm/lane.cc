@@ -49,13 +49,18 @@ HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena)
 
 // A peer may still grant us slots that it read late: only an abandoned region is used again.
 HostLane::~HostLane() {
-  if (shared_ != nullptr && abandoned()) arena_.release(region_offset_, region_bytes_);
+  if (shared_ == nullptr || !abandoned()) return;
+  arena_.unpublish(options_.key.low, options_.key.high, region_offset_);
+  arena_.release(region_offset_, region_bytes_);
 }
 
 void HostLane::close() {
   if (shared_ == nullptr) return;
   resolve();
-  arena_.unpublish(options_.key.low, options_.key.high);
+  // A peer that has not come yet must find out why the lane broke, not that we left.
+  const bool tells =
+      !resolved() && std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
+  if (!tells) arena_.unpublish(options_.key.low, options_.key.high, region_offset_);
   for (LaneShared* peer : peers_)
     // Release: all that our blocks did in the peer's region came before; pairs with abandoned().
     if (peer != nullptr) std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
@@ -77,10 +82,10 @@ bool HostLane::recover(std::vector<uint32_t>& slots) {
     const cpu::PeerArena& peer = *member(receive.peer).arena;
     // Acquire: pairs with the release in withdraw(); the sender's last byte came before. A dead process, and
     // one that has left, writes no more either.
-    const bool out = (receive.connected != 0 && std::atomic_ref<uint64_t>(const_cast<uint64_t&>(
-                                                    receive.inbox->withdrawn))
-                                                        .load(std::memory_order_acquire) != 0) ||
-                     abandoned() || !peer.alive();
+    const bool out =
+        (receive.connected != 0 && std::atomic_ref<uint64_t>(const_cast<uint64_t&>(receive.inbox->withdrawn))
+                                           .load(std::memory_order_acquire) != 0) ||
+        abandoned() || !peer.alive();
     all = all && out;
     if (!out) continue;
     recovered_[end] = true;

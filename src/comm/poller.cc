@@ -84,7 +84,9 @@ bool Context::poll_once() {
   if (!unsubmitted_.empty()) flush_submissions();
   for (auto it = connecting_.begin(); it != connecting_.end();) {
     HostLane& lane = **it;
-    if (lane.resolve()) meet_peers(lane);
+    guarded_for(lane, [&] {
+      if (lane.resolve()) meet_peers(lane);
+    });
     it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
   }
   return drain_completions();
@@ -104,11 +106,24 @@ bool Context::drain_completions() {
     const Fault fault = fault_of(lane);
     end(flight, status_of(fault.kind), fault.text);
     if (fault.kind == FaultKind::kNone)
-      feed(lane);
+      guarded_for(lane, [&] { feed(lane); });
     else
       fail_waiting(lane, fault);
   }
   return any;
+}
+
+// The poller has no caller to throw to (memory that is not there, say): the lane ends with the error.
+template <class F>
+void Context::guarded_for(HostLane& lane, F&& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    starling::break_lane(lane, FaultKind::kInternal, lane.next_sequence(),
+                         "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": lane '" +
+                             lane.name() + "' cannot go on: " + error.what());
+    fail_waiting(lane, fault_of(lane));
+  }
 }
 
 // New peers of a lane with operations under way: do they mean the same?
@@ -139,15 +154,14 @@ void Context::maintain(uint64_t now) {
     return true;
   });
   for (HostLane* lane : lanes_by_id_)
-    if (lane != nullptr && lane->busy()) maintain_lane(*lane, now);
+    if (lane != nullptr && lane->busy()) guarded_for(*lane, [&] { maintain_lane(*lane, now); });
   publish_waiting_text(now);
 }
 
 // Lanes that nobody here uses break too: their peers wait to hear that we write no more.
 void Context::find_broken_lanes() {
   // Acquire: pairs with the release in write_fault(); the faults that it counts are readable.
-  const uint64_t faults =
-      std::atomic_ref<uint64_t>(arena_->header()->faults).load(std::memory_order_acquire);
+  const uint64_t faults = std::atomic_ref<uint64_t>(arena_->header()->faults).load(std::memory_order_acquire);
   if (faults == faults_seen_) return;
   faults_seen_ = faults;
   auto look = [this](HostLane* lane) {
@@ -159,8 +173,9 @@ void Context::find_broken_lanes() {
   for (const auto& lane : closed_lanes_) look(lane.get());
 }
 
-// No operation comes to the device after the fault: once those that are there have ended, our blocks touch the
-// lane no more, and we say so. What we had lent to peers comes back when they have said it. True: all done.
+// No operation comes to the device after the fault: once those that are there have ended, our blocks touch
+// the lane no more, and we say so. What we had lent to peers comes back when they have said it. True: all
+// done.
 bool Context::settle(HostLane& lane) {
   if (!lane.idle_on_device()) return false;
   lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault

@@ -225,8 +225,7 @@ class Daemon {
       if (leads(m_)) finish(outcome, steps_before);
       if (outcome == Outcome::kStuck) ++position;
       if (drain) return progressed;
-      if (leads(m_) && d_.scheduling.priority_order &&
-          has_submissions(m_, d_.submissions, m_.block_index()))
+      if (leads(m_) && d_.scheduling.priority_order && has_submissions(m_, d_.submissions, m_.block_index()))
         s_.task_count = 0;  // a new submission may have priority: sort before going on
       m_.barrier();
       if (s_.task_count == 0) {

@@ -1,7 +1,7 @@
 // Goal: what a broken lane had lent from the slot pool comes back while the context lives, and not before the
 // peers' blocks are through with it. Method: two ranks break many lanes, by timeouts of a rank that has not
-// called and by aborts amid transfers, while checked all-reduces of another lane use the same slots; at the end
-// no slot is missing.
+// called and by aborts amid transfers, while checked all-reduces of another lane use the same slots; at the
+// end no slot is missing.
 #include <algorithm>
 #include <chrono>
 
@@ -62,7 +62,8 @@ TEST(BrokenLane, GivesItsSlotsBackAfterATimeout) {
         std::vector<float> buffer(kLarge, 1);
         starling_request* request = submit_sum(rank.comm, "lane", buffer);
         uint64_t most = 0;
-        while (starling_test(request) == STARLING_IN_PROGRESS) most = std::max(most, slots_lent(rank.context));
+        while (starling_test(request) == STARLING_IN_PROGRESS)
+          most = std::max(most, slots_lent(rank.context));
         EXPECT_GT(most, 0u);
         EXPECT_EQ(starling_wait(request, -1), STARLING_TIMEOUT);
         starling_request_free(request);

@@ -21,6 +21,13 @@ TEST(Misuse, OfContexts) {
   options.blocks = 1000;
   expect_refused(starling_context_create(&options, &context), "block");
   options.blocks = 0;
+  options.scheduling.order = starling_order(7);
+  expect_refused(starling_context_create(&options, &context), "order 7 does not exist");
+  options.scheduling.order = STARLING_ORDER_FIFO;
+  options.pool_bytes = uint64_t(1) << 30;
+  options.arena_bytes = uint64_t(1) << 24;
+  expect_refused(starling_context_create(&options, &context), "STARLING_POOL_BYTES");
+  options.pool_bytes = options.arena_bytes = 0;
   options.completion_queue = "stack";
   expect_refused(starling_context_create(&options, &context), "completion");
   EXPECT_EQ(context, nullptr);
@@ -34,6 +41,97 @@ TEST(Misuse, OfContexts) {
   expect_refused(starling_context_trace(nullptr, nullptr, &count), "null pointer");
   char name[8];
   expect_refused(starling_context_lane_name(nullptr, 0, name, sizeof name), "null pointer");
+}
+
+TEST(Misuse, OfWhatWasDestroyed) {
+  starling_context* context = nullptr;
+  ASSERT_EQ(starling_context_create(nullptr, &context), STARLING_SUCCESS) << starling_last_error();
+  MemoryStore memory;
+  const starling_store store = memory.functions();
+  starling_comm_options options{};
+  options.struct_bytes = sizeof options;
+  options.size = 1;
+  options.name = "alone";
+  options.store = &store;
+  starling_comm* comm = nullptr;
+  ASSERT_EQ(starling_comm_create(context, &options, &comm), STARLING_SUCCESS) << starling_last_error();
+  starling_operation op = operation(STARLING_RECV);
+  float value = 0;
+  op.peer = 0;
+  op.output = &value;
+  op.count = 1;
+  starling_request* request = nullptr;
+  ASSERT_EQ(starling_submit(comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+  ASSERT_EQ(starling_comm_destroy(comm), STARLING_SUCCESS);
+
+  const uint32_t ranks[] = {0};
+  starling_comm* child = nullptr;
+  expect_refused(starling_comm_destroy(comm), "comm was destroyed");
+  expect_refused(starling_submit(comm, &op, nullptr), "comm was destroyed");
+  expect_refused(starling_comm_split(comm, 0, 0, &child), "parent was destroyed");
+  expect_refused(starling_comm_subgroup(comm, ranks, 1, "x", &child), "parent was destroyed");
+  expect_refused(starling_comm_abort(comm, "x"), "comm was destroyed");
+  expect_refused(starling_comm_error(comm), "comm was destroyed");
+  expect_refused(starling_comm_set_timeout(comm, 1), "comm was destroyed");
+  expect_refused(starling_register(comm, 1, ranks, 1, &op), "comm was destroyed");
+  expect_refused(starling_run(comm, 1, nullptr, nullptr, nullptr, nullptr), "comm was destroyed");
+  EXPECT_EQ(starling_comm_size(comm), 0u);
+  EXPECT_EQ(starling_comm_rank(comm), 0u);
+
+  ASSERT_EQ(starling_context_destroy(context), STARLING_SUCCESS);
+  expect_refused(starling_context_destroy(context), "context was destroyed");
+  expect_refused(starling_context_synchronize(context), "context was destroyed");
+  expect_refused(starling_context_profile(context, nullptr), "context was destroyed");
+  expect_refused(starling_comm_create(context, &options, &comm), "context was destroyed");
+  starling_statistics statistics{};
+  statistics.struct_bytes = sizeof statistics;
+  expect_refused(starling_context_statistics(context, &statistics), "context was destroyed");
+  size_t count = 0;
+  expect_refused(starling_context_trace(context, nullptr, &count), "context was destroyed");
+  char name[8];
+  expect_refused(starling_context_lane_name(context, 0, name, sizeof name), "context was destroyed");
+
+  // Requests outlive both.
+  EXPECT_EQ(starling_wait(request, -1), STARLING_ABORTED);
+  EXPECT_EQ(starling_test(request), STARLING_ABORTED);
+  EXPECT_EQ(starling_request_source(request), 0);
+  starling_request_free(request);
+}
+
+// What is wrong with a call is told to who made it, before a partner comes or the poller looks.
+TEST(Misuse, OfCallsThatWaitForAPartner) {
+  RankOptions one;
+  one.size = 1;
+  run_ranks(one, [](Rank& rank) {
+    for (const int peer : {-1, 0}) {
+      starling_operation op = operation(STARLING_RECV);
+      op.peer = peer;
+      op.count = 4;
+      expect_refused(starling_submit(rank.comm, &op, nullptr), "output is a null pointer");
+      float buffer[4];
+      op.output = buffer;
+      op.data_type = starling_data_type(-1);
+      expect_refused(starling_submit(rank.comm, &op, nullptr), "does not exist");
+    }
+    starling_operation op = operation(STARLING_SEND);
+    op.peer = 0;
+    op.count = 4;
+    expect_refused(starling_submit(rank.comm, &op, nullptr), "input is a null pointer");
+    // The partner of none of these is found.
+    float buffer[4] = {1, 2, 3, 4};
+    float received[4] = {};
+    op.input = buffer;
+    starling_request* request = nullptr;
+    ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+    starling_operation receive = operation(STARLING_RECV);
+    receive.output = received;
+    receive.count = 4;
+    starling_request* other = nullptr;
+    ASSERT_EQ(starling_submit(rank.comm, &receive, &other), STARLING_SUCCESS) << starling_last_error();
+    expect_done(request);
+    expect_done(other);
+    EXPECT_EQ(received[3], 4);
+  });
 }
 
 TEST(Misuse, OfAContextInUse) {
@@ -84,6 +182,9 @@ TEST(Misuse, OfCommunicators) {
     expect_refused(starling_comm_abort(nullptr, "x"), "null pointer");
     expect_refused(starling_comm_error(nullptr), "null pointer");
     expect_refused(starling_comm_set_timeout(rank.comm, 0), "positive");
+    expect_refused(starling_comm_set_timeout(rank.comm, -1), "positive");
+    const uint32_t beyond[] = {0, 1};
+    expect_refused(starling_comm_subgroup(rank.comm, beyond, 2, "x", &comm), "ranks of the parent");
     expect_refused(starling_comm_set_timeout(nullptr, 1), "null pointer");
     expect_refused(starling_comm_destroy(nullptr), "null pointer");
     EXPECT_EQ(starling_comm_rank(nullptr), 0u);
@@ -110,6 +211,24 @@ TEST(Misuse, OfOperations) {
       EXPECT_EQ(request, nullptr);
     };
     refused("struct_bytes", [](auto& o) { o.struct_bytes = 8; });
+    refused("count 18446744073709551615 is more", [](auto& o) { o.count = size_t(-1); });
+    refused("does not exist", [](auto& o) { o.kind = starling_collective(-1); });
+    refused("does not exist", [](auto& o) { o.data_type = starling_data_type(-1); });
+    refused("does not exist", [](auto& o) { o.reduce_op = starling_reduce_op(-1); });
+    refused("a timeout of -5 ns", [](auto& o) { o.timeout_ns = -5; });
+    const size_t negative[] = {size_t(-1)};
+    refused("output count 18446744073709551615 is more", [&](auto& o) {
+      o.kind = STARLING_ALL_GATHER;
+      o.output_counts = negative;
+    });
+    refused("input offset 18446744073709551615 is more", [&](auto& o) {
+      o.kind = STARLING_REDUCE_SCATTER;
+      o.input_offsets = negative;
+    });
+    refused("both input_counts and output_counts", [&](auto& o) {
+      o.kind = STARLING_ALL_TO_ALL;
+      o.input_counts = &o.count;
+    });
     refused("does not exist", [](auto& o) { o.kind = starling_collective(77); });
     refused("does not exist", [](auto& o) { o.data_type = starling_data_type(77); });
     refused("does not exist", [](auto& o) { o.reduce_op = starling_reduce_op(77); });

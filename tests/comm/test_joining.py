@@ -67,9 +67,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         attempts: int = 1,
         new_context: bool = False,
     ) -> "subprocess.Popen[str]":
-        text = JOIN.format(
-            timeout=timeout, afterwards=afterwards, attempts=attempts, new_context=new_context
-        )
+        text = JOIN.format(timeout=timeout, afterwards=afterwards, attempts=attempts, new_context=new_context)
         variables = {"RANK": str(rank), "WORLD_SIZE": str(size), "STARLING_JOB": f"test of {tmp_path}"}
         started.append(
             subprocess.Popen(
@@ -135,7 +133,9 @@ def test_contexts_that_start_together_remove_nothing_of_each_other(start: Start)
 
 def test_a_rank_that_does_not_come(start: Start) -> None:
     answer = said(start(0, 3, timeout=0.5))
-    assert re.match("OperationTimeoutError.*rank 1 did not join 'world' of 3 ranks within 0.5 s", answer), answer
+    assert re.match("OperationTimeoutError.*rank 1 did not join 'world' of 3 ranks within 0.5 s", answer), (
+        answer
+    )
 
 
 def test_ranks_that_disagree_on_the_size(start: Start) -> None:

@@ -57,6 +57,7 @@ struct RankOptions {
   starling_scheduling scheduling{};
   int64_t timeout_ns = 20'000'000'000;
   const char* completion_queue = nullptr;
+  uint64_t last_arena_bytes = 0;  // of the last rank's segment; 0: as the others'
 };
 
 // Runs `body` on every rank; joins. Failures inside are ordinary test failures.
@@ -72,6 +73,10 @@ inline void run_ranks(const RankOptions& options, const std::function<void(Rank&
       c.scheduling = options.scheduling;
       c.completion_queue = options.completion_queue;
       c.arena_bytes = uint64_t(1) << 30;
+      if (r + 1 == options.size && options.last_arena_bytes != 0) {
+        c.arena_bytes = options.last_arena_bytes;
+        c.pool_bytes = 1 << 16;
+      }
       Rank rank{nullptr, nullptr, r, options.size};
       ASSERT_EQ(starling_context_create(&c, &rank.context), STARLING_SUCCESS) << starling_last_error();
       starling_comm_options o{};

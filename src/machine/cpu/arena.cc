@@ -179,11 +179,11 @@ void Arena::publish(uint64_t key_low, uint64_t key_high, uint64_t offset) {
   atomic(entry->offset).store(offset, std::memory_order_release);
 }
 
-void Arena::unpublish(uint64_t key_low, uint64_t key_high) {
+void Arena::unpublish(uint64_t key_low, uint64_t key_high, uint64_t offset) {
   std::lock_guard lock(mutex_);
   DirectoryEntry* entry = find(key_low, key_high);
   // Release: pairs with the acquire in find_lane().
-  if (entry->offset != 0) atomic(entry->offset).store(kRemovedLane, std::memory_order_release);
+  if (entry->offset == offset) atomic(entry->offset).store(kRemovedLane, std::memory_order_release);
 }
 
 uint64_t Arena::used_bytes() const {

@@ -53,7 +53,8 @@ class Arena {
   void release(uint64_t offset, uint64_t bytes);
 
   void publish(uint64_t key_low, uint64_t key_high, uint64_t offset);
-  void unpublish(uint64_t key_low, uint64_t key_high);
+  // No effect if another region has been published under the key since.
+  void unpublish(uint64_t key_low, uint64_t key_high, uint64_t offset);
 
   uint64_t used_bytes() const;
 

@@ -1,0 +1,97 @@
+// Goal: what fails on the poller's thread fails the operation, and what is destroyed with work under way ends soon.
+// Method: a receive from any source is found when the segment has no room for its lane; communicators are
+// destroyed with operations that nobody else will ever call.
+#include <chrono>
+
+#include "comm/threads.h"
+
+namespace starling::testing {
+namespace {
+
+uint64_t milliseconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return uint64_t(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start)
+                      .count());
+}
+
+TEST(Poller, AnErrorOfItIsTheReceives) {
+  constexpr uint64_t kMessages = 24;  // some 300 KB of lane each; the last rank's segment has room for few
+  RankOptions options;
+  options.size = 2;
+  options.timeout_ns = 3'000'000'000;
+  options.last_arena_bytes = uint64_t(6) << 20;
+  run_ranks(options, [](Rank& rank) {
+    std::vector<float> values(kMessages, 1);
+    std::vector<starling_request*> requests;
+    if (rank.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (uint64_t k = 0; k < kMessages; ++k) {
+      starling_operation op = operation(rank.rank == 0 ? STARLING_SEND : STARLING_RECV);
+      op.peer = rank.rank == 0 ? 1 : -1;
+      op.tag = k;
+      op.count = 1;
+      op.input = op.output = &values[k];
+      requests.push_back(nullptr);
+      ASSERT_EQ(starling_submit(rank.comm, &op, &requests.back()), STARLING_SUCCESS) << starling_last_error();
+    }
+    uint64_t exhausted = 0;
+    for (starling_request* request : requests) {
+      const starling_status status = starling_wait(request, 20'000'000'000);
+      exhausted += status == STARLING_EXHAUSTED;
+      const bool expected = status == STARLING_SUCCESS || status == STARLING_EXHAUSTED;
+      EXPECT_TRUE(expected || rank.rank == 0) << starling_last_error();  // what rank 0 sent may find nobody
+      starling_request_free(request);
+    }
+    EXPECT_EQ(exhausted > 0, rank.rank == 1);
+  });
+}
+
+TEST(Destruction, IsImmediateWhereNobodyElseIsConcerned) {
+  for (const uint32_t size : {1u, 2u}) {
+    RankOptions options;
+    options.size = size;
+    run_ranks(options, [](Rank& rank) {
+      float value = 0;
+      starling_operation op = operation(STARLING_RECV);
+      op.output = &value;
+      op.count = 1;
+      const uint32_t all[] = {0, 1};
+      starling_comm* group = nullptr;
+      ASSERT_EQ(starling_comm_subgroup(rank.comm, all, rank.size, "group", &group), STARLING_SUCCESS);
+      std::vector<starling_request*> requests;
+      for (const int32_t peer : {-1, int32_t(rank.rank)}) {
+        op.peer = peer;
+        requests.push_back(nullptr);
+        ASSERT_EQ(starling_submit(group, &op, &requests.back()), STARLING_SUCCESS) << starling_last_error();
+      }
+      EXPECT_LT(milliseconds_of([&] { EXPECT_EQ(starling_comm_destroy(group), STARLING_SUCCESS); }), 400u);
+      for (starling_request* request : requests) {
+        EXPECT_EQ(starling_wait(request, 0), STARLING_ABORTED) << starling_last_error();
+        starling_request_free(request);
+      }
+    });
+  }
+}
+
+TEST(Destruction, IsBoundedWhereOthersDoNotCall) {
+  RankOptions options;
+  options.size = 2;
+  run_ranks(options, [](Rank& rank) {
+    if (rank.rank == 1) return;
+    std::vector<float> values(1 << 20, 1);
+    const uint32_t both[] = {0, 1};
+    starling_comm* group = nullptr;
+    ASSERT_EQ(starling_comm_subgroup(rank.comm, both, 2, "group", &group), STARLING_SUCCESS);
+    starling_operation op = operation(STARLING_ALL_REDUCE);
+    op.input = op.output = values.data();
+    op.count = values.size();
+    starling_request* request = nullptr;
+    ASSERT_EQ(starling_submit(group, &op, &request), STARLING_SUCCESS) << starling_last_error();
+    EXPECT_LT(milliseconds_of([&] { EXPECT_EQ(starling_comm_destroy(group), STARLING_SUCCESS); }), 3000u);
+    EXPECT_EQ(starling_wait(request, 0), STARLING_ABORTED);
+    starling_request_free(request);
+  });
+}
+
+}  // namespace
+}  // namespace starling::testing

@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
       "ranks,budget_ns,disorder,policy,seeds,parks_per_rank,quits_per_rank,completion_us,wall_s,ok\n");
   if (std::strcmp(what, "budget") == 0) {
     for (bool adaptive : {false, true})
-      for (uint64_t budget = 100; budget <= 3'276'800; budget *= 2)
+      for (uint64_t budget = 3; budget <= 3'276'800; budget *= 2)
         measure(simulation, {.budget_ns = budget, .adaptive = adaptive}, seeds);
   } else if (std::strcmp(what, "ranks") == 0) {
     for (uint32_t ranks : {8u, 16u, 32u, 64u, 128u, 256u, 512u, 1024u, 2048u, 3072u})

@@ -143,8 +143,8 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   feed(lane);
   if (!lane.resolved() && std::find(connecting_.begin(), connecting_.end(), &lane) == connecting_.end())
     connecting_.push_back(&lane);
-  // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a waiter
-  // does its work again.
+  // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
+  // waiter does its work again.
   if (!waited) std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
   // A message may be what an any-source receive waits for.
   if (fresh || news || message)

@@ -16,8 +16,8 @@ inline constexpr uint64_t kLaunchBit = uint64_t(1) << 62;   // outside: a submis
 struct alignas(64) Doorbell {
   uint64_t sleepers;  // one bit a block; writers: sleepers set, ringers clear, atomically
   uint32_t event;     // counts rings; what sleepers sleep on
-  uint32_t outside;  // the same for who waits outside the daemon for a launch (kOutsideBit, kLaunchBit): it is
-                     // not woken while another thread runs the daemon
+  uint32_t outside;  // the same for who waits outside the daemon for a launch (kOutsideBit, kLaunchBit): it
+                     // is not woken while another thread runs the daemon
   uint32_t reserved[12];
 };
 static_assert(sizeof(Doorbell) == 64);

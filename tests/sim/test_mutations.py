@@ -14,7 +14,11 @@ REMEDY = "write it anew: build/dev/tests/bin/sim.mutations_program > docs/MUTATI
 
 def rows() -> dict[str, list[str]]:
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.read_text().splitlines()]
-    return {row[0]: row for row in cells if len(row) == 6 and re.fullmatch(r"[a-z_0-9]+", row[0]) and row[0] != "bug"}
+    return {
+        row[0]: row
+        for row in cells
+        if len(row) == 6 and re.fullmatch(r"[a-z_0-9]+", row[0]) and row[0] != "bug"
+    }
 
 
 def test_every_planted_bug_has_a_row() -> None:

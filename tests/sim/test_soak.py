@@ -1,5 +1,5 @@
-"""Goal: `starling soak` counts, reports, keeps failing seeds, replays, and ends well when it is interrupted or the disk is
-full.
+"""Goal: `starling soak` counts, reports, keeps failing seeds, replays, and ends well when it is interrupted or the
+disk is full.
 
 Method: the command as a user starts it; for a failing seed, a runner that says that one failed.
 """

@@ -67,6 +67,7 @@ void measure(Simulation& simulation, const Point& point, uint64_t seeds) {
   options.initial_budget = options.minimum_budget = options.maximum_budget = point.budget_ns | 1;
   options.success_factor = 1;
   options.position_shift = 0;
+  options.in_turn = 1;
   if (point.adaptive) {
     options.minimum_budget = std::max<uint64_t>(point.budget_ns / 40, 1);
     options.maximum_budget = point.budget_ns * 5;

@@ -109,6 +109,8 @@ typedef struct starling_scheduling {
   int32_t fixed; /* 1: no stickiness at all: every budget is initial_budget_ns */
   int32_t unbounded; /* 1: budgets never end and the daemon never quits: yielding switched OFF, to
                         show what other libraries do; such a program can hang for ever */
+  int32_t in_turn; /* 1: DFCCL's way: wait on each task in turn for its budget; 0: run those tasks that can
+                      go on, with short budgets while there are several */
 } starling_scheduling;
 
 typedef struct starling_context_options {

@@ -78,6 +78,7 @@ Scheduling scheduling_from(const starling_scheduling& wishes) {
   s.fetch_batch = 8;
   s.priority_order = wishes.order == STARLING_ORDER_PRIORITY;
   s.unbounded = wishes.unbounded != 0;
+  s.in_turn = wishes.in_turn != 0 || s.unbounded;
   if (wishes.fixed) {
     s.minimum_budget = s.maximum_budget = s.initial_budget;
     s.success_factor = 1;
@@ -96,6 +97,7 @@ starling_scheduling scheduling_to(const Scheduling& s) {
   out.residency_limit_ns = s.residency_limit;
   out.order = s.priority_order ? STARLING_ORDER_PRIORITY : STARLING_ORDER_FIFO;
   out.unbounded = int32_t(s.unbounded);
+  out.in_turn = int32_t(s.in_turn);
   return out;
 }
 

@@ -30,21 +30,25 @@ struct alignas(16) ActiveSlot {
 };
 
 // The block's fast memory: shared memory on a GPU. Written by the leader, read by all after a barrier.
+// With other tasks in the queue a wait is so much shorter: about what a park and a resume cost on a CPU.
+inline constexpr uint64_t kCrowdedShare = 8;
+
 struct alignas(16) BlockState {
   ActiveSlot slots[kActiveSlots];
   uint32_t task_count;
   uint32_t leave;        // LeaveReason + 1; 0: stay
   uint32_t lane;         // of the task at hand
   uint32_t hit;          // its context is in its slot
+  uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
 };
 
 struct DaemonArguments {
   DaemonMemory* daemon;
   CompletionMemory* completions;
   CompletionQueueKind completion_kind;
-  uint64_t launch;          // number of this residency, from 1
-  std::byte* pool_base;     // first slot of this rank's pool
-  uint32_t stays = 0;       // 1: only the host ends this residency, or the exiting submission
+  uint64_t launch;  // number of this residency, from 1
+  std::byte* pool_base;  // first slot of this rank's pool
+  uint32_t stays = 0;  // 1: only the host ends this residency, or the exiting submission
 };
 
 template <class M>
@@ -214,9 +218,11 @@ class Daemon {
     bool progressed = false;
     const uint32_t count = s_.task_count;
     uint32_t position = 0;  // how many tasks of this pass were not done: the first ones may wait longer
-    for (uint32_t visited = 0; visited < count; ++visited) {
-      if (leads(m_)) select();
+    for (uint32_t left = count;; --left) {
+      if (leads(m_)) select(left);
       m_.barrier();
+      left = s_.left;
+      if (left == 0) break;
       const uint64_t steps_before = load();
       const Outcome outcome = run_selected(position);
       ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
@@ -237,13 +243,26 @@ class Daemon {
     return progressed;
   }
 
-  STARLING_HOST_DEVICE void select() {
-    if (b_.cursor >= b_.task_count) b_.cursor = 0;
+  // Leader only: the next of `left` tasks that can go on, as far as one can see from outside.
+  STARLING_HOST_DEVICE void select(uint32_t left) {
+    for (;; --left, ++b_.cursor) {
+      if (b_.cursor >= b_.task_count) b_.cursor = 0;
+      s_.left = left;
+      if (left == 0) return;
+      if (can_go_on(b_.tasks[b_.cursor])) break;
+    }
     const uint32_t id = b_.tasks[b_.cursor].lane;
     const ActiveSlot& slot = s_.slots[id % kActiveSlots];
     const LaneBlock& block = lane_of(id).blocks[m_.block_index()];
     s_.lane = id;
     s_.hit = slot.valid && slot.lane == id && slot.context.sequence == block.next;
+  }
+
+  // False only if it certainly cannot: one look, instead of running into the same wait again. No order is
+  // needed: whoever runs it looks again, with an acquire.
+  STARLING_HOST_DEVICE bool can_go_on(const Task& task) {
+    if (task.awaited == nullptr || reached(m_.load_relaxed(task.awaited), task.target)) return true;
+    return m_.load_relaxed(lane_of(task.lane).fault) != 0;
   }
 
   // The task's context into its active slot, by all threads in 16-byte moves. Returns its step count.
@@ -293,9 +312,15 @@ class Daemon {
     if (leads(m_)) {
       b_.counters.instructions += context.steps - steps_before;
       slot.context = context;
-      if (outcome == Outcome::kStuck)
+      if (outcome == Outcome::kStuck) {
+        const Awaited awaited = context.started ? interpreter.awaits(context) : Awaited{};
+        if (!d_.scheduling.in_turn) {
+          b_.tasks[b_.cursor].awaited = awaited.word;
+          b_.tasks[b_.cursor].target = awaited.target;
+        }
         trace(m_, b_.trace, TraceEvent::kPark, s_.lane, context.sequence,
-              uint64_t(context.instruction) << 32 | interpreter.waits_for(context));
+              uint64_t(context.instruction) << 32 | awaited.peer);
+      }
     }
     m_.barrier();
     return outcome;
@@ -317,7 +342,10 @@ class Daemon {
     const uint32_t shift = position * p.position_shift;
     uint64_t ticks = shift < 63 ? p.initial_budget >> shift : 0;
     if (ticks < p.minimum_budget) ticks = p.minimum_budget;
-    return {ticks, p.maximum_budget, p.success_factor, p.unbounded};
+    uint64_t most = p.maximum_budget;
+    // Others may be able to go on, and one look tells: no reason to be patient with this one.
+    if (!p.in_turn && b_.task_count > 1) most = ticks = p.initial_budget / kCrowdedShare;
+    return {ticks, most, p.success_factor, p.unbounded};
   }
 
   // Leader only: the task is done with this turn.

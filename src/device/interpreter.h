@@ -35,6 +35,13 @@ struct Execution {
   std::byte* pool_base;  // first slot of this rank's pool
 };
 
+// A counter that has to be at `target` (cyclic) before a stuck operation can go on; null: none is known.
+struct Awaited {
+  const uint64_t* word = nullptr;
+  uint64_t target = 0;
+  uint32_t peer = ~0u;  // rank of the lane that moves it; ~0u: this one
+};
+
 template <class M>
 class Interpreter {
  public:
@@ -64,15 +71,29 @@ class Interpreter {
     return Outcome::kDone;
   }
 
-  // For the story of a park: the peer that `instruction` waits for, ~0u if none.
-  STARLING_HOST_DEVICE uint32_t waits_for(const DynamicContext& c) {
-    if (c.tile >= op_.tile_count || c.instruction >= block_.instruction_count) return ~0u;
+  // What a stuck operation waits for: the first counter that is not where it has to be.
+  STARLING_HOST_DEVICE Awaited awaits(const DynamicContext& c) {
+    if (c.tile >= op_.tile_count || c.instruction >= block_.instruction_count) return {};
     const Instruction& i = instructions_[block_.instruction_first + c.instruction];
-    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
-      if (!can_receive(m_, receive_end(i, k))) return receive_end(i, k).peer;
-    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k)
-      if (!can_send(m_, send_end(i, k))) return send_end(i, k).peer;
-    return ~0u;
+    for (uint32_t k = 0; k < i.dependency_count; ++k) {
+      const Dependency& d = dependencies_[i.dependency_first + k];
+      if (!dependency_done(d, c.tile))
+        return {&x_.lane->blocks[d.block].progress, dependency_value(d, c.tile), ~0u};
+    }
+    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
+      const ReceiveEnd& end = receive_end(i, k);
+      if (can_receive(m_, receive_end(i, k))) continue;
+      if (end.inbox == nullptr) return {&end.connected, 1, end.peer};
+      return {&end.inbox->posted, end.received + 1, end.peer};
+    }
+    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
+      const SendEnd& end = send_end(i, k);
+      if (can_send(m_, send_end(i, k))) continue;
+      // An end that is not connected yet has no counter to look at.
+      if (m_.load_acquire(&end.connected) == 0) return {&end.connected, 1, end.peer};
+      return {&end.credit->granted, end.sent + 1, end.peer};
+    }
+    return {};
   }
 
  private:
@@ -138,12 +159,15 @@ class Interpreter {
     return (op_.sequence << 40) + tile * count + instruction + 1;
   }
 
+  STARLING_HOST_DEVICE uint64_t dependency_value(const Dependency& d, uint64_t tile) const {
+    return progress_value(tile, PlanView{op_.plan}.blocks()[d.block].instruction_count, d.instruction);
+  }
+
   STARLING_HOST_DEVICE bool dependency_done(const Dependency& d, uint64_t tile) {
-    const BlockPlan other = PlanView{op_.plan}.blocks()[d.block];
     // Acquire: pairs with the release of `progress` in execute(); after it what that block wrote is readable.
     const uint64_t seen = m_.load_acquire(&x_.lane->blocks[d.block].progress);
     // Cyclic: sequences wrap after 2^24 operations.
-    return int64_t(seen - progress_value(tile, other.instruction_count, d.instruction)) >= 0;
+    return int64_t(seen - dependency_value(d, tile)) >= 0;
   }
 
   STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, const DynamicContext& c) {

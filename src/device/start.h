@@ -104,7 +104,7 @@ class StartKernel {
     m_.barrier();  // all threads are through with the part
     if (!leads(m_)) return;
     if (outcome == Outcome::kDone) return finish(outcome);
-    note(TraceEvent::kPark, uint64_t(context.instruction) << 32 | interpreter.waits_for(context));
+    note(TraceEvent::kPark, uint64_t(context.instruction) << 32 | interpreter.awaits(context).peer);
     // It is our turn, so the context is ours to write, until park() gives it away.
     block.context = context;
     park();

@@ -44,6 +44,8 @@ starling_scheduling scheduling_of(const nb::dict& fields) {
       s.fixed = nb::cast<bool>(value);
     else if (name == "unbounded")
       s.unbounded = nb::cast<bool>(value);
+    else if (name == "in_turn")
+      s.in_turn = nb::cast<bool>(value);
     else
       raise(STARLING_INVALID_ARGUMENT, ("scheduling has no field " + name).c_str());
   }
@@ -61,6 +63,7 @@ nb::dict scheduling_dict(const starling_scheduling& s) {
   fields["order"] = int(s.order);
   fields["fixed"] = s.fixed != 0;
   fields["unbounded"] = s.unbounded != 0;
+  fields["in_turn"] = s.in_turn != 0;
   return fields;
 }
 

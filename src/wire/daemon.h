@@ -22,7 +22,7 @@ struct Scheduling {
   uint32_t fetch_batch;      // submissions read at a time
   uint32_t priority_order;   // 1: fetch before every task and sort by priority; 0: FIFO
   uint32_t unbounded;        // 1: yielding switched off, to show what it is for: never in real use
-  uint32_t reserved;
+  uint32_t in_turn;          // 1: wait on each task in turn, as DFCCL does; 0: run those that can go on
 };
 static_assert(sizeof(Scheduling) == 64);
 
@@ -40,9 +40,12 @@ inline constexpr uint32_t kMaxLanes = kLaneSegment * 256;
 struct Task {
   uint32_t lane;
   int32_t priority;
-  uint64_t arrival;  // order among equal priorities
+  uint64_t arrival;         // order among equal priorities
+  const uint64_t* awaited =
+      nullptr;  // its operation cannot go on before this counter is at `target` (cyclic); null:
+  uint64_t target = 0;      // not known, it has to be tried
 };
-static_assert(sizeof(Task) == 16);
+static_assert(sizeof(Task) == 32);
 
 inline constexpr uint64_t kUrgentBase = 1 << 16;
 

@@ -17,8 +17,8 @@ struct Submission {
 };
 static_assert(sizeof(Submission) == 16);
 
-// Without blocks and with a sequence: a slot of a broken lane comes back. `lane` is its grant, sequence - 1 the
-// block whose pool it belongs to.
+// Without blocks and with a sequence: a slot of a broken lane comes back. `lane` is its grant, sequence - 1
+// the block whose pool it belongs to.
 STARLING_HOST_DEVICE inline bool returns_slot(const Submission& s) {
   return s.block_count == 0 && s.sequence != 0;
 }

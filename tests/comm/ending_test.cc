@@ -1,6 +1,6 @@
-// Goal: what fails on the poller's thread fails the operation, and what is destroyed with work under way ends soon.
-// Method: a receive from any source is found when the segment has no room for its lane; communicators are
-// destroyed with operations that nobody else will ever call.
+// Goal: what fails on the poller's thread fails the operation, and what is destroyed with work under way ends
+// soon. Method: a receive from any source is found when the segment has no room for its lane; communicators
+// are destroyed with operations that nobody else will ever call.
 #include <chrono>
 
 #include "comm/threads.h"
@@ -11,8 +11,9 @@ namespace {
 uint64_t milliseconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
-  return uint64_t(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start)
-                      .count());
+  return uint64_t(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start)
+          .count());
 }
 
 TEST(Poller, AnErrorOfItIsTheReceives) {

@@ -1,6 +1,6 @@
-// Goal: a plan for equal parts never meets a table of counts, and all_to_all in place takes tables only where what is
-// received fits where what is sent lay. Method: shapes with and without tables, a plan whose facts say that it
-// is for equal parts only.
+// Goal: a plan for equal parts never meets a table of counts, and all_to_all in place takes tables only where
+// what is received fits where what is sent lay. Method: shapes with and without tables, a plan whose facts
+// say that it is for equal parts only.
 #include "comm/lowering.h"
 
 #include <gtest/gtest.h>

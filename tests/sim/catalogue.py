@@ -372,4 +372,26 @@ MUTATIONS = [
         "if (m.load_relaxed(slot) == 0 && m.compare_exchange(slot, 0, token) == 0) return true;",
         "m.store_release(slot, token);\n      return true;",
     ),
+    # ---- looking before running ------------------------------------------------------------------------
+    Mutation(
+        "parked_receive_wakes_late",
+        "off by one: a parked receive is not tried before one message more is there",
+        INTERPRETER,
+        "return {&end.inbox->posted, end.received + 1, end.peer};",
+        "return {&end.inbox->posted, end.received + 2, end.peer};",
+    ),
+    Mutation(
+        "parked_task_deaf_to_faults",
+        "a parked task never hears that its lane broke",
+        DAEMON,
+        "return m_.load_relaxed(lane_of(task.lane).fault) != 0;",
+        "return false;",
+    ),
+    Mutation(
+        "parked_target_not_cyclic",
+        "what a parked task waits for is compared without regard to the wrap",
+        DAEMON,
+        "reached(m_.load_relaxed(task.awaited), task.target)",
+        "(uint32_t(m_.load_relaxed(task.awaited)) >= uint32_t(task.target))",
+    ),
 ]

@@ -34,6 +34,7 @@ struct Options {
   uint32_t position_shift = 1;
   uint32_t fetch_batch = 8;
   uint32_t priority_order = 0;
+  uint32_t in_turn = 0;             // 1: tasks are waited on in turn, as DFCCL does
   uint32_t unbounded = 0;           // yielding switched off: for showing what happens then
 
   // Interference.

@@ -155,6 +155,7 @@ void draw_scheduling(Options& o, Random& random) {
   o.position_shift = random.below(3);
   o.fetch_batch = 1 + random.below(8);
   o.priority_order = random.chance(kAlways / 3);
+  o.in_turn = random.chance(kAlways / 2);
 }
 
 void draw_interference(Options& o, Random& random) {

@@ -38,17 +38,9 @@ void Rank::build(Cluster& cluster, uint32_t index) {
   daemon_->blocks = region.make<BlockMemory>(o.blocks);
   daemon_->submissions.capacity = o.submission_capacity;
   daemon_->submissions.entries = region.make<Submission>(o.submission_capacity);
-  daemon_->scheduling = {o.initial_budget,
-                         o.minimum_budget,
-                         o.maximum_budget,
-                         o.quit_period,
-                         o.residency_limit,
-                         o.success_factor,
-                         o.position_shift,
-                         o.fetch_batch,
-                         o.priority_order,
-                         o.unbounded,
-                         0};
+  daemon_->scheduling = {o.initial_budget,  o.minimum_budget, o.maximum_budget, o.quit_period,
+                         o.residency_limit, o.success_factor, o.position_shift, o.fetch_batch,
+                         o.priority_order,  o.unbounded,      o.in_turn};
   daemon_->submissions.tail = o.first_position;
   completions_->capacity = o.completion_capacity;
   completions_->entries = region.make<uint64_t>(o.completion_capacity);

@@ -16,7 +16,7 @@ run() { # run NAME SANITIZERS
   printf '[sanitize] %s: building into build/%s\n' "$sanitizers" "$name"
   cmake -S . -B "build/$name" -G Ninja -DSTARLING_SANITIZE="$sanitizers" -DSTARLING_CUDA=OFF >"build/$name.log" 2>&1 ||
     { tail -n 40 "build/$name.log" >&2; return 1; }
-  cmake --build "build/$name" --parallel "$(nproc)" >>"build/$name.log" 2>&1 ||
+  cmake --build "build/$name" --target sanitized_tests --parallel "$(nproc)" >>"build/$name.log" 2>&1 ||
     { grep -A 30 -m 1 'FAILED:' "build/$name.log" >&2; return 1; }
   TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:${TSAN_OPTIONS:-}" \
     ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:${ASAN_OPTIONS:-}" \

@@ -47,8 +47,8 @@ class Scheduling:
     unbounded: bool = False
     """Yielding switched off, to show what other libraries do; such a program can hang for ever."""
     in_turn: bool = False
-    """DFCCL's way: wait on each task in turn for its budget. Else those that can go on run, with short budgets while there
-    are several."""
+    """DFCCL's way: wait on each task in turn for its budget. Else those that can go on run, with short budgets while
+    there are several."""
 
 
 @dataclass(frozen=True)

@@ -94,13 +94,14 @@ class Daemon {
     if (fruitless == 0) m_.busy();
     // FIFO: read on when the queue is empty or stuck. Priority: always (DFCCL §4.3, order adjusting policy).
     const bool want = d_.scheduling.priority_order || b_.task_count == 0 || fruitless > 0;
-    if ((want && fetch() + adopt() > 0) || fruitless == 0) note_progress(m_.now());
+    const bool arrived = want && fetch() + adopt() > 0;
+    if (arrived || fruitless == 0) note_progress(m_.now());
     s_.task_count = b_.task_count;
     const uint32_t leave = decide(fruitless);
     s_.leave = leave;
     if (leave != 0)
       quit(LeaveReason(leave - 1));
-    else if (fruitless > 0)
+    else if (fruitless > 0 && !arrived)
       m_.idle(fruitless);
   }
 
@@ -198,8 +199,7 @@ class Daemon {
     if (d_.parked != nullptr) m_.store_relaxed(&b_.urgent, 0);
     // Release: what we leave, before the news; pairs with the host's exchange. What is parked from now on,
     // start kernels announce themselves.
-    if (d_.work != nullptr && (b_.task_count > 0 || next_parked(m_, d_) != nullptr))
-      m_.store_release(d_.work, 1);
+    if (d_.work != nullptr && leaves_work()) m_.store_release(d_.work, 1);
     // Release: pairs with the acquires of `drain` in decide() and pass().
     if (why != LeaveReason::kDrained) m_.store_release(&d_.drain, a_.launch);
     if (why == LeaveReason::kIdle)
@@ -209,6 +209,10 @@ class Daemon {
     else
       ++b_.counters.quits_stuck;
     trace(m_, b_.trace, TraceEvent::kQuit, ~0u, a_.launch, uint64_t(why));
+  }
+
+  STARLING_HOST_DEVICE bool leaves_work() {
+    return b_.task_count > 0 || b_.unpublished_count > 0 || next_parked(m_, d_) != nullptr;
   }
 
   // Visits every task once. True if any instruction or operation was finished. A residency that ends amid a
@@ -380,7 +384,7 @@ class Daemon {
       lane.handover->turns[m_.block_index()].marked &= ~(uint64_t(1) << (sequence % 64));
       hand_on(m_, lane, sequence);
     }
-    if (m_.block_index() < slot.operation.block_count) complete(lane, slot.operation);
+    complete(lane, slot.operation);
     remove_task(b_, b_.cursor);
     if (block.pending != 0) insert_task(b_, {s_.lane, priority, b_.arrivals++}, d_.scheduling.priority_order);
   }

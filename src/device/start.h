@@ -9,7 +9,8 @@
 //     │ done
 //   hand the part on, count, and the last block publishes ──▶ leave
 //
-// The grid is Handover::width: blocks beyond the operation's own only hand their turn on.
+// The grid is Handover::width: blocks beyond the operation's own only hand their turn on, and count as
+// finished.
 #pragma once
 #include "device/completion_queue.h"
 #include "device/handover.h"
@@ -131,7 +132,6 @@ class StartKernel {
     const uint32_t lane = lane_.id;
     note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, 0);
     hand_on(m_, lane_, op_.sequence);
-    if (m_.block_index() >= op_.block_count) return;
     if (!count_finished(m_, lane_, op_.sequence, op_.finished_target)) return;
     note(TraceEvent::kPublish, 0);
     if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))

@@ -44,7 +44,7 @@ struct StreamFacts {
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
 //   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did
 //   queued(s)                entries that this runtime put into the launch queue behind s and that may not have
-//                            begun: an upper bound, by events recorded now and then. Without the lock
+//                            begun: an upper bound, by events recorded now and then
 //   release(w, v)            *w := v from the CPU at once, although streams wait for w and nothing can be launched:
 //                            a plain store into mapped memory, never an entry of a stream
 //   now()                    nanoseconds of a monotone clock

@@ -6,8 +6,8 @@
 //
 //   lock  may_enter? ── no: unlock, wait a moment, again
 //         the operation into the lane's ring, if it has a place and nothing of the lane waits for one
-//         enter ── kQueue, or kMark with a place: its submission into the SQ now
-//                  kMark without a place: later, when the lane has one
+//         enter ── kQueue or kMark: its submission into the SQ now; without a place later, when the lane has
+//         one
 //   unlock
 //   enqueue, before the caller puts anything else into the stream
 //
@@ -22,21 +22,21 @@ namespace starling::device {
 // How an operation comes to run.
 enum class StreamPath : uint8_t {
   kKernel = 0,  // a start kernel
-  kQueue = 1,   // through the SQ at once: the stream is idle, so there is nothing to wait for
-  kMark = 2,    // through the SQ; it starts after the mark that its stream writes
+  kQueue = 1,  // through the SQ: the stream is idle, so there is nothing to wait for
+  kMark = 2,  // through the SQ; it starts after the mark that its stream writes
 };
 
 // Kept by the owner with the operation until its completion is read.
 struct StreamEntry {
   StreamPath path;
-  uint8_t gate;    // a block may stay for it
-  uint8_t waits;   // enqueue() adds a wait value
+  uint8_t gate;  // a block may stay for it
+  uint8_t waits;  // enqueue() adds a wait value
   uint32_t holds;  // streams that stand for it
 };
 
 struct StreamPolicy {
-  bool gates = true;      // operations that are waited for at birth: by a gate, or by a wait value
-  bool doorbells = false; // no start kernels: every operation by mark and SQ
+  bool gates = true;  // operations that are waited for at birth: by a gate, or by a wait value
+  bool doorbells = false;  // no start kernels: every operation by mark and SQ
 };
 
 template <class M, StreamDevice D>
@@ -102,9 +102,10 @@ class StreamHost {
     }
   }
 
-  // Asks the residency under way to end at the blocks' next yields. Not while a stream is held.
+  // Asks the residency under way to end at the blocks' next yields. With one hardware queue a
+  // stream that stands keeps it.
   void drain() {
-    if (!resident_) return;
+    if (!resident_ || (facts_.shared_queue && holds_ > 0)) return;
     draining_ = true;
     // Release: pairs with the acquires of `drain` in Daemon.
     m_.store_release(&daemon_.daemon->drain, launch_);
@@ -117,9 +118,17 @@ class StreamHost {
     for (uint32_t at = 0; at < kLaneDepth; ++at) d_.release(&handover.done[at], newest + 1 + kPoison);
   }
 
+  // No daemon is there, and none is needed.
+  bool settled() {
+    observe();
+    // Relaxed: it matters only once nothing is under way that would write it.
+    return !resident_ && all_submissions_read(m_, daemon_.daemon->submissions, daemon_.daemon->block_count) &&
+           m_.load_relaxed(daemon_.daemon->work) == 0;
+  }
+
   // The next time at which poll() may have something to do; ~0: only after an event.
-  uint64_t next_poll() const {
-    if (!resident_) return restart_at_;
+  uint64_t next_poll() {
+    if (!resident_) return m_.load_relaxed(daemon_.daemon->work) != 0 ? restart_at_ : ~uint64_t(0);
     return facts_.shared_queue && !draining_ && holds_ == 0 ? last_activity_ + facts_.quit_ns : ~uint64_t(0);
   }
 
@@ -148,9 +157,10 @@ class StreamHost {
 
  private:
   StreamPath choose(Stream stream, bool placed) {
-    if (!placed || policy_.doorbells || starts_ >= facts_.start_limit) return StreamPath::kMark;
-    // A launch could stand behind a stream that is held; the daemon, which is there, could run it now.
+    // A launch or a mark would stand behind a stream that is held; the daemon, which is there, can run it
+    // now.
     if (facts_.shared_queue && holds_ > 0 && d_.idle(stream)) return StreamPath::kQueue;
+    if (!placed || policy_.doorbells || starts_ >= facts_.start_limit) return StreamPath::kMark;
     return StreamPath::kKernel;
   }
 
@@ -161,16 +171,9 @@ class StreamHost {
   }
 
   bool wanted() {
-    if (has_unread_submissions() || (facts_.shared_queue && holds_ > 0)) return true;
+    if (facts_.shared_queue && holds_ > 0) return true;
+    if (!all_submissions_read(m_, daemon_.daemon->submissions, daemon_.daemon->block_count)) return true;
     return d_.now() >= restart_at_ && take_work();
-  }
-
-  bool has_unread_submissions() {
-    const SubmissionRing& ring = daemon_.daemon->submissions;
-    const uint64_t tail = m_.load_relaxed(&ring.tail);
-    for (uint32_t b = 0; b < daemon_.daemon->block_count; ++b)
-      if (m_.load_acquire(&ring.head[b][0]) != tail) return true;  // pairs with fetch_submission()
-    return false;
   }
 
   // Acquire: pairs with the releases in push_parked() and Daemon::quit(). Taken back before the launch, so
@@ -198,8 +201,8 @@ class StreamHost {
   uint64_t launch_ = 0;
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
-  uint32_t holds_ = 0;   // streams that stand, or are about to
-  uint32_t gates_ = 0;   // operations under way of which a block may stay
+  uint32_t holds_ = 0;  // streams that stand, or are about to
+  uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t starts_ = 0;  // operations under way that began as a kernel
   bool resident_ = false;
   bool draining_ = false;

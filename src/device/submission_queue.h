@@ -27,6 +27,15 @@ STARLING_HOST_DEVICE bool has_submissions(M& m, const SubmissionRing& ring, uint
   return m.load_acquire(&ring.tail) != m.load_relaxed(&ring.head[block][0]);
 }
 
+// Producer; under the host's submission lock. Every block has read every submission.
+template <class M>
+bool all_submissions_read(M& m, const SubmissionRing& ring, uint32_t block_count) {
+  const uint64_t tail = m.load_relaxed(&ring.tail);
+  for (uint32_t b = 0; b < block_count; ++b)
+    if (m.load_acquire(&ring.head[b][0]) != tail) return false;  // pairs with the release in fetch
+  return true;
+}
+
 // Consumer; the block's leader. False: nothing new.
 template <class M>
 STARLING_HOST_DEVICE bool fetch_submission(M& m, SubmissionRing& ring, uint32_t block,

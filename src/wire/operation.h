@@ -36,7 +36,8 @@ struct alignas(16) Operation {
   uint8_t fence_previous;  // 1: no block begins before all blocks have finished the lane's previous one
   uint32_t rank_count;     // divisor of avg
   uint64_t token;          // names the operation in the completion queue
-  uint64_t finished_target;  // value of Lane::finished[] at which it is complete
+  uint64_t finished_target;  // value of Lane::finished[] at which it is complete: block_count more than
+                             // before, or Handover::width more, in a lane that streams use
   uint64_t previous_target;  // the same of the lane's previous operation, for fence_previous: its place in
                              // the ring may hold a later operation before the last block looks
 };

@@ -1,4 +1,7 @@
-"""The planted bugs: each one an edit of a header of src/device, as small as the slip that would make it."""
+"""The planted bugs: each one an edit of a header of src/device, as small as the slip that would make it.
+
+long: a table.
+"""
 
 from __future__ import annotations
 
@@ -393,5 +396,119 @@ MUTATIONS = [
         DAEMON,
         "reached(m_.load_relaxed(task.awaited), task.target)",
         "(uint32_t(m_.load_relaxed(task.awaited)) >= uint32_t(task.target))",
+    ),
+    # ---- operations on streams -------------------------------------------------------------------------
+    Mutation(
+        "turn_ignored",
+        "a start kernel runs although an earlier operation of its lane is parked",
+        START,
+        "    if (!has_turn(m_, lane_, op_.sequence)) return Verdict::kLeave;\n",
+        "",
+    ),
+    Mutation(
+        "context_not_parked",
+        "a start kernel parks without saving where it stopped",
+        START,
+        "    block.context = context;\n    park();",
+        "    park();",
+    ),
+    Mutation(
+        "no_gate",
+        "the stream of an operation that is waited for at birth is not held",
+        START,
+        "    if (a_.gate != 0) s_.stays = becomes_gate();\n",
+        "",
+    ),
+    Mutation(
+        "gate_opens_early",
+        "the gate opens with the operation before",
+        START,
+        "!reached(m_.load_acquire(done), op_.sequence + 1)",
+        "!reached(m_.load_acquire(done), op_.sequence)",
+    ),
+    Mutation(
+        "token_parked_as_operation",
+        "a completion that found the queue full is run again",
+        START,
+        "ParkedKind::kToken",
+        "ParkedKind::kOperation",
+    ),
+    Mutation(
+        "turn_relaxed",
+        "relaxed for release: the turn that gives a part to the next operation",
+        HANDOVER,
+        "m.store_release(&lane.handover->turns[m.block_index()].next, sequence + 1);",
+        "m.store_relaxed(&lane.handover->turns[m.block_index()].next, sequence + 1);",
+    ),
+    Mutation(
+        "turn_read_relaxed",
+        "relaxed for acquire: who takes over a part",
+        HANDOVER,
+        "m.load_acquire(&lane.handover->turns[m.block_index()].next)",
+        "m.load_relaxed(&lane.handover->turns[m.block_index()].next)",
+    ),
+    Mutation(
+        "parked_position_relaxed",
+        "relaxed for release: the entry that leaves an operation to the daemon",
+        HANDOVER,
+        "m.store_release(&entry.position, at + 1);",
+        "m.store_relaxed(&entry.position, at + 1);",
+    ),
+    Mutation(
+        "park_not_announced",
+        "a start kernel parks, and nobody launches a daemon",
+        HANDOVER,
+        "  m.store_release(daemon.work, 1);\n",
+        "",
+    ),
+    Mutation(
+        "done_by_every_block",
+        "the flag that streams wait for is set by the first block that finishes",
+        HANDOVER,
+        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;",
+        "  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at], sequence + 1);\n"
+        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;",
+    ),
+    Mutation(
+        "quit_not_announced",
+        "a daemon that leaves tasks behind does not say so",
+        DAEMON,
+        "    if (d_.work != nullptr && leaves_work()) m_.store_release(d_.work, 1);\n",
+        "",
+    ),
+    Mutation(
+        "mark_ignored",
+        "an operation starts before its stream has come to it",
+        DAEMON,
+        "    if (submission.marked) lane.handover->turns[m_.block_index()].marked |= bit;\n",
+        "",
+    ),
+    Mutation(
+        "parked_behind_its_successor",
+        "an operation that parks after its successor was submitted is forgotten",
+        DAEMON,
+        "      if (!reached(submission.sequence, block.next)) block.next = submission.sequence;\n",
+        "",
+    ),
+    Mutation(
+        "leaves_held_streams",
+        "with one hardware queue the daemon leaves while a stream is held",
+        DAEMON,
+        "if (a_.stays || (d_.scheduling",
+        "if ((d_.scheduling",
+    ),
+    Mutation(
+        "queue_before_input",
+        "an operation goes through the queue although its stream is not idle",
+        HOST,
+        "holds_ > 0 && d_.idle(stream)) return",
+        "holds_ > 0) return",
+    ),
+    Mutation(
+        "poison_one_place",
+        "a dead peer releases only the streams that wait at one place of the ring",
+        HOST,
+        "for (uint32_t at = 0; at < kLaneDepth; ++at) d_.release",
+        "for (uint32_t at = 0; at < 1; ++at) d_.release",
     ),
 ]

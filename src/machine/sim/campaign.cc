@@ -2,11 +2,26 @@
 
 #include <array>
 
+#include "machine/sim/stream_program.h"
+
 namespace starling::sim {
 namespace {
 
-constexpr std::array<const char*, kCampaignCount> kNames = {"dfccl1", "dfccl2",      "random",     "death",
-                                                            "mixed",  "dfccl1-full", "dfccl2-full"};
+constexpr std::array<const char*, kCampaignCount> kNames = {"dfccl1",
+                                                            "dfccl2",
+                                                            "random",
+                                                            "death",
+                                                            "mixed",
+                                                            "dfccl1-full",
+                                                            "dfccl2-full",
+                                                            "streams",
+                                                            "streams-sync",
+                                                            "streams-one-queue",
+                                                            "streams-full-queue",
+                                                            "streams-few-sms",
+                                                            "streams-one",
+                                                            "streams-death",
+                                                            "streams-mixed"};
 
 Case dfccl_case(uint32_t program, bool full, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, random_options(seed), seed};
@@ -23,13 +38,16 @@ Case dfccl_case(uint32_t program, bool full, uint64_t seed, PlanCache& plans) {
 }
 
 // One rank dies at some time; whatever waited for it ends with an error when its time is up.
-Case death_case(uint64_t seed, PlanCache& plans) {
-  Case drawn{{}, random_options(seed), seed};
-  drawn.program = random_program(seed, drawn.options, plans);
-  Random random(seed, 5);
+void let_a_rank_die(Case& drawn) {
+  Random random(drawn.seed, 5);
   drawn.options.dying_rank = int32_t(random.below(drawn.program.rank_count));
   drawn.options.dying_ns = random.skewed(300'000);
   drawn.options.timeout_ns = 2'000'000;
+}
+
+Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
+  Case drawn{{}, stream_options(kind, seed), seed};
+  drawn.program = stream_program(kind, seed, drawn.options, plans);
   return drawn;
 }
 
@@ -50,12 +68,21 @@ Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
     case Campaign::kDfccl1Full:
     case Campaign::kDfccl2Full:
       return dfccl_case(campaign == Campaign::kDfccl1Full ? 1 : 2, true, seed, plans);
-    case Campaign::kDeath: return death_case(seed, plans);
     case Campaign::kMixed: return draw_case(Campaign(seed % 4), seed, plans);
+    case Campaign::kStreamsMixed:
+      return draw_case(Campaign(uint32_t(Campaign::kStreams) + seed % 7), seed, plans);
+    case Campaign::kStreamsDeath: {
+      Case drawn = stream_case(StreamKind(seed / 7 % kStreamKindCount), seed, plans);
+      let_a_rank_die(drawn);
+      return drawn;
+    }
     default: break;
   }
+  if (campaign >= Campaign::kStreams)
+    return stream_case(StreamKind(uint32_t(campaign) - uint32_t(Campaign::kStreams)), seed, plans);
   Case drawn{{}, random_options(seed), seed};
   drawn.program = random_program(seed, drawn.options, plans);
+  if (campaign == Campaign::kDeath) let_a_rank_die(drawn);
   return drawn;
 }
 

@@ -17,8 +17,16 @@ enum class Campaign : uint8_t {
   kMixed = 4,         // the four in turn
   kDfccl1Full = 5,    // 200 iterations at full size
   kDfccl2Full = 6,
+  kStreams = 7,       // programs with streams (stream_program.h), the kinds in their order ...
+  kStreamsSync = 8,
+  kStreamsOneQueue = 9,
+  kStreamsFullQueue = 10,
+  kStreamsFewSms = 11,
+  kStreamsOne = 12,
+  kStreamsDeath = 13,  // ... of any kind, and one rank dies: every stream is released
+  kStreamsMixed = 14,  // the seven in turn
 };
-inline constexpr uint32_t kCampaignCount = 7;
+inline constexpr uint32_t kCampaignCount = 15;
 const char* campaign_name(Campaign campaign);
 std::optional<Campaign> campaign_named(std::string_view name);
 

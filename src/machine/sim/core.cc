@@ -1,7 +1,12 @@
 #include "machine/sim/core.h"
 
+#include <cstring>
+
 #include "device/daemon.h"
+#include "device/start.h"
+#include "device/stream_host.h"
 #include "device/submission_queue.h"
+#include "machine/sim/gpu.h"
 
 namespace starling::sim {
 
@@ -23,9 +28,142 @@ inline void combine(SimMachine& m, const device::Combine& c) {
   m.move(move);
 }
 
+}  // namespace starling::sim
+
+// In the core's own namespace: each planted bug's core has its own (tests/sim/make_mutants.py).
+namespace starling::device {
+
+using namespace sim;
+
+// device::StreamDevice over a Gpu. A device::Stream is the stream's number, one more.
+class GpuDevice {
+ public:
+  GpuDevice(World& world, Gpu& gpu) : w_(world), g_(gpu) {}
+
+  static device::Stream handle_of(uint32_t stream) {
+    return reinterpret_cast<device::Stream>(uintptr_t(stream) + 1);
+  }
+
+  void launch_daemon(const device::DaemonArguments& arguments) {
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::kDaemon;
+    kernel.blocks = arguments.daemon->block_count;
+    put(g_.daemon_stream(), kernel, arguments);
+  }
+  bool daemon_resident() { return !g_.idle(g_.daemon_stream()); }
+  void launch_start(device::Stream stream, const device::StartArguments& arguments, uint32_t blocks) {
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::kStart;
+    kernel.blocks = blocks;
+    put(number_of(stream), kernel, arguments);
+  }
+  void write_value(device::Stream stream, uint64_t* word, uint64_t value) {
+    g_.put_write(number_of(stream), word, value);
+  }
+  void wait_value(device::Stream stream, const uint64_t* word, uint64_t value) {
+    g_.put_wait(number_of(stream), word, value);
+  }
+  bool idle(device::Stream stream) { return g_.idle(number_of(stream)); }
+  uint32_t queued(device::Stream stream) { return g_.queued(number_of(stream)); }
+  void release(uint64_t* word, uint64_t value) { SimMachine(w_, nullptr, 0, 0).store_release(word, value); }
+  uint64_t now() { return w_.scheduler.now(); }
+
+ private:
+  static uint32_t number_of(device::Stream stream) { return uint32_t(uintptr_t(stream) - 1); }
+  template <class Arguments>
+  void put(uint32_t stream, Kernel& kernel, const Arguments& arguments) {
+    static_assert(sizeof arguments <= sizeof kernel.arguments);
+    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
+    g_.put(stream, kernel, true);
+  }
+
+  World& w_;
+  Gpu& g_;
+};
+static_assert(device::StreamDevice<GpuDevice>);
+
+class GpuDriver final : public StreamDriver {
+ public:
+  explicit GpuDriver(const StreamSetup& s)
+      : s_(s),
+        machine_(*s.world, nullptr, 0, 0),
+        device_(*s.world, *s.gpu),
+        host_(machine_, device_,
+              {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
+               s.options->restart_ns, s.options->quit_period},
+              {s.options->gates != 0, s.options->doorbells != 0},
+              {s.daemon, completions(), kind(), 0, s.pool, 0}) {}
+
+  bool may_enter(uint32_t stream, bool held) override {
+    return host_.may_enter(GpuDevice::handle_of(stream), held);
+  }
+  bool may_hold() override { return host_.may_hold(); }
+  StreamTicket enter(uint32_t stream, bool held, bool placed) override {
+    return ticket_of(host_.enter(GpuDevice::handle_of(stream), held, placed));
+  }
+  void hold(StreamTicket& ticket) override {
+    device::StreamEntry entry = entry_of(ticket);
+    host_.hold(entry);
+    ticket = ticket_of(entry);
+  }
+  void completed(const StreamTicket& ticket) override { host_.completed(entry_of(ticket)); }
+  void poll() override { host_.poll(); }
+  void drain() override { host_.drain(); }
+  void poison(const Handover& handover, uint64_t newest) override { host_.poison(handover, newest); }
+  uint64_t next_poll() override { return host_.next_poll(); }
+  bool settled() override { return host_.settled(); }
+  bool resident() const override { return host_.resident(); }
+  uint64_t launches() const override { return host_.launches(); }
+  bool quiet() const override { return host_.quiet(); }
+  void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Operation& operation,
+               int16_t priority) override {
+    const Options& o = *s_.options;
+    device::StartArguments start{
+        operation, &lane,    s_.daemon, completions(),
+        kind(),    priority, 0,         {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
+        nullptr};
+    host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), *lane.handover, start);
+  }
+  void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {
+    host_.wait_for(GpuDevice::handle_of(stream), handover, sequence);
+  }
+
+ private:
+  static device::StreamEntry entry_of(const StreamTicket& t) {
+    return {device::StreamPath(t.path), t.gate, t.waits, t.holds};
+  }
+  static StreamTicket ticket_of(const device::StreamEntry& e) {
+    return {uint8_t(e.path), e.gate, e.waits, e.holds};
+  }
+  device::CompletionMemory* completions() const {
+    return static_cast<device::CompletionMemory*>(s_.completions);
+  }
+  device::CompletionQueueKind kind() const {
+    return device::CompletionQueueKind(s_.options->completion_kind);
+  }
+
+  StreamSetup s_;
+  SimMachine machine_;
+  GpuDevice device_;
+  device::StreamHost<SimMachine, GpuDevice> host_;
+};
+
+inline void run_start_kernel(SimMachine& m, const std::byte* bytes, TraceRing* traces, void* state) {
+  device::StartArguments arguments;
+  std::memcpy(&arguments, bytes, sizeof arguments);
+  arguments.trace = traces;
+  device::StartKernel<SimMachine> kernel(m, arguments, *static_cast<device::StartState*>(state));
+  if (kernel.run() && m.thread_index() == 0) kernel.hold();
+}
+
+}  // namespace starling::device
+
+namespace starling::sim {
+
 const Core& shipped_core() {
   static constexpr Core kCore{
-      "shipped", sizeof(device::BlockState),
+      "shipped",
+      sizeof(device::BlockState),
       [](SimMachine& m, const Residency& r) {
         const device::DaemonArguments arguments{
             r.daemon, static_cast<device::CompletionMemory*>(r.completions),
@@ -39,7 +177,17 @@ const Core& shipped_core() {
       [](SimMachine& m, uint32_t kind, void* completions, uint64_t& token) {
         return device::pop(m, device::CompletionQueueKind(kind),
                            *static_cast<device::CompletionMemory*>(completions), token);
-      }};
+      },
+      sizeof(device::StartState),
+      [](const StreamSetup& setup) -> std::unique_ptr<StreamDriver> {
+        return std::make_unique<device::GpuDriver>(setup);
+      },
+      [](SimMachine& m, const std::byte* bytes, void* block_state) {
+        device::DaemonArguments arguments;
+        std::memcpy(static_cast<void*>(&arguments), bytes, sizeof arguments);
+        return device::Daemon<SimMachine>(m, arguments, *static_cast<device::BlockState*>(block_state)).run();
+      },
+      &device::run_start_kernel};
   return kCore;
 }
 

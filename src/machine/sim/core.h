@@ -3,11 +3,55 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "machine/sim/machine.h"
 #include "wire/daemon.h"
 
 namespace starling::sim {
+
+class Gpu;
+
+// device::StreamEntry, without its namespace.
+struct StreamTicket {
+  uint8_t path;  // device::StreamPath
+  uint8_t gate;
+  uint8_t waits;
+  uint32_t holds;
+};
+inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2;
+
+// device::StreamHost over a Gpu, without its namespace.
+class StreamDriver {
+ public:
+  virtual ~StreamDriver() = default;
+  virtual bool may_enter(uint32_t stream, bool held) = 0;
+  virtual bool may_hold() = 0;
+  virtual StreamTicket enter(uint32_t stream, bool held, bool placed) = 0;
+  virtual void hold(StreamTicket& ticket) = 0;
+  virtual void completed(const StreamTicket& ticket) = 0;
+  virtual void poll() = 0;
+  virtual void drain() = 0;
+  virtual void poison(const Handover& handover, uint64_t newest) = 0;
+  virtual uint64_t next_poll() = 0;
+  virtual bool settled() = 0;
+  virtual bool resident() const = 0;
+  virtual uint64_t launches() const = 0;
+  virtual bool quiet() const = 0;
+  virtual void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Operation& operation,
+                       int16_t priority) = 0;
+  virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) = 0;
+};
+
+struct StreamSetup {
+  World* world;
+  Gpu* gpu;
+  const Options* options;
+  bool shared_queue;
+  DaemonMemory* daemon;
+  void* completions;
+  std::byte* pool;
+};
 
 // One residency of a daemon: device::DaemonArguments and the block's fast memory.
 struct Residency {
@@ -25,6 +69,12 @@ struct Core {
   LeaveReason (*run)(SimMachine&, const Residency&);
   bool (*push)(SimMachine&, SubmissionRing&, uint32_t block_count, const Submission&);
   bool (*pop)(SimMachine&, uint32_t kind, void* completions, uint64_t& token);
+  // Streams (gpu.h). Kernels' arguments are the core's own.
+  size_t start_state_bytes;
+  std::unique_ptr<StreamDriver> (*make_driver)(const StreamSetup&);
+  LeaveReason (*run_daemon)(SimMachine&, const std::byte* arguments, void* block_state);
+  // traces: of the slot's own, one a block; null: none.
+  void (*run_start)(SimMachine&, const std::byte* arguments, TraceRing* traces, void* state);
 };
 
 // What users run.

@@ -14,6 +14,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   pool_ = pool;
   broken = open_ = false;
   last_canonical_ = true;
+  handover_ = nullptr;
   submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
   Region& region = world.memory.region();
   const uint32_t size = uint32_t(spec.ranks.size());
@@ -133,14 +134,45 @@ void SimLane::connect_before(std::vector<SimLane*>& peers) {
     }
 }
 
+Handover& SimLane::add_handover(uint32_t width) {
+  Region& region = world_->memory.region();
+  handover_ = core_->handover = region.make<Handover>();
+  handover_->turns = region.make<Turn>(width);
+  handover_->ready = region.make<uint64_t>();
+  handover_->done = region.make<uint64_t>(kLaneDepth);
+  handover_->gates = region.make<uint64_t>(kLaneDepth);
+  handover_->width = width;
+  const uint64_t first = options_->first_sequence;
+  *handover_->ready = first;
+  for (uint32_t b = 0; b < width; ++b) handover_->turns[b].next = first;
+  for (uint32_t at = 0; at < kLaneDepth; ++at) handover_->done[at] = handover_->gates[at] = first;
+  return *handover_;
+}
+
 void SimLane::submit(uint64_t now) {
+  make_buffers();
+  fill(submitted_);
+  count_submitted(now);
+}
+
+void SimLane::make_buffers() {
   const Oracle truth = oracle(submitted_);
   Buffers& b = buffers_[submitted_ % buffers_.size()];
-  times_[submitted_ % times_.size()] = now;
   Region& region = world_->shadow.buffers();
   const uint64_t in = truth.input_bytes(rank_), out = truth.output_bytes(rank_);
   if (in && !b.input) b.input = region.allocate(in);
   if (out && !b.output) b.output = region.allocate(out);
+}
+
+void SimLane::count_submitted(uint64_t now) {
+  times_[submitted_ % times_.size()] = now;
+  ++submitted_;
+}
+
+void SimLane::fill(uint64_t index) {
+  const Oracle truth = oracle(index);
+  const Buffers& b = buffers_[index % buffers_.size()];
+  const uint64_t in = truth.input_bytes(rank_), out = truth.output_bytes(rank_);
   if (in) {
     truth.fill_input(rank_, b.input);
     world_->shadow.wrote(b.input, in);
@@ -149,7 +181,18 @@ void SimLane::submit(uint64_t now) {
     std::memset(b.output, 0xa5, out);
     world_->shadow.wrote(b.output, out);
   }
-  ++submitted_;
+}
+
+std::string SimLane::check(uint64_t index) const {
+  const Oracle truth = oracle(index);
+  const Buffers& b = buffers_[index % buffers_.size()];
+  const uint64_t bytes = truth.output_bytes(rank_);
+  if (bytes == 0) return "";
+  world_->shadow.will_read(b.output, bytes);
+  std::vector<std::byte> expected(bytes);
+  truth.expected_output(rank_, expected.data());
+  if (std::memcmp(expected.data(), b.output, bytes) == 0) return "";
+  return "a kernel behind operation " + std::to_string(index) + " reads wrong bytes";
 }
 
 Submission SimLane::place(uint64_t first_sequence) {
@@ -179,7 +222,9 @@ Submission SimLane::place(uint64_t first_sequence) {
   if (plan->scratch_chunks > 0 && !b.scratch)
     b.scratch = world_->shadow.buffers().allocate(plan->scratch_chunks * op.chunk_bytes);
   op.buffers[uint32_t(BufferKind::kScratch)].base = b.scratch;
-  op.finished_target = finished_targets_[at] += op.block_count;
+  // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
+  // pass.
+  op.finished_target = finished_targets_[at] += handover_ ? handover_->width : op.block_count;
   op.previous_target = finished_targets_[(at + kLaneDepth - 1) % kLaneDepth];
   operations_[at] = op;
   ++placed_;
@@ -251,6 +296,12 @@ std::string SimLane::describe(const void* address) const {
   if (within(fault_, 1)) return "fault, " + lane;
   if (within(opened_, 1)) return "opened, " + lane;
   if (within(core_->finished, kLaneDepth)) return "finished, " + lane;
+  if (handover_ != nullptr) {
+    if (within(handover_->turns, handover_->width)) return "a block's turn, " + lane;
+    if (within(handover_->ready, 1)) return "a stream's mark, " + lane;
+    if (within(handover_->done, kLaneDepth)) return "done, " + lane;
+    if (within(handover_->gates, kLaneDepth)) return "gates, " + lane;
+  }
   if (within(operations_, kLaneDepth) || within(core_, 1)) return "lane's operations, " + lane;
   if (within(core_->blocks, options_->blocks)) return "a block's part of " + lane;
   for (uint64_t e = 0; e < ends; ++e)

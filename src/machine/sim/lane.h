@@ -42,6 +42,19 @@ class SimLane {
 
   // Fills the buffers of the next operation.
   void submit(uint64_t now);
+  // The same in pieces, for operations on streams: buffers for the next operation; a kernel fills them; then
+  // it counts as submitted.
+  void make_buffers();
+  void fill(uint64_t index);
+  void count_submitted(uint64_t now);
+  // By a kernel that stands behind operation `index`. An empty text if its result is right.
+  std::string check(uint64_t index) const;
+  // Lets streams use the lane: start kernels of `width` blocks.
+  Handover& add_handover(uint32_t width);
+  uint64_t placed() const { return placed_; }
+  const Operation& operation(uint64_t index) const {
+    return operations_[(options_->first_sequence + index) % kLaneDepth];
+  }
   // Writes the next operation where the daemon reads it, and returns its submission.
   Submission place(uint64_t first_sequence);
   // Operation `index` is complete: checks that it was under way, and its result. An empty text if all is
@@ -84,6 +97,7 @@ class SimLane {
   const LaneSpec* spec_ = nullptr;
   Lane* core_ = nullptr;
   Operation* operations_ = nullptr;
+  Handover* handover_ = nullptr;
   std::vector<uint64_t> finished_targets_;
   uint64_t* fault_ = nullptr;
   uint64_t* opened_ = nullptr;

@@ -97,8 +97,12 @@ void SimMachine::pause(uint32_t attempt) {
     w_.scheduler.yield();
 }
 
+// What changed while it waited for something else, it has not looked at again: so it looks sometimes anyway,
+// even in a residency that ends only by order.
 void SimMachine::idle(uint32_t) {
-  if (w_.scheduler.options().idle_sleeps)
+  const Options& o = w_.scheduler.options();
+  if (!w_.scheduler.exploring()) w_.scheduler.note_deadline(w_.scheduler.now() + o.quit_period);
+  if (o.idle_sleeps)
     w_.scheduler.sleep();
   else
     w_.scheduler.yield();

@@ -30,6 +30,7 @@ void Memory::reset(Scheduler& scheduler, const Options& options) {
   free_snapshots_.clear();
   for (auto& pending : pending_) pending.clear();
   checks_ = options.ordering_checks != 0;
+  handing_over_ = false;
   late_chance_ = options.late_store_chance;
   late_ns_ = options.late_store_ns;
   shadow_ = nullptr;
@@ -57,7 +58,7 @@ Memory::Location& Memory::at(const uint64_t* word) {
   STARLING_ASSERT(region_.contains(word), "a counter outside of the simulation's memory");
   uint32_t& index = location_of_[region_.offset(word) / 8];
   if (index == 0) {
-    locations_.push_back({word, kNoFiber, kNoUnit, 0, 0, true, 0, {}});
+    locations_.push_back({word, kNoFiber, kNoUnit, 0, 0, 0, 0, true, 0, {}});
     index = uint32_t(locations_.size());
   }
   return locations_[index - 1];
@@ -69,6 +70,10 @@ void Memory::watch(Location& location, uint32_t fiber) {
     if (location.watchers[k] == fiber) return;
   if (location.watcher_count < kWatchers) location.watchers[location.watcher_count] = fiber;
   if (location.watcher_count <= kWatchers) ++location.watcher_count;
+  if (location.watcher_count <= kWatchers) return;
+  const uint32_t rank = scheduler_->fiber(fiber).rank;
+  for (const uint32_t watcher : location.watchers)
+    if (scheduler_->fiber(watcher).rank != rank) location.watcher_count = kMixed;
 }
 
 void Memory::changed(Location& location) {
@@ -76,7 +81,7 @@ void Memory::changed(Location& location) {
   if (location.watcher_count > kWatchers) {
     const uint32_t rank = scheduler_->fiber(location.watchers[0]).rank;
     for (uint32_t f = 0; f < scheduler_->fiber_count(); ++f)
-      if (scheduler_->fiber(f).rank == rank) scheduler_->wake(f);
+      if (location.watcher_count == kMixed || scheduler_->fiber(f).rank == rank) scheduler_->wake(f);
   } else {
     for (uint32_t k = 0; k < location.watcher_count; ++k) scheduler_->wake(location.watchers[k]);
   }
@@ -117,10 +122,16 @@ void Memory::merge(const uint32_t* fibers, uint32_t count) {
 
 void Memory::own(Location& location, uint32_t fiber) {
   const uint32_t unit = units_[fiber];
-  if (location.writer_unit == unit || location.writer_unit == kAnyUnit) return;
-  if (location.writer_unit != kNoUnit)
+  if (location.writer_unit == kAnyUnit || (location.writer_unit == unit && !handing_over_)) return;
+  if (location.writer_unit != unit && location.writer_unit != kNoUnit && !handed_over(location, fiber))
     scheduler_->fail("a second writer of a counter that has one: " + describe(location.word));
   location.writer_unit = unit;
+  location.last_fiber = fiber;
+  location.last_stamp = checks_ ? clock(fiber)[fiber] : 0;
+}
+
+bool Memory::handed_over(const Location& location, uint32_t fiber) {
+  return handing_over_ && (!checks_ || clock(fiber)[location.last_fiber] >= location.last_stamp);
 }
 
 uint64_t Memory::watchers_hash() const {

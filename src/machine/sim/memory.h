@@ -41,6 +41,8 @@ class Memory {
   uint64_t compare_exchange(uint64_t* word, uint64_t expected, uint64_t desired);
   void fence() { drain(scheduler_->current_id()); }
 
+  // A counter may get another writer, one that is ordered after the last one's last store.
+  void allow_handing_over() { handing_over_ = true; }
   // Several fibers or blocks may write the word.
   void allow_many_writers(const uint64_t* word) { at(word).writer_unit = kAnyUnit; }
 
@@ -78,15 +80,19 @@ class Memory {
   static constexpr uint32_t kNoUnit = ~0u;
   static constexpr uint32_t kAnyUnit = ~0u - 1;
   static constexpr uint32_t kWatchers = 4;
+  static constexpr uint8_t kMixed = kWatchers + 2;
 
   struct Location {
     const uint64_t* word;
     uint32_t writer;         // fiber of the value; kNoFiber: as it was made
     uint32_t writer_unit;    // the only unit that writes it
+    uint32_t last_fiber;     // handed over: of its last store ...
+    uint32_t last_stamp;     // ... and the fiber's own clock then
     uint32_t stamp;          // the writer's own clock when it released
     uint32_t clock;          // index of the published clock; 0: none yet
     bool released;           // the value was stored with release
-    uint8_t watcher_count;   // fibers that looked since the last change; over kWatchers: all of their rank
+    uint8_t watcher_count;  // fibers that looked since the last change; over kWatchers: all of their rank,
+                            // or kMixed: of all ranks
     uint32_t watchers[kWatchers];
   };
   struct Pending {
@@ -104,6 +110,7 @@ class Memory {
   void changed(Location& location);
   void acquire(Location& location, uint32_t fiber);
   void own(Location& location, uint32_t fiber);
+  bool handed_over(const Location& location, uint32_t fiber);
   void make_visible(Location& location, uint64_t value, uint32_t fiber, bool release, const uint32_t* clock,
                     uint32_t stamp);
   void postpone(uint64_t* word, uint64_t value, bool release, uint32_t fiber);
@@ -118,13 +125,14 @@ class Memory {
   std::vector<Location> locations_;
   std::vector<uint32_t> units_;
   std::vector<uint8_t> touched_;
-  std::vector<uint32_t> clocks_;       // of fibers
-  std::vector<uint32_t> published_;    // of locations; the first is unused
-  std::vector<uint32_t> snapshots_;    // of pending releases
+  std::vector<uint32_t> clocks_;  // of fibers
+  std::vector<uint32_t> published_;  // of locations; the first is unused
+  std::vector<uint32_t> snapshots_;  // of pending releases
   std::vector<uint32_t> free_snapshots_;
   std::vector<std::vector<Pending>> pending_;
   uint32_t width_ = 0;
   bool checks_ = true;
+  bool handing_over_ = false;
   uint32_t late_chance_ = 0;
   uint64_t late_ns_ = 0;
   void* shadow_ = nullptr;

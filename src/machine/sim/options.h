@@ -24,6 +24,17 @@ struct Options {
   uint32_t idle_sleeps =
       1;         // an idle block looks again when something changed; 0: all the time, as a GPU does
 
+  // What a GPU adds (gpu.h); for programs with streams.
+  uint32_t hardware_queues = 8;  // shared by all streams of a rank; no more than streams: the daemon's too
+  uint32_t queue_depth = 64;     // entries that a queue takes before whoever adds one is blocked
+  uint32_t launch_limit = 48;  // of them, that the runtime uses (device/stream_device.h, as the next ones)
+  uint32_t gate_limit = 2;
+  uint32_t start_limit = 64;
+  uint32_t gates = 1;  // who holds a stream: a gate, or a wait value
+  uint32_t doorbells = 0;  // no start kernels: marks
+  uint32_t sm_slots = 6;  // blocks that can be resident
+  uint64_t begin_delay_ns = 500;  // a kernel begins so late after its turn, at most
+
   // The daemon's parameters (wire/daemon.h, Scheduling), in ns.
   uint64_t initial_budget = 4001;
   uint64_t minimum_budget = 501;
@@ -40,14 +51,14 @@ struct Options {
   // Interference.
   uint32_t forced_park_chance = 0;  // per look at a budget: that it has ended
   uint32_t forced_quit_chance = 0;  // per look at the quit period or residency limit: that it has ended
-  uint32_t drain_chance = 0;        // per round of the host's poller: that it raises drain
+  uint32_t drain_chance = 0;  // per round of the host's poller: that it raises drain
   uint64_t launch_delay_ns = 2000;  // until a block of a launched kernel begins, at most
-  uint64_t restart_ns = 3000;       // a host launches again so long after a quit that left work
-  uint64_t connect_delay_ns = 0;    // a lane finds a peer's region so late, at most
-  uint32_t late_rank_chance = 0;    // per rank: that its application starts late
-  uint64_t late_rank_ns = 0;        // by so much at most
+  uint64_t restart_ns = 3000;  // a host launches again so long after a quit that left work
+  uint64_t connect_delay_ns = 0;  // a lane finds a peer's region so late, at most
+  uint32_t late_rank_chance = 0;  // per rank: that its application starts late
+  uint64_t late_rank_ns = 0;  // by so much at most
   uint32_t callback_submits =
-      0;    // chance that a lane's next operation is submitted by the last one's callback
+      0;  // chance that a lane's next operation is submitted by the last one's callback
   uint32_t fence_chance = 0;  // per operation: that it must wait for all blocks to finish the lane's last one
   int32_t dying_rank = -1;  // it stops for ever ...
   uint64_t dying_ns = 0;  // ... at this time

@@ -10,11 +10,6 @@ namespace {
 
 constexpr uint64_t kSizes[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20};
 
-template <class T>
-void shuffle(std::vector<T>& items, Random& random) {
-  for (size_t k = items.size(); k > 1; --k) std::swap(items[k - 1], items[random.below(uint32_t(k))]);
-}
-
 }  // namespace
 
 uint32_t Program::depth(uint32_t lane) const {
@@ -23,7 +18,7 @@ uint32_t Program::depth(uint32_t lane) const {
     uint32_t now = 0;
     for (const Step& step : list) {
       if (step.kind == StepKind::kWait) now = 0;
-      if (step.kind == StepKind::kSubmit && step.lane == lane) deepest = std::max(deepest, ++now);
+      if (step.submits() && step.lane == lane) deepest = std::max(deepest, ++now);
     }
   }
   return deepest;
@@ -57,8 +52,6 @@ Program dfccl_program(const DfcclOptions& o, uint64_t seed, const Options& machi
   return program;
 }
 
-namespace {
-
 LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine, PlanCache& plans) {
   LaneSpec lane;
   for (uint32_t r = 0; r < rank_count; ++r)
@@ -88,8 +81,6 @@ LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine
   lane.priority = int16_t(random.below(3)) - 1;
   return lane;
 }
-
-}  // namespace
 
 Program random_program(uint64_t seed, const Options& machine, PlanCache& plans) {
   Random random(seed, 3);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "machine/sim/options.h"
+#include "machine/sim/random.h"
 #include "plan/cache.h"
 #include "plan/plan.h"
 
@@ -25,17 +26,31 @@ enum class StepKind : uint8_t {
   kSynchronize,  // the device: nothing is launched until what runs has left
   kWait,         // for all that the rank submitted
   kPause,        // `ns`
+  // In programs with streams (stream_program.cc):
+  kStart,  // a kernel that fills the input, the next operation of `lane`; held: a kernel that checks it
+  kPrepared,  // the same on an input that the host filled, held
+  kStreamWait,  // `stream` waits for the newest operation of `lane`; then a kernel that checks it
+  kCompute,  // a kernel of `blocks` blocks that takes `ns`
 };
 
 struct Step {
   StepKind kind;
   uint32_t lane = 0;
   uint64_t ns = 0;
+  uint32_t stream = 0;
+  uint32_t held = 0;
+  uint32_t blocks = 1;
+
+  bool names_lane() const { return submits() || kind == StepKind::kStreamWait; }
+  bool submits() const {
+    return kind == StepKind::kSubmit || kind == StepKind::kStart || kind == StepKind::kPrepared;
+  }
 };
 
 struct Program {
   std::string name;
   uint32_t rank_count = 0;
+  uint32_t streams = 0;  // of each rank; 0: all is submitted from the CPU
   std::vector<LaneSpec> lanes;
   std::vector<std::vector<Step>> steps;  // of each rank
 
@@ -48,13 +63,15 @@ struct Program {
 struct DfcclOptions {
   uint32_t program = 1;
   uint32_t iterations = 200;
-  uint32_t divisor = 1;       // of all counts
+  uint32_t divisor = 1;  // of all counts
   uint32_t ranks = 8;
   uint32_t collectives = 8;
   uint32_t disorder = kAlways;  // chance that a rank shuffles an iteration at all
 };
 Program dfccl_program(const DfcclOptions& options, uint64_t seed, const Options& machine, PlanCache& plans);
 
+// A lane of any kind among some of the ranks.
+LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine, PlanCache& plans);
 // Groups, collectives, algorithms, types, sizes and orders of every kind.
 Program random_program(uint64_t seed, const Options& machine, PlanCache& plans);
 

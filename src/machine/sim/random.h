@@ -1,6 +1,8 @@
 // The only source of choice in the simulator: a counter under a seed, so that a seed is a whole execution.
 #pragma once
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "base/hash.h"
 
@@ -30,5 +32,10 @@ class Random {
   uint64_t key_;
   uint64_t count_ = 0;
 };
+
+template <class T>
+void shuffle(std::vector<T>& items, Random& random) {
+  for (size_t k = items.size(); k > 1; --k) std::swap(items[k - 1], items[random.below(uint32_t(k))]);
+}
 
 }  // namespace starling::sim

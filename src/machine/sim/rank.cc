@@ -6,6 +6,12 @@
 
 namespace starling::sim {
 
+Scheduling scheduling_of(const Options& o) {
+  return {o.initial_budget,  o.minimum_budget, o.maximum_budget, o.quit_period,
+          o.residency_limit, o.success_factor, o.position_shift, o.fetch_batch,
+          o.priority_order,  o.unbounded,      o.in_turn};
+}
+
 // ---- memory -------------------------------------------------------------------------------------------
 
 // What a seed leaves behind goes, but for memory: the next one finds it at the same addresses.
@@ -38,9 +44,7 @@ void Rank::build(Cluster& cluster, uint32_t index) {
   daemon_->blocks = region.make<BlockMemory>(o.blocks);
   daemon_->submissions.capacity = o.submission_capacity;
   daemon_->submissions.entries = region.make<Submission>(o.submission_capacity);
-  daemon_->scheduling = {o.initial_budget,  o.minimum_budget, o.maximum_budget, o.quit_period,
-                         o.residency_limit, o.success_factor, o.position_shift, o.fetch_batch,
-                         o.priority_order,  o.unbounded,      o.in_turn};
+  daemon_->scheduling = scheduling_of(o);
   daemon_->submissions.tail = o.first_position;
   completions_->capacity = o.completion_capacity;
   completions_->entries = region.make<uint64_t>(o.completion_capacity);
@@ -140,6 +144,7 @@ void Rank::application() {
         scheduler.note_deadline(scheduler.now() + step.ns);
         scheduler.sleep();
         break;
+      default: scheduler.fail("a step of a program with streams");
     }
     scheduler.note_progress();
   }

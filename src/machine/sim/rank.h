@@ -21,6 +21,9 @@ namespace starling::sim {
 
 class Rank;
 
+// The daemon's parameters, as the options say.
+Scheduling scheduling_of(const Options& options);
+
 // What ranks know of each other.
 struct Cluster {
   World* world;

@@ -55,9 +55,9 @@ class Shrinker {
     for (uint32_t lane = 0; lane < best_.program.lanes.size();) {
       Case candidate = best_;
       for (auto& steps : candidate.program.steps) {
-        std::erase_if(steps, [&](const Step& s) { return s.kind == StepKind::kSubmit && s.lane == lane; });
+        std::erase_if(steps, [&](const Step& s) { return s.names_lane() && s.lane == lane; });
         for (Step& s : steps)
-          if (s.kind == StepKind::kSubmit && s.lane > lane) --s.lane;
+          if (s.names_lane() && s.lane > lane) --s.lane;
       }
       candidate.program.lanes.erase(candidate.program.lanes.begin() + lane);
       if (!candidate.program.lanes.empty() && accept(std::move(candidate)))
@@ -75,16 +75,18 @@ class Shrinker {
       for (bool again = true; again;) {
         Case candidate = best_;
         for (auto& steps : candidate.program.steps) {
-          const auto last = std::find_if(steps.rbegin(), steps.rend(), [&](const Step& s) {
-            return s.kind == StepKind::kSubmit && s.lane == lane;
-          });
+          const auto last = std::find_if(steps.rbegin(), steps.rend(),
+                                         [&](const Step& s) { return s.submits() && s.lane == lane; });
           if (last != steps.rend()) steps.erase(std::next(last).base());
         }
         again = candidate.program.depth(lane) < best_.program.depth(lane) && accept(std::move(candidate));
         any |= again;
       }
-    for (StepKind kind : {StepKind::kSynchronize, StepKind::kWait, StepKind::kPause})
+    for (StepKind kind : {StepKind::kSynchronize, StepKind::kWait, StepKind::kPause, StepKind::kCompute,
+                          StepKind::kStreamWait})
       for (uint32_t r = 0; r < best_.program.rank_count; ++r) {
+        // Without its waits a program with streams might use buffers that kernels still read.
+        if (kind == StepKind::kWait && best_.program.streams > 0) continue;
         Case candidate = best_;
         if (std::erase_if(candidate.program.steps[r], [&](const Step& s) { return s.kind == kind; }) > 0)
           any |= accept(std::move(candidate));

@@ -18,12 +18,17 @@ void Report::add(const Report& other) {
   quits += other.quits;
   launches += other.launches;
   synchronizations += other.synchronizations;
+  started_as_kernel += other.started_as_kernel;
 }
 
 Simulation::Simulation(const Core& core) : core_(&core) {
   world_.memory.describe = [this](const void* address) {
     for (const Rank& rank : ranks_) {
       std::string text = rank.describe(address);
+      if (!text.empty()) return text;
+    }
+    for (const auto& rank : stream_ranks_) {
+      std::string text = rank->describe(address);
       if (!text.empty()) return text;
     }
     return std::string("an unknown word");
@@ -60,6 +65,8 @@ Report Simulation::finish() {
   collect(report);
   if (!report.ok())
     for (const Rank& rank : ranks_) report.state += rank.state() + "\n";
+  if (!report.ok())
+    for (const auto& rank : stream_ranks_) report.state += rank->state() + "\n";
   return report;
 }
 
@@ -70,6 +77,9 @@ void Simulation::build() {
   cluster_.lanes.resize(program.lanes.size());
   for (size_t k = 0; k < program.lanes.size(); ++k)
     cluster_.lanes[k].assign(program.lanes[k].ranks.size(), nullptr);
+  ranks_.clear();
+  stream_ranks_.clear();
+  if (program.streams > 0) return build_streams();
   ranks_.resize(program.rank_count);
   for (uint32_t r = 0; r < program.rank_count; ++r) ranks_[r].build(cluster_, r);
   for (Rank& rank : ranks_) rank.add_fibers();
@@ -77,6 +87,18 @@ void Simulation::build() {
     world_.memory.set_unit(world_.scheduler.add(program.rank_count, &run_reaper, this), ~0u - 8);
   world_.memory.begin();
   for (Rank& rank : ranks_) rank.begin();
+}
+
+void Simulation::build_streams() {
+  const Program& program = *cluster_.program;
+  for (uint32_t r = 0; r < program.rank_count; ++r) stream_ranks_.push_back(std::make_unique<StreamRank>());
+  for (uint32_t r = 0; r < program.rank_count; ++r) stream_ranks_[r]->build(cluster_, r);
+  for (auto& rank : stream_ranks_) rank->add_fibers();
+  if (cluster_.options->dying_rank >= 0)
+    world_.memory.set_unit(world_.scheduler.add(program.rank_count, &run_reaper, this),
+                           program.rank_count * (cluster_.options->sm_slots + 2));
+  world_.memory.begin();
+  for (auto& rank : stream_ranks_) rank->begin();
 }
 
 void Simulation::connect_all() {
@@ -93,13 +115,15 @@ void Simulation::check_end(Report& report) {
     }
   for (uint32_t r = 0; r < ranks_.size() && report.ok(); ++r)
     if (!scheduler.dead(r)) report.failure = ranks_[r].leftovers();
+  for (uint32_t r = 0; r < stream_ranks_.size() && report.ok(); ++r)
+    if (!scheduler.dead(r)) report.failure = stream_ranks_[r]->leftovers();
 }
 
 void Simulation::collect(Report& report) const {
   report.virtual_ns = world_.scheduler.now();
   report.slices = world_.scheduler.slices();
   for (uint64_t count : cluster_.completed) report.operations += count;
-  for (const Rank& rank : ranks_) {
+  auto count = [&report](const auto& rank) {
     report.launches += rank.launches();
     report.synchronizations += rank.synchronizations();
     for (uint32_t b = 0; b < rank.daemon().block_count; ++b) {
@@ -109,18 +133,25 @@ void Simulation::collect(Report& report) const {
       report.saves += counters.saves;
     }
     if (rank.launches() > 0) report.quits += rank.launches() - 1;
+  };
+  for (const Rank& rank : ranks_) count(rank);
+  for (const auto& rank : stream_ranks_) {
+    count(*rank);
+    report.started_as_kernel += rank->started_as_kernel();
   }
 }
 
 std::vector<Simulation::TracedEvent> Simulation::trace() const {
   std::vector<TracedEvent> events;
+  auto take = [&events](const TraceRing& ring, uint32_t rank, uint32_t block) {
+    for (uint64_t k = ring.written > ring.capacity ? ring.written - ring.capacity : 0; k < ring.written; ++k)
+      events.push_back({ring.records[k & (ring.capacity - 1)], rank, block});
+  };
   for (uint32_t r = 0; r < ranks_.size(); ++r)
-    for (uint32_t b = 0; b < ranks_[r].daemon().block_count; ++b) {
-      const TraceRing& ring = ranks_[r].daemon().blocks[b].trace;
-      for (uint64_t k = ring.written > ring.capacity ? ring.written - ring.capacity : 0; k < ring.written;
-           ++k)
-        events.push_back({ring.records[k & (ring.capacity - 1)], r, b});
-    }
+    for (uint32_t b = 0; b < ranks_[r].daemon().block_count; ++b)
+      take(ranks_[r].daemon().blocks[b].trace, r, b);
+  for (uint32_t r = 0; r < stream_ranks_.size(); ++r)
+    for (const auto& [block, ring] : stream_ranks_[r]->traces()) take(*ring, r, block);
   std::stable_sort(events.begin(), events.end(), [](const TracedEvent& a, const TracedEvent& b) {
     return a.record.ticks < b.record.ticks;
   });

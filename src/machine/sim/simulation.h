@@ -9,6 +9,7 @@
 #include "machine/sim/options.h"
 #include "machine/sim/program.h"
 #include "machine/sim/rank.h"
+#include "machine/sim/stream_rank.h"
 
 namespace starling::sim {
 
@@ -24,6 +25,7 @@ struct Report {
   uint64_t quits = 0;        // residencies that ended before the exit
   uint64_t launches = 0;
   uint64_t synchronizations = 0;
+  uint64_t started_as_kernel = 0;  // operations that began as a kernel of their own
 
   bool ok() const { return failure.empty(); }
   void add(const Report& other);
@@ -58,6 +60,7 @@ class Simulation {
  private:
   static void run_reaper(void* simulation);
   void build();
+  void build_streams();
   void check_end(Report& report);
   void collect(Report& report) const;
 
@@ -65,7 +68,8 @@ class Simulation {
   PlanCache plans_;
   World world_;
   Cluster cluster_{};
-  std::vector<Rank> ranks_;
+  std::vector<Rank> ranks_;  // one of the two, as the program asks
+  std::vector<std::unique_ptr<StreamRank>> stream_ranks_;
 };
 
 }  // namespace starling::sim

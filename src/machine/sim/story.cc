@@ -31,6 +31,18 @@ std::string program_text(const Program& program) {
         case StepKind::kSynchronize: text += " synchronize"; break;
         case StepKind::kWait: text += " wait"; break;
         case StepKind::kPause: text += " pause"; break;
+        case StepKind::kStart:
+        case StepKind::kPrepared:
+          text += " " + std::to_string(step.lane) + (step.held ? " (held)" : "") + " on stream " +
+                  std::to_string(step.stream) + ";";
+          break;
+        case StepKind::kStreamWait:
+          text += " stream " + std::to_string(step.stream) + " waits for " + std::to_string(step.lane) + ";";
+          break;
+        case StepKind::kCompute:
+          text += " kernel of " + std::to_string(step.blocks) + " blocks on stream " +
+                  std::to_string(step.stream) + ";";
+          break;
       }
     }
     text += program.steps[r].size() > 40 ? " ...\n" : "\n";
@@ -68,6 +80,15 @@ std::string machine_text(const Options& o) {
       {"pool_slots", o.pool_slots, calm.pool_slots},
       {"first_sequence", o.first_sequence, calm.first_sequence},
       {"first_message", o.first_message, calm.first_message},
+      {"hardware_queues", o.hardware_queues, calm.hardware_queues},
+      {"queue_depth", o.queue_depth, calm.queue_depth},
+      {"launch_limit", o.launch_limit, calm.launch_limit},
+      {"gate_limit", o.gate_limit, calm.gate_limit},
+      {"start_limit", o.start_limit, calm.start_limit},
+      {"gates", o.gates, calm.gates},
+      {"doorbells", o.doorbells, calm.doorbells},
+      {"sm_slots", o.sm_slots, calm.sm_slots},
+      {"begin_delay_ns", o.begin_delay_ns, calm.begin_delay_ns},
   };
   std::string text = "machine:";
   for (const Field& field : fields)

@@ -1,0 +1,298 @@
+#include "machine/sim/gpu.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "wire/handover.h"
+
+namespace starling::sim {
+
+void Gpu::build(World& world, const Options& options, Client& client, uint32_t rank, uint32_t first_unit,
+                uint32_t streams) {
+  w_ = &world;
+  o_ = &options;
+  client_ = &client;
+  rank_ = rank;
+  first_unit_ = first_unit;
+  streams_.assign(streams + 1, {});
+  queues_.clear();
+  queues_.resize(options.hardware_queues);
+  resident_.clear();
+  copies_.clear();
+  copy_ends_at_ = 0;
+  slots_.assign(options.sm_slots, {});
+  threads_.clear();
+  ending_ = false;
+}
+
+void Gpu::add_fibers() {
+  Scheduler& scheduler = w_->scheduler;
+  front_fiber_ = scheduler.add(rank_, &run_front, this);
+  w_->memory.set_unit(front_fiber_, first_unit_);
+  threads_.reserve(slots_.size() * o_->threads);
+  for (uint32_t s = 0; s < slots_.size(); ++s) {
+    slots_[s].group.threads = o_->threads;
+    slots_[s].group.unit = first_unit_ + 1 + s;
+    for (uint32_t t = 0; t < o_->threads; ++t) {
+      threads_.push_back({this, s, t, 0});
+      const uint32_t fiber = scheduler.add(rank_, &run_thread, &threads_.back());
+      threads_.back().fiber = slots_[s].group.fibers[t] = fiber;
+      w_->memory.set_unit(fiber, slots_[s].group.unit);
+    }
+  }
+}
+
+void Gpu::begin() {
+  for (SimStream& stream : streams_) stream.clock.assign(w_->memory.width(), 0);
+}
+
+// ---- clocks: a stream knows what its entries did, an entry what its host knew ---------------------------
+
+void Gpu::join(std::vector<uint32_t>& to, const uint32_t* from) {
+  if (w_->memory.checks()) w_->memory.join(to.data(), from);
+}
+
+void Gpu::learn(const std::vector<uint32_t>& clock) {
+  if (!w_->memory.checks()) return;
+  const uint32_t fiber = w_->scheduler.current_id();
+  w_->memory.join(w_->memory.clock(fiber), clock.data());
+  w_->memory.touch(fiber);
+}
+
+// ---- the host's side ------------------------------------------------------------------------------------
+
+void Gpu::wait_for_room(uint32_t stream) {
+  while (queue_of(stream).size() >= o_->queue_depth) w_->scheduler.sleep();
+}
+
+// A launch shows the device all that its host stored before.
+void Gpu::add(uint32_t stream, Entry entry) {
+  Memory& memory = w_->memory;
+  memory.fence();
+  if (memory.checks()) {
+    const uint32_t fiber = w_->scheduler.current_id();
+    entry.clock.assign(memory.clock(fiber), memory.clock(fiber) + memory.width());
+    memory.advance(fiber);
+  }
+  entry.stream = stream;
+  ++streams_[stream].put;
+  queue_of(stream).push_back(std::move(entry));
+  w_->scheduler.wake(front_fiber_);
+}
+
+void Gpu::put(uint32_t stream, const Kernel& kernel, bool ours) {
+  wait_for_room(stream);
+  auto entered = std::make_unique<Kernel>(kernel);
+  entered->stream = stream;
+  add(stream, {EntryKind::kKernel, ours, 0, std::move(entered), nullptr, 0, 0, {}});
+}
+
+void Gpu::put_write(uint32_t stream, uint64_t* word, uint64_t value) {
+  wait_for_room(stream);
+  add(stream, {EntryKind::kWrite, true, 0, nullptr, word, value, 0, {}});
+}
+
+void Gpu::put_wait(uint32_t stream, const uint64_t* word, uint64_t value) {
+  wait_for_room(stream);
+  add(stream, {EntryKind::kWait, true, 0, nullptr, const_cast<uint64_t*>(word), value, 0, {}});
+}
+
+bool Gpu::idle(uint32_t stream) {
+  if (streams_[stream].ended != streams_[stream].put) return false;
+  learn(streams_[stream].clock);
+  return true;
+}
+
+uint32_t Gpu::queued(uint32_t stream) const {
+  const auto& queue = queues_[queue_index(stream)];
+  return uint32_t(std::count_if(queue.begin(), queue.end(), [](const Entry& e) { return e.ours; }));
+}
+
+void Gpu::synchronize() {
+  for (uint32_t s = 0; s < streams_.size(); ++s) {
+    // What was put in before the call, in this stream: others may add to it meanwhile.
+    for (const uint64_t target = streams_[s].put; streams_[s].ended < target;) w_->scheduler.sleep();
+  }
+  for (const SimStream& stream : streams_) learn(stream.clock);
+}
+
+void Gpu::end() {
+  ending_ = true;
+  w_->scheduler.wake(front_fiber_);
+  for (Thread& thread : threads_)
+    if (w_->scheduler.fiber(thread.fiber).state == FiberState::kBlocked)
+      w_->scheduler.resume(thread.fiber, 0);
+}
+
+// ---- the front end ----------------------------------------------------------------------------------------
+
+void Gpu::front() {
+  while (!ending_) {
+    bool any = false;
+    for (auto& queue : queues_) any |= advance(queue);
+    any |= dispatch();
+    any |= serve_copies();
+    if (any) {
+      client_->progressed();
+      w_->scheduler.step();
+    } else {
+      w_->scheduler.sleep();
+    }
+  }
+}
+
+// One entry at most.
+bool Gpu::advance(std::deque<Entry>& queue) {
+  if (queue.empty()) return false;
+  Entry& head = queue.front();
+  SimStream& stream = streams_[head.stream];
+  if (stream.busy) return false;
+  const uint64_t now = w_->scheduler.now();
+  if (head.begins_at == 0) head.begins_at = 1 + now + w_->scheduler.random().skewed(o_->begin_delay_ns);
+  if (now < head.begins_at) {
+    w_->scheduler.note_deadline(head.begins_at);
+    return false;
+  }
+  if (head.kind == EntryKind::kWait && !value_is_there(head, stream)) return false;
+  Entry entry = std::move(head);
+  queue.pop_front();
+  if (entry.kind == EntryKind::kKernel) {
+    stream.busy = true;
+    join(entry.clock, stream.clock.data());
+    entry.kernel->clock = std::move(entry.clock);
+    auto& begun = entry.kernel->copy ? copies_ : resident_;
+    begun.push_back(std::move(entry.kernel));
+    return true;
+  }
+  if (entry.kind == EntryKind::kWrite) write_value(entry, stream);
+  ++stream.ended;
+  return true;
+}
+
+bool Gpu::value_is_there(const Entry& entry, SimStream& stream) {
+  if (!reached(w_->memory.load(entry.word, true), entry.value)) return false;
+  join(stream.clock, w_->memory.clock(front_fiber_));
+  join(stream.clock, entry.clock.data());
+  if (w_->memory.checks()) w_->memory.advance(front_fiber_);
+  return true;
+}
+
+void Gpu::write_value(const Entry& entry, SimStream& stream) {
+  join(stream.clock, entry.clock.data());
+  learn(stream.clock);
+  w_->memory.store(entry.word, entry.value, true);
+}
+
+// The daemon has the highest priority; the others come in their order.
+Kernel* Gpu::next_to_dispatch() {
+  Kernel* next = nullptr;
+  for (const auto& kernel : resident_) {
+    if (kernel->dispatched == kernel->blocks) continue;
+    if (kernel->kind == Kernel::Kind::kDaemon) return kernel.get();
+    if (next == nullptr) next = kernel.get();
+  }
+  return next;
+}
+
+bool Gpu::dispatch() {
+  bool any = false;
+  for (uint32_t s = 0; s < slots_.size(); ++s) {
+    SmSlot& slot = slots_[s];
+    if (slot.running > 0) continue;
+    Kernel* kernel = next_to_dispatch();
+    if (kernel == nullptr) return any;
+    slot.kernel = kernel;
+    slot.block = kernel->dispatched++;
+    slot.running = o_->threads;
+    ++slot.generation;
+    any = true;
+    const uint64_t delay = w_->scheduler.random().skewed(o_->launch_delay_ns);
+    for (const uint32_t fiber : std::span(slot.group.fibers, o_->threads))
+      if (w_->scheduler.fiber(fiber).state == FiberState::kBlocked) w_->scheduler.resume(fiber, delay);
+  }
+  return any;
+}
+
+// One after the other.
+bool Gpu::serve_copies() {
+  if (copies_.empty()) return false;
+  const uint64_t now = w_->scheduler.now();
+  if (copy_ends_at_ == 0) copy_ends_at_ = 1 + now + copies_.front()->ns;
+  if (now < copy_ends_at_) {
+    w_->scheduler.note_deadline(copy_ends_at_);
+    return false;
+  }
+  copy_ends_at_ = 0;
+  Kernel* copy = copies_.front().get();
+  learn(copy->clock);
+  SimMachine machine(*w_, nullptr, 0, 0);
+  client_->run_block(machine, *copy, ~0u, 0);
+  if (w_->memory.checks()) {
+    w_->memory.join(copy->clock.data(), w_->memory.clock(front_fiber_));
+    w_->memory.advance(front_fiber_);
+  }
+  kernel_ended(copy);
+  return true;
+}
+
+// ---- SM slots ---------------------------------------------------------------------------------------------
+
+void Gpu::slot_thread(Thread& thread) {
+  SmSlot& slot = slots_[thread.slot];
+  for (uint64_t generation = 0; !ending_;) {
+    if (slot.generation == generation) {
+      w_->scheduler.block();
+      continue;
+    }
+    generation = slot.generation;
+    learn(slot.kernel->clock);
+    SimMachine machine(*w_, &slot.group, slot.block, thread.thread);
+    client_->run_block(machine, *slot.kernel, thread.slot, thread.thread);
+    thread_ended(thread);
+  }
+}
+
+void Gpu::thread_ended(Thread& thread) {
+  SmSlot& slot = slots_[thread.slot];
+  Memory& memory = w_->memory;
+  memory.fence();
+  // What it did is known behind the kernel. Blocks that begin later know it too, which hides nothing that the
+  // stream's order would not order anyway.
+  if (memory.checks()) {
+    memory.join(slot.kernel->clock.data(), memory.clock(thread.fiber));
+    memory.advance(thread.fiber);
+  }
+  if (--slot.running > 0) return;
+  Kernel* kernel = std::exchange(slot.kernel, nullptr);
+  if (++kernel->ended == kernel->blocks) kernel_ended(kernel);
+  w_->scheduler.wake(front_fiber_);
+}
+
+void Gpu::kernel_ended(Kernel* kernel) {
+  SimStream& stream = streams_[kernel->stream];
+  join(stream.clock, kernel->clock.data());
+  stream.busy = false;
+  ++stream.ended;
+  std::erase_if(kernel->copy ? copies_ : resident_, [kernel](const auto& k) { return k.get() == kernel; });
+  client_->progressed();
+}
+
+std::string Gpu::state() const {
+  std::string text;
+  for (size_t q = 0; q < queues_.size(); ++q) {
+    if (queues_[q].empty()) continue;
+    static constexpr const char* kWhat[] = {"a kernel", "a write", "a wait"};
+    const Entry& head = queues_[q].front();
+    text += "; hardware queue " + std::to_string(q) + " has " + std::to_string(queues_[q].size()) +
+            " entries, first " + kWhat[uint32_t(head.kind)] + " of stream " + std::to_string(head.stream);
+  }
+  static constexpr const char* kNames[] = {"daemon", "start", "fill", "check", "compute"};
+  for (const auto& kernel : resident_)
+    text += "; kernel '" + std::string(kNames[uint32_t(kernel->kind)]) + "' of stream " +
+            std::to_string(kernel->stream) + ": " + std::to_string(kernel->dispatched - kernel->ended) +
+            " blocks resident, " + std::to_string(kernel->blocks - kernel->dispatched) + " wait for a slot";
+  return text;
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,143 @@
+// What a GPU adds to a simulated rank: streams, hardware queues that they share, a launch queue that fills
+// and blocks the caller, SM slots that run out, kernels that begin late, wait and write values, and a device
+// synchronization that waits for what was put in before it.
+//
+//   put() ─▶ hardware queue ── head, when its stream's last entry has ended ─▶ kernel: blocks into SM slots
+//            (depth: blocks)   a head that has to wait stands before           write, wait value: done here
+//                              all that is behind it, of any stream
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine/sim/machine.h"
+
+namespace starling::sim {
+
+struct Kernel {
+  enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute };
+  Kind kind = Kind::kCompute;
+  uint32_t blocks = 1;
+  uint32_t lane = 0;   // kFill, kCheck
+  uint64_t index = 0;
+  uint64_t ns = 0;     // kCompute, and copies
+  bool copy = false;   // by the copy engine, which serves one after the other, not in an SM slot
+  alignas(16) std::byte arguments[512] = {};  // kDaemon, kStart: as the core knows them
+
+  uint32_t stream = 0;
+  uint32_t dispatched = 0, ended = 0;
+  std::vector<uint32_t> clock;  // what its blocks know at their beginning; then, what they knew at their end
+};
+
+// A block that may be resident: its threads, and the kernel that it runs.
+struct SmSlot {
+  BlockGroup group;
+  Kernel* kernel = nullptr;
+  uint32_t block = 0;
+  uint32_t running = 0;  // threads that have not ended
+  uint64_t generation = 0;  // blocks begun so far
+};
+
+class Gpu {
+ public:
+  // Runs one thread of one block of a kernel.
+  class Client {
+   public:
+    virtual ~Client() = default;
+    virtual void run_block(SimMachine& machine, const Kernel& kernel, uint32_t slot, uint32_t thread) = 0;
+    virtual void progressed() = 0;  // an entry began or ended: hosts that wait look again
+  };
+
+  // `streams` of the program; the daemon has one more.
+  void build(World& world, const Options& options, Client& client, uint32_t rank, uint32_t first_unit,
+             uint32_t streams);
+  void add_fibers();
+  void begin();
+  uint32_t units() const { return uint32_t(slots_.size()) + 1; }
+
+  // ---- by the host's fibers ----------------------------------------------------------------------------
+  // Blocks while the launch queue is full.
+  void put(uint32_t stream, const Kernel& kernel, bool ours);
+  void put_write(uint32_t stream, uint64_t* word, uint64_t value);
+  void put_wait(uint32_t stream, const uint64_t* word, uint64_t value);
+  // All that was put into it has ended; true: what it did is known to the caller.
+  bool idle(uint32_t stream);
+  // Entries of the runtime that have not begun in the stream's hardware queue.
+  uint32_t queued(uint32_t stream) const;
+  // Returns when all that was put in before has ended.
+  void synchronize();
+
+  uint32_t daemon_stream() const { return uint32_t(streams_.size()) - 1; }
+  // What stands in one stream may stand before the daemon, or before other streams.
+  static bool shares_queues(const Options& options, uint32_t streams) {
+    return options.hardware_queues <= streams;
+  }
+  void end();
+
+  std::string state() const;
+  SmSlot& slot(uint32_t index) { return slots_[index]; }
+
+ private:
+  enum class EntryKind : uint8_t { kKernel, kWrite, kWait };
+  struct Entry {
+    EntryKind kind;
+    bool ours;
+    uint32_t stream;
+    std::unique_ptr<Kernel> kernel;
+    uint64_t* word;
+    uint64_t value;
+    uint64_t begins_at;  // 0: not drawn yet
+    std::vector<uint32_t> clock;  // what the host knew
+  };
+  struct SimStream {
+    uint64_t put = 0, ended = 0;  // entries
+    std::vector<uint32_t> clock;  // what is known behind its last entry
+    bool busy = false;  // an entry has begun and not ended
+  };
+  struct Thread {
+    Gpu* gpu;
+    uint32_t slot, thread, fiber;
+  };
+
+  static void run_front(void* gpu) { static_cast<Gpu*>(gpu)->front(); }
+  static void run_thread(void* thread) {
+    auto* t = static_cast<Thread*>(thread);
+    t->gpu->slot_thread(*t);
+  }
+
+  std::deque<Entry>& queue_of(uint32_t stream) { return queues_[queue_index(stream)]; }
+  uint32_t queue_index(uint32_t stream) const { return stream % uint32_t(queues_.size()); }
+  void add(uint32_t stream, Entry entry);
+  void wait_for_room(uint32_t stream);
+
+  void front();
+  bool advance(std::deque<Entry>& queue);
+  bool value_is_there(const Entry& entry, SimStream& stream);
+  void write_value(const Entry& entry, SimStream& stream);
+  bool dispatch();
+  bool serve_copies();
+  Kernel* next_to_dispatch();
+  void slot_thread(Thread& thread);
+  void thread_ended(Thread& thread);
+  void kernel_ended(Kernel* kernel);
+  void join(std::vector<uint32_t>& to, const uint32_t* from);
+  void learn(const std::vector<uint32_t>& clock);
+
+  World* w_ = nullptr;
+  const Options* o_ = nullptr;
+  Client* client_ = nullptr;
+  uint32_t rank_ = 0, first_unit_ = 0, front_fiber_ = 0;
+  std::vector<SimStream> streams_;
+  std::vector<std::deque<Entry>> queues_;
+  // Begun, not ended; in the order in which they began.
+  std::deque<std::unique_ptr<Kernel>> resident_;
+  std::deque<std::unique_ptr<Kernel>> copies_;
+  uint64_t copy_ends_at_ = 0;  // 0: none is under way
+  std::vector<SmSlot> slots_;
+  std::vector<Thread> threads_;
+  bool ending_ = false;
+};
+
+}  // namespace starling::sim

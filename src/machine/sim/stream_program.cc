@@ -1,0 +1,130 @@
+#include "machine/sim/stream_program.h"
+
+#include <algorithm>
+
+#include "machine/sim/random.h"
+
+namespace starling::sim {
+namespace {
+
+// The calls of one rank, iteration by iteration.
+class Writer {
+ public:
+  Writer(StreamKind kind, const Program& program, const Options& machine, uint64_t seed, uint32_t rank)
+      : kind_(kind),
+        program_(program),
+        machine_(machine),
+        random_(hash_combine(seed, rank), 7),
+        rank_(rank) {}
+
+  std::vector<Step> write(uint32_t iterations, std::vector<uint32_t> calls, uint64_t held_lanes,
+                          uint64_t iterations_prepared) {
+    for (uint32_t i = 0; i < iterations; ++i) {
+      if ((iterations_prepared >> i) & 1) {
+        prepared();
+        continue;
+      }
+      shuffle(calls, random_);
+      for (uint32_t lane : calls)
+        if (member(lane)) call(lane, (held_lanes >> lane) & 1);
+      wait_on_streams();
+      if (random_.chance(kAlways / 2)) steps_.push_back({StepKind::kWait});
+    }
+    return std::move(steps_);
+  }
+
+ private:
+  bool member(uint32_t lane) const {
+    const auto& group = program_.lanes[lane].ranks;
+    return std::find(group.begin(), group.end(), rank_) != group.end();
+  }
+
+  // A lane has one stream: its operations come to their starts in order.
+  uint32_t stream_of(uint32_t lane) const { return lane % program_.streams; }
+
+  void call(uint32_t lane, bool held) {
+    if (random_.chance(kind_ == StreamKind::kFewSms ? kAlways / 2 : kAlways / 6)) compute();
+    const uint64_t copy_ns = random_.chance(kAlways / 4) ? 1 + random_.skewed(20'000) : 0;
+    steps_.push_back({StepKind::kStart, lane, copy_ns, stream_of(lane), held});
+    const bool synchronizes = kind_ == StreamKind::kSynchronized || kind_ == StreamKind::kOneQueue;
+    if (synchronizes && random_.chance(kAlways / 3)) steps_.push_back({StepKind::kSynchronize});
+    if (random_.chance(kAlways / 32)) steps_.push_back({StepKind::kPause, 0, random_.skewed(100'000)});
+  }
+
+  void compute() {
+    const uint32_t stream = random_.below(program_.streams);
+    const uint32_t blocks = 1 + random_.below(machine_.sm_slots * 2);
+    steps_.push_back({StepKind::kCompute, 0, 1 + random_.skewed(60'000), stream, 0, blocks});
+  }
+
+  void wait_on_streams() {
+    std::vector<uint32_t> lanes;
+    for (uint32_t lane = 0; lane < program_.lanes.size(); ++lane)
+      if (member(lane) && random_.chance(3 * kAlways / 4)) lanes.push_back(lane);
+    shuffle(lanes, random_);
+    for (uint32_t lane : lanes) steps_.push_back({StepKind::kStreamWait, lane, 0, stream_of(lane)});
+  }
+
+  // One operation a stream, in any order, every stream being idle.
+  void prepared() {
+    steps_.push_back({StepKind::kWait});
+    std::vector<uint32_t> lanes;
+    for (uint32_t lane = 0; lane < std::min<size_t>(program_.streams, program_.lanes.size()); ++lane)
+      if (member(lane)) lanes.push_back(lane);
+    shuffle(lanes, random_);
+    for (uint32_t lane : lanes) steps_.push_back({StepKind::kPrepared, lane, 0, stream_of(lane), 1});
+    steps_.push_back({StepKind::kWait});
+  }
+
+  StreamKind kind_;
+  const Program& program_;
+  const Options& machine_;
+  Random random_;
+  uint32_t rank_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace
+
+Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, PlanCache& plans) {
+  Random random(seed, 6);
+  Program program;
+  program.name = "streams";
+  program.rank_count = 2 + random.below(3);
+  program.streams = kind == StreamKind::kOneStream ? 1 : 1 + random.below(4);
+  const uint32_t lanes = 1 + random.below(6);
+  for (uint32_t k = 0; k < lanes; ++k)
+    program.lanes.push_back(random_lane(random, program.rank_count, machine, plans));
+  std::vector<uint32_t> calls;
+  for (uint32_t k = 0; k < lanes; ++k)
+    for (uint32_t n = random.chance(kAlways / 8) ? 1 + random.below(14) : 1 + random.below(2); n > 0; --n)
+      calls.push_back(k);
+  const uint32_t iterations = 1 + random.below(3);
+  const uint64_t first_lanes = (uint64_t(1) << program.streams) - 1;
+  const bool may_hold = kind == StreamKind::kDisorder || kind == StreamKind::kFewSms;
+  const uint64_t held = may_hold ? random.next() & first_lanes : 0;
+  const uint64_t prepared = kind == StreamKind::kOneQueue ? random.next() : 0;
+  for (uint32_t r = 0; r < program.rank_count; ++r)
+    program.steps.push_back(Writer(kind, program, machine, seed, r).write(iterations, calls, held, prepared));
+  return program;
+}
+
+Options stream_options(StreamKind kind, uint64_t seed) {
+  Options o = random_options(seed);
+  Random random(seed, 8);
+  o.callback_submits = 0;
+  o.hardware_queues = kind == StreamKind::kOneQueue    ? 1
+                      : kind == StreamKind::kFullQueue ? (random.chance(kAlways / 2) ? 1 : 8)
+                                                       : (random.chance(kAlways / 2) ? 8 : 32);
+  o.queue_depth = kind == StreamKind::kFullQueue ? 6 + random.below(8) : 4096;
+  o.launch_limit = o.queue_depth - 3;
+  o.gate_limit = random.below(4);
+  o.gates = random.chance(3 * kAlways / 4);
+  o.doorbells = random.chance(kAlways / 8);
+  o.start_limit = 4u << random.below(4);
+  o.sm_slots = o.blocks + o.gate_limit + 1 + (kind == StreamKind::kFewSms ? 0 : random.below(4));
+  o.begin_delay_ns = random.skewed(5'000);
+  return o;
+}
+
+}  // namespace starling::sim

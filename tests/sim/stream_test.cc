@@ -1,0 +1,71 @@
+// Goal: operations on streams begin as kernels, yield to the daemon and hold their streams as they must,
+// whatever a GPU adds: shared hardware queues, a full launch queue, depleted SMs, device synchronizations,
+// one stream, a dead peer. Method: the stream campaigns of machine/sim/campaign.h, every check on; a failing
+// seed is shrunk and told. sanitize: no (sanitizers do not follow fibers)
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "machine/sim/campaign.h"
+#include "machine/sim/stream_program.h"
+#include "sim/run_seeds.h"
+
+namespace starling::sim {
+namespace {
+
+TEST(Streams, Disorder) {
+  const Report report = run_seeds(Campaign::kStreams, 1, 2000);
+  EXPECT_GT(report.started_as_kernel, 10000u);
+  EXPECT_GT(report.launches, 2000u) << "the daemon was hardly needed: the orders are too tame";
+}
+TEST(Streams, DeviceSynchronizations) {
+  EXPECT_GT(run_seeds(Campaign::kStreamsSync, 1, 2000).synchronizations, 5000u);
+}
+TEST(Streams, OneHardwareQueue) {
+  const Report report = run_seeds(Campaign::kStreamsOneQueue, 1, 2000);
+  EXPECT_LT(report.started_as_kernel, report.operations) << "no operation went through the queue";
+}
+TEST(Streams, FullLaunchQueue) { run_seeds(Campaign::kStreamsFullQueue, 1, 2000); }
+TEST(Streams, DepletedSms) { run_seeds(Campaign::kStreamsFewSms, 1, 2000); }
+TEST(Streams, OneStream) { run_seeds(Campaign::kStreamsOne, 1, 2000); }
+TEST(Streams, APeerDies) { run_seeds(Campaign::kStreamsDeath, 1, 2000); }
+
+// In the ordered case nobody needs the daemon: every operation ends in the kernel it began as.
+TEST(Streams, OrderedOperationsNeverMeetTheDaemon) {
+  Simulation simulation;
+  Options options;
+  options.initial_budget = options.maximum_budget = 50'000'001;
+  Program program = stream_program(StreamKind::kOneStream, 3, options, simulation.plans());
+  for (auto& steps : program.steps) {
+    steps.clear();
+    for (uint32_t lane = 0; lane < program.lanes.size(); ++lane) {
+      const auto& group = program.lanes[lane].ranks;
+      const uint32_t rank = uint32_t(&steps - program.steps.data());
+      if (std::find(group.begin(), group.end(), rank) != group.end())
+        steps.push_back({StepKind::kStart, lane, 0, 0, 1});
+    }
+  }
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const Report report = simulation.run(program, options, seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+    EXPECT_EQ(report.started_as_kernel, report.operations);
+    EXPECT_EQ(report.launches, program.rank_count) << "a daemon came for more than the exiting submission";
+  }
+}
+
+TEST(Streams, ASeedReplaysExactly) {
+  Simulation first, second;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Case a = draw_case(Campaign::kStreamsMixed, seed, first.plans());
+    const Report once = first.run(a.program, a.options, a.seed);
+    const Case b = draw_case(Campaign::kStreamsMixed, seed, second.plans());
+    Options traced = b.options;
+    traced.trace_capacity = 1024;  // keeping the story changes nothing
+    const Report twice = second.run(b.program, traced, b.seed);
+    EXPECT_EQ(once.slices, twice.slices) << "seed " << seed;
+    EXPECT_EQ(once.virtual_ns, twice.virtual_ns) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace starling::sim

@@ -40,8 +40,8 @@ WARMUPS = 2
 
 
 def policies(profiled_ns: int) -> dict[str, Scheduling]:
-    """The paper's two, between them a fixed budget as large as the profiled one, and the library's own. The paper's fixed
-    budget (10,000 polls) is a tenth of its profiled one (100,000), which a success multiplies by 20."""
+    """The paper's two, between them a fixed budget as large as the profiled one, and the library's own. The paper's
+    fixed budget (10,000 polls) is a tenth of its profiled one (100,000), which a success multiplies by 20."""
     return {
         "fixed, a tenth": Scheduling(initial_budget_ns=max(profiled_ns // 10, 1), fixed=True, in_turn=True),
         "fixed": Scheduling(initial_budget_ns=profiled_ns, fixed=True, in_turn=True),

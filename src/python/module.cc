@@ -8,6 +8,7 @@ namespace nb = nanobind;
 [[gnu::weak]] void bind_plan(nb::module_& m);
 [[gnu::weak]] void bind_study(nb::module_& m);
 [[gnu::weak]] void bind_sim(nb::module_& m);
+[[gnu::weak]] void bind_settings(nb::module_& m);
 
 NB_MODULE(_core, m) {
   m.doc() = "Types of the C API (starling/starling.h). Use the package starling, which documents them.";
@@ -19,4 +20,5 @@ NB_MODULE(_core, m) {
   if (bind_plan) bind_plan(m);
   if (bind_study) bind_study(m);
   if (bind_sim) bind_sim(m);
+  if (bind_settings) bind_settings(m);
 }

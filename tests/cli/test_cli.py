@@ -67,6 +67,9 @@ def test_info_as_json() -> None:
     facts = json.loads(done.stdout)
     assert facts["library_found"] and Path(facts["library"]).is_file()
     assert facts["machine"]["cores"] >= 1
+    blocks = next(row for row in json.loads(done.stdout)["settings"] if row["name"] == "STARLING_BLOCKS")
+    assert (blocks["type"], blocks["default"]) == ("count", "1")
+    assert blocks["help"]
 
 
 def test_version() -> None:

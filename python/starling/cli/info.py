@@ -23,19 +23,9 @@ def _distribution(name: str) -> str:
 
 def _settings() -> list[dict[str, str]]:
     """The table of environment settings, from the library."""
-    try:
-        from starling import _core
-    except ImportError:
-        return []
-    table = getattr(_core, "settings_table", None)
-    if table is None:
-        return []
-    rows = []
-    for row in table():
-        if not isinstance(row, dict):
-            row = dict(zip(("name", "type", "default", "help"), row, strict=False))
-        rows.append({**row, "value": os.environ.get(row["name"], "")})
-    return rows
+    from starling import _core
+
+    return [{**row, "value": os.environ.get(row["name"], "")} for row in _core.settings_table()]
 
 
 def _facts() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 # instead of setting up .venv (a machine without a network, say).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: demo test test-cpp test-python test-upstream sanitize test-gpu cuda-check lint format bench build setup clean help
+.PHONY: demo test test-cpp test-python test-upstream sanitize test-gpu build-gpu cuda-check lint format bench build setup clean help
 
 ifeq ($(origin PYTHON),command line)
   SETUP := true
@@ -33,11 +33,11 @@ test-upstream: build ## PyTorch's own distributed tests over the backend on eigh
 sanitize: setup ## the C++ tests under ThreadSanitizer, and under AddressSanitizer + UBSan
 	@scripts/sanitize.sh
 
-test-gpu: ## the tests that need a GPU and nvcc
-	@cmake -S . -B build/gpu -G Ninja -DSTARLING_CUDA=ON
-	@cmake --build build/gpu
-	@$(if $(wildcard $(PYTHON)),$(PYTHON),python3) scripts/run_tests.py --name gpu --only cpp --label gpu \
-	  --build-dir build/gpu
+test-gpu: ## the tests that need a GPU, on what `make build-gpu` or pip installed
+	@PYTHONPATH=tests $(if $(wildcard $(PYTHON)),$(PYTHON),python3) -m pytest -q tests/gpu $(ARGS)
+
+build-gpu: setup ## compile with the CUDA part (needs nvcc) into build/gpu-dev and install
+	@$(PYTHON) scripts/build.py --build-dir build/gpu-dev --define STARLING_CUDA=ON
 
 cuda-check: ## compile every CUDA file (needs nvcc, no GPU)
 	@cmake -S . -B build/cuda-check -G Ninja -DSTARLING_CUDA=ON >/dev/null

@@ -24,11 +24,13 @@ class Queue {
   explicit Queue(uint64_t capacity) : entries_(capacity, 0) {
     memory_.capacity = capacity;
     memory_.entries = entries_.data();
+    memory_.head = &head_;
   }
   device::CompletionMemory& memory() { return memory_; }
 
  private:
   std::vector<uint64_t> entries_;
+  alignas(64) uint64_t head_ = 0;
   device::CompletionMemory memory_{};
 };
 

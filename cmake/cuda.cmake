@@ -1,6 +1,7 @@
-# Every CUDA file must compile, whoever builds: target starling_device_cuda_check. The CPU build does not need it.
-# With STARLING_CUDA=ON, tests/gpu/**/*_test.cu also become test programs.
-set(STARLING_HAS_CUDA OFF)
+# The library's CUDA part, libstarling_cuda.so: built where nvcc is, found at run time beside libstarling.so
+# (src/comm/device.cc). The core builds and runs without it.
+# Target starling_device_cuda_check compiles every CUDA file and the headers that host and device share; it needs no
+# GPU. Tests that need one are Python's (tests/gpu).
 file(GLOB_RECURSE starling_cuda_sources CONFIGURE_DEPENDS
   "${CMAKE_SOURCE_DIR}/src/*.cu" "${CMAKE_SOURCE_DIR}/tests/*.cu")
 
@@ -14,9 +15,6 @@ endforeach()
 file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/shared_headers.cu" CONTENT "${includes}")
 list(APPEND starling_cuda_sources "${CMAKE_BINARY_DIR}/shared_headers.cu")
 if(STARLING_CUDA STREQUAL "OFF" OR STARLING_SANITIZE)
-  return()
-endif()
-if(STARLING_CUDA STREQUAL "AUTO" AND NOT STARLING_BUILD_TESTS)
   return()
 endif()
 
@@ -42,7 +40,6 @@ if(STARLING_CUDA STREQUAL "AUTO")
   endif()
 endif()
 enable_language(CUDA)
-set(STARLING_HAS_CUDA ON)
 # CMake before 3.25.2 does not know that nvcc speaks C++20; this is what a newer one sets.
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
@@ -52,6 +49,33 @@ set(CMAKE_CUDA_STANDARD 20)
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr>")
 
 add_library(starling_device_cuda_check OBJECT EXCLUDE_FROM_ALL ${starling_cuda_sources})
+set_target_properties(starling_device_cuda_check PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
 target_include_directories(starling_device_cuda_check PRIVATE include src)
 target_compile_options(starling_device_cuda_check PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
+
+# nvcc for the kernels, the C++ compiler for the rest. Separate compilation: a row of the table of types and
+# reductions is one file (src/machine/cuda/combine.cuh).
+find_package(CUDAToolkit REQUIRED)
+file(GLOB starling_cuda_part CONFIGURE_DEPENDS
+  "${CMAKE_SOURCE_DIR}/src/machine/cuda/*.cu" "${CMAKE_SOURCE_DIR}/src/machine/cuda/*.cc")
+add_library(starling_cuda SHARED ${starling_cuda_part})
+target_link_libraries(starling_cuda PRIVATE starling starling_flags CUDA::cudart_static)
+target_include_directories(starling_cuda PRIVATE include src)
+# Of a block of kDaemonThreads: separately compiled functions must fit the kernel's share of registers.
+target_compile_options(starling_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-maxrregcount=128>)
+target_link_options(starling_cuda PRIVATE "LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/exports_cuda.map")
+set_target_properties(starling_cuda PROPERTIES CUDA_SEPARABLE_COMPILATION ON CUDA_RESOLVE_DEVICE_SYMBOLS ON
+  CUDA_RUNTIME_LIBRARY Static BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
+  LINK_DEPENDS "${CMAKE_SOURCE_DIR}/cmake/exports_cuda.map")
+
+# bench/gpu/*_bench.cu: programs that measure on GPUs, over the C API.
+if(STARLING_BUILD_BENCH)
+  file(GLOB gpu_benches CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/bench/gpu/*_bench.cu")
+  foreach(source IN LISTS gpu_benches)
+    get_filename_component(name "${source}" NAME_WE)
+    add_executable(gpu.${name} "${source}")
+    target_link_libraries(gpu.${name} PRIVATE starling CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)
+    set_target_properties(gpu.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
+  endforeach()
+endif()

@@ -11,7 +11,7 @@ option(STARLING_WERROR "Warnings are errors" ${from_cmake})
 option(STARLING_PYTHON "Build the Python module starling._core" ${from_pip})
 option(STARLING_BUILD_TESTS "Build the C++ tests" ${from_cmake})
 option(STARLING_BUILD_BENCH "Build the C++ benchmarks (what `starling bench` runs)" ${from_pip})
-set(STARLING_CUDA AUTO CACHE STRING "Compile the CUDA files: AUTO (with the tests, if nvcc is there), ON, OFF")
+set(STARLING_CUDA AUTO CACHE STRING "Build the CUDA part: AUTO (if nvcc is there), ON, OFF")
 set(STARLING_CUDA_ARCH 90 CACHE STRING "CUDA architectures to compile for")
 set(STARLING_SANITIZE "" CACHE STRING "Sanitizer: thread, or address,undefined")
 

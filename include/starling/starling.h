@@ -120,6 +120,7 @@ typedef struct starling_context_options {
   uint64_t pool_bytes; /* of the slot pool; 0: the default */
   starling_scheduling scheduling;
   const char* completion_queue; /* "ring", "packed_ring" or "slots" (DFCCL 5); NULL: the default */
+  const char* device; /* where the daemon runs and the buffers lie: "cpu", or "cuda:0" ...; NULL: "cpu" */
 } starling_context_options;
 
 /* options may be NULL. */

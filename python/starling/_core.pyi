@@ -24,6 +24,7 @@ class Context:
         pool_bytes: int,
         scheduling: dict[str, Any],
         completion_queue: str | None,
+        device: str = "cpu",
     ) -> None: ...
     @property
     def handle(self) -> int: ...

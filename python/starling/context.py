@@ -103,11 +103,14 @@ class Context:
     """One rank's side of everything. One a process; ranks that are threads of one process have one each.
 
     Args:
-        blocks: threads of the daemon; 0: ``STARLING_BLOCKS``, or the library's choice.
+        blocks: threads of the daemon, thread blocks on a GPU; 0: ``STARLING_BLOCKS``, or the library's choice.
         scheduling: a ``Scheduling``, or None for the library's choice.
         arena_bytes: address space of the shared segment (memory is used where touched only); 0: the default.
         pool_bytes: of the pool of large slots; 0: the default.
         completion_queue: "ring", "packed_ring" or "slots" (DFCCL §5); None: the default.
+        device: where the daemon runs and the buffers of all operations lie: "cpu", or "cuda:0" and so on. On a
+            GPU buffers are CUDA tensors (anything with DLPack) or pinned memory; an operation begins when it is
+            submitted, so what wrote its buffers must have finished: it is not ordered with CUDA streams.
 
     May be used from any thread. Use it as a context manager, or call ``destroy()``; what is left at exit is
     destroyed then.
@@ -121,7 +124,9 @@ class Context:
         arena_bytes: int = 0,
         pool_bytes: int = 0,
         completion_queue: str | None = None,
+        device: str = "cpu",
     ) -> None:
+        self.device = device
         self._communicators: set[Communicator] = set()
         self._core = _core.Context(
             blocks=blocks,
@@ -129,6 +134,7 @@ class Context:
             pool_bytes=pool_bytes,
             scheduling=asdict(scheduling) if scheduling else {},
             completion_queue=completion_queue,
+            device=device,
         )
         with _live_lock:
             _live.add(self)

@@ -86,7 +86,8 @@ def run_threads(
     it returns a list of ``Outcome`` and raises nothing.
 
     timeout: seconds for the whole; then operations are aborted, and threads that do not end are left alone.
-    context: arguments of each rank's ``Context``. operation_timeout: the communicators' timeout, in seconds.
+    context: arguments of each rank's ``Context``; a function among them is called with the rank.
+    operation_timeout: the communicators' timeout, in seconds.
     """
     store = InProcessStore()
     outcomes: list[Outcome | None] = [None] * size
@@ -176,9 +177,10 @@ def _run_rank(
     timeout: float,
     keep: Callable[[Communicator], None] = lambda communicator: None,
 ) -> Outcome:
+    own_arguments = {name: value(rank) if callable(value) else value for name, value in context.items()}
     try:
         with (
-            Context(**context) as own,
+            Context(**own_arguments) as own,
             Communicator(
                 own, rank=rank, size=size, name="launch", store=store, timeout=timeout
             ) as communicator,

@@ -18,6 +18,12 @@
 #define STARLING_INLINE inline __attribute__((always_inline))
 #endif
 
+#if defined(__CUDA_ARCH__)
+#define STARLING_UNROLL _Pragma("unroll")
+#else
+#define STARLING_UNROLL
+#endif
+
 namespace starling {
 
 // Two counters with different writers stand at least this far apart.

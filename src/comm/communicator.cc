@@ -92,7 +92,8 @@ RequestPtr Communicator::submit(const starling_operation& call) {
 }
 
 RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request) {
-  Lowered lowered = lower({rank_, size(), context_.block_count(), &context_.plans()}, call);
+  Lowered lowered =
+      lower({rank_, size(), context_.block_count(), &context_.plans(), context_.on_gpu()}, call);
   HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
   context_.submit(lane, flight_of(call, std::move(lowered), request));
   return request;
@@ -100,7 +101,8 @@ RequestPtr Communicator::submit_collective(const starling_operation& call, Reque
 
 RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request) {
   const bool sends = call.kind == STARLING_SEND;
-  Lowered lowered = lower({sends ? 0u : 1u, 2, context_.block_count(), &context_.plans()}, call);
+  Lowered lowered =
+      lower({sends ? 0u : 1u, 2, context_.block_count(), &context_.plans(), context_.on_gpu()}, call);
   HostLane& lane = sends ? pair_lane(rank_, peer, call.tag) : pair_lane(peer, rank_, call.tag);
   context_.submit(lane, flight_of(call, std::move(lowered), request));
   return request;
@@ -108,7 +110,9 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
 
 // Misuse is told to the caller, not to the partner that comes later, or to the poller.
 void Communicator::check_pair_call(const starling_operation& call) {
-  lower({call.kind == STARLING_SEND ? 0u : 1u, 2, context_.block_count(), &context_.plans()}, call);
+  lower(
+      {call.kind == STARLING_SEND ? 0u : 1u, 2, context_.block_count(), &context_.plans(), context_.on_gpu()},
+      call);
 }
 
 RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestPtr request) {
@@ -140,10 +144,9 @@ RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestP
 void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
   starling_operation both = send.call;
   both.output = receive.call.output;
-  Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans()}, both);
+  Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans(), context_.on_gpu()}, both);
   const std::string name = pair_name(rank_, rank_, both.tag);
-  HostLane& lane =
-      context_.lane(remember(key_of(key_, name)), name, 0, {Member{nullptr, rank_}}, true, nullptr);
+  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr);
   Flight flight = flight_of(both, std::move(lowered), receive.request);
   flight.second = send.request;
   context_.submit(lane, std::move(flight));
@@ -164,7 +167,7 @@ bool Communicator::match_any_source(AnySource& receive) {
     const LaneKey key = key_of(key_, pair_name(source, rank_, call.tag));
     // A sender whose messages wait in our slots may have left: then its directory knows the lane no more.
     const LaneShared* theirs = context_.connected_peer(key, 0);
-    if (theirs == nullptr) theirs = members_[source].arena->find_lane(key.low, key.high);
+    if (theirs == nullptr) theirs = members_[source].peer.arena->find_lane(key.low, key.high);
     if (theirs == nullptr) continue;
     const uint64_t sent =
         std::atomic_ref<uint64_t>(const_cast<uint64_t&>(theirs->submitted)).load(std::memory_order_acquire);
@@ -273,14 +276,24 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   struct Choice {
     int64_t color, key;
   };
-  const Choice own{color, key};
-  std::vector<Choice> all(size());
+  // The daemon's place must be able to reach it.
+  struct Gathered {
+    Place& place;
+    uint64_t bytes;
+    std::byte* memory;
+    Gathered(Place& where, uint64_t size) : place(where), bytes(size), memory(where.allocate_shared(size)) {}
+    ~Gathered() { place.release_shared(memory, bytes); }
+  };
+  Gathered gathered(context_.place(), (size() + 1) * sizeof(Choice));
+  auto* all = reinterpret_cast<Choice*>(gathered.memory);
+  Choice& own = all[size()];
+  own = {color, key};
   starling_operation call{};
   call.struct_bytes = sizeof call;
   call.kind = STARLING_ALL_GATHER;
   call.lane = "split";
   call.input = &own;
-  call.output = all.data();
+  call.output = all;
   call.count = 2;
   call.data_type = STARLING_INT64;
   const RequestPtr request = submit(call);

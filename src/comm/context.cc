@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/device.h"
 #include "comm/job_store.h"
 #include "device/submission_queue.h"
 
@@ -16,38 +17,48 @@ namespace {
 constexpr uint64_t kPollerBit = 1;                  // the poller's place at the host's doorbell
 constexpr uint32_t kWaiterLooks = 200;            // before a waiter sleeps
 constexpr uint64_t kLingerNs = 50'000;  // what handing the daemon over costs, about
-constexpr uint32_t kSlotBytesLimit = 1 << 16;
 constexpr uint64_t kEndingNs = 2'000'000'000;  // a context that is destroyed waits so long for its work
 
 uint64_t token_of(uint32_t lane, uint64_t sequence) {
   return (uint64_t(lane) + 1) << 28 | (sequence & 0xfffffff);
 }
 
-cpu::Arena::Sizes arena_sizes(const starling_context_options& options) {
-  const Settings& s = settings();
-  return {options.arena_bytes ? options.arena_bytes : uint64_t(s.arena_bytes),
-          options.pool_bytes ? options.pool_bytes : uint64_t(s.pool_bytes), kSlotBytesLimit};
-}
+constexpr uint64_t kWaiterLooksNs = 1'000'000;  // the same where completions do not ring
 
 // Ranks usually outnumber cores where this machine is used: look a few times, then let others run.
 cpu::WaitPolicy wait_policy() {
   return {.spins = 32, .idle_spins = 2, .idle_yields = 4, .sleep_ns = 300'000};
 }
 
+std::unique_ptr<cpu::Arena> make_arena(const starling_context_options& options) {
+  remove_stale_job_files();
+  cpu::remove_stale_arenas();
+  const uint64_t bytes = options.arena_bytes ? options.arena_bytes : uint64_t(settings().arena_bytes);
+  return std::make_unique<cpu::Arena>(cpu::Arena::Sizes{bytes});
+}
+
+uint32_t block_count_of(const starling_context_options& options, const Place& place) {
+  if (options.blocks != 0) return options.blocks;
+  return settings().blocks != 0 ? uint32_t(settings().blocks) : place.traits().default_blocks;
+}
+
 }  // namespace
 
 Context::Context(const starling_context_options& options)
-    : memory_(options.blocks ? options.blocks : uint32_t(settings().blocks)),
-      arena_((remove_stale_job_files(), cpu::remove_stale_arenas(),
-              std::make_unique<cpu::Arena>(arena_sizes(options)))),
-      completion_kind_(completion_queue_named(options.completion_queue)),
+    : arena_(make_arena(options)),
+      place_(make_place(options.device, *arena_, wait_policy())),
+      memory_(block_count_of(options, *place_), scheduling_from(options.scheduling), options.completion_queue,
+              *place_),
+      shelf_(*place_),
       host_machine_(0, wait_policy(), &arena_->header()->host, nullptr) {
-  memory_.daemon()->scheduling = scheduling_from(options.scheduling);
-  memory_.share_pool(arena_->header()->pool_slots);
   ArenaHeader* header = arena_->header();
-  executor_ = std::make_unique<cpu::Executor>(
-      cpu::ExecutorOptions{memory_.daemon(), memory_.completions(), completion_kind_,
-                           arena_->at(header->pool_offset), header, wait_policy()});
+  header->pool_slot_bytes = place_->traits().slot_bytes_limit;
+  const Pool pool =
+      place_->make_pool(options.pool_bytes ? options.pool_bytes : uint64_t(settings().pool_bytes));
+  header->pool_offset = pool.offset;
+  header->pool_slots = pool.slots;
+  memory_.share_pool(pool.slots);
+  executor_ = place_->start(memory_.start());
   poller_ = std::thread([this] { run_poller(); });
 }
 
@@ -70,42 +81,52 @@ Context::~Context() {
       end(flight, STARLING_ABORTED, "the context was destroyed while the operation was under way");
 }
 
-std::shared_ptr<cpu::PeerArena> Context::attach(const std::string& arena_name) {
+Peer Context::attach(const std::string& arena_name) {
   std::lock_guard lock(mutex_);
-  std::weak_ptr<cpu::PeerArena>& known = peers_[arena_name];
-  std::shared_ptr<cpu::PeerArena> arena = known.lock();
-  if (arena == nullptr) known = arena = std::make_shared<cpu::PeerArena>(arena_name);
+  WeakPeer& known = peers_[arena_name];
+  Peer peer{known.arena.lock(), known.memory.lock()};
+  if (peer.arena == nullptr) known.arena = peer.arena = std::make_shared<cpu::PeerArena>(arena_name);
+  if (peer.memory == nullptr) {
+    peer.memory = place_->attach(peer.arena);
+    known.memory = peer.memory;
+  }
   ranks_on_host_.store(uint32_t(peers_.size()) + 1, std::memory_order_relaxed);
-  return arena;
+  return peer;
 }
 
 HostLane& Context::lane(const LaneKey& key, const std::string& name, uint32_t rank,
                         const std::vector<Member>& members, bool any_size, HostLane* control) {
   std::lock_guard lock(mutex_);
+  return find_or_make({key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, true,
+                       any_size, control});
+}
+
+HostLane& Context::find_or_make(LaneOptions options) {
+  const LaneKey key = options.key;
   std::unique_ptr<HostLane>& lane = lanes_[key];
   if (lane != nullptr) return *lane;
   uint32_t id = uint32_t(lanes_by_id_.size());
   if (!free_ids_.empty()) {
     id = free_ids_.back();
     free_ids_.pop_back();
-  } else if (id == kMaxLanes) {
+  } else if (id == place_->traits().lane_limit) {
     lanes_.erase(key);
-    throw Error(Code::exhausted, "a rank can have " + std::to_string(kMaxLanes) + " lanes",
+    throw Error(Code::exhausted, "a rank can have " + std::to_string(id) + " lanes",
                 "destroy communicators, or use fewer names and tags");
   } else {
     lanes_by_id_.push_back(nullptr);
   }
-  lane = std::make_unique<HostLane>(
-      LaneOptions{key, name, id, rank, members, block_count(), kSlotBytesLimit, any_size, control}, *arena_);
+  options.id = id;
+  lane = std::make_unique<HostLane>(options, *arena_, *place_, shelf_);
   lanes_by_id_[id] = lane.get();
-  memory_.set_lane(id, lane->device());
   return *lane;
 }
 
 HostLane& Context::control_lane(const LaneKey& key, const std::string& name, uint32_t rank,
                                 const std::vector<Member>& members) {
-  HostLane& control = lane(key, name, rank, members, false, nullptr);
   std::lock_guard lock(mutex_);
+  HostLane& control = find_or_make(
+      {key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, false, false, nullptr});
   control.open(0, block_count());
   control.resolve();
   return control;
@@ -124,9 +145,13 @@ void Context::remove_lane(const LaneKey& key) {
 }
 
 void Context::submit(HostLane& lane, Flight&& flight) {
+  const Operation& op = flight.lowered.operation;
+  place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
+  place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
   std::unique_lock lock(mutex_);
   const bool fresh = lane.shared() == nullptr;
   lane.open(flight.lowered.size_class_bytes, block_count());
+  if (fresh) memory_.set_lane(lane.id(), lane.device());
   lane.check(*flight.lowered.plan);
   const bool news = lane.resolve();
   ++submissions_;
@@ -145,11 +170,14 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     connecting_.push_back(&lane);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
   // waiter does its work again.
-  if (!waited) std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
+  if (!waited) {
+    std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
+    wake_poller();
+  }
   // A message may be what an any-source receive waits for.
   if (fresh || news || message)
     for (uint32_t peer = 0; peer < lane.size(); ++peer)
-      if (peer != lane.rank()) cpu::ring(&lane.member(peer).arena->header()->host);
+      if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
 }
 
 const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {
@@ -184,6 +212,7 @@ void Context::feed(HostLane& lane) {
     ring_daemon |= !flight->waited;
     if (!announce(lane, *flight)) break;
     lane.place(*flight, token_of(lane.id(), flight->sequence));
+    ++on_device_;
     unsubmitted_.push_back({lane.id(), int16_t(std::clamp(flight->priority, -32768, 32767)),
                             flight->lowered.operation.block_count, 0, flight->sequence});
     any = true;
@@ -193,12 +222,13 @@ void Context::feed(HostLane& lane) {
 
 void Context::flush_submissions(bool ring_daemon) {
   bool any = false;
-  while (!unsubmitted_.empty() && device::push_submission(host_machine_, memory_.daemon()->submissions,
-                                                          block_count(), unsubmitted_.front())) {
+  place_->flush();  // lanes, connections and plans that the submissions speak of
+  while (!unsubmitted_.empty() &&
+         device::push_submission(host_machine_, memory_.submissions(), block_count(), unsubmitted_.front())) {
     unsubmitted_.pop_front();
     any = true;
   }
-  if (any && ring_daemon) cpu::ring_for_launch(&arena_->header()->daemon);
+  if (any && ring_daemon && executor_ != nullptr) executor_->ring();
 }
 
 void Context::end(Flight& flight, starling_status status, const std::string& message) {
@@ -214,7 +244,7 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
 
 // Ends the residency on the caller's thread once the caller's request is done. Others that it will wait for
 // next go on here as long as they can: the daemon's thread would be woken for nothing.
-class Context::Waiter final : public cpu::CompletionListener {
+class Context::Waiter final : public CompletionListener {
  public:
   Waiter(Context& context, const Request& request) : context_(context), request_(request) {}
   void look(bool idle) override {
@@ -234,36 +264,44 @@ class Context::Waiter final : public cpu::CompletionListener {
   const Request& request_;
 };
 
+// Where completions do not ring, the poller has to be told that there are some to look for.
+void Context::wake_poller() {
+  if (!place_->traits().notifies) cpu::ring(&arena_->header()->host);
+}
+
 bool Context::wait(const Request& request, int64_t timeout_ns) {
   if (request.done()) return true;
   std::atomic_ref<uint64_t> sleepers(arena_->header()->host.sleepers);
   sleepers.fetch_and(~kPollerBit);  // while we look ourselves, nobody needs to wake the poller
+  ++waiters_;
   const uint64_t start = cpu::monotonic_ns();
+  const auto passed = [&] { return cpu::monotonic_ns() - start; };
   Waiter waiter(*this, request);
   const bool eager = ranks_on_host_.load(std::memory_order_relaxed) <= cores_;
   bool asked = false;
-  for (uint32_t look = 0; look < kWaiterLooks && !request.done(); ++look) {
-    if (timeout_ns >= 0 && cpu::monotonic_ns() - start >= uint64_t(timeout_ns)) break;
+  for (uint32_t look = 0; !request.done(); ++look) {
+    if (timeout_ns >= 0 && passed() >= uint64_t(timeout_ns)) break;
+    if (place_->traits().notifies ? look >= kWaiterLooks : passed() >= kWaiterLooksNs) break;
     const bool ran = executor_->run_here(waiter, eager);
     if (ran) {
       poll_once();
       continue;
     }
-    if (asked || !executor_->ask_to_leave())
-      cpu::ring_for_launch(&arena_->header()->daemon);  // it was not rung for us at the submission
+    if (asked || !executor_->ask_to_leave()) executor_->ring();  // it was not rung for us at the submission
     asked = true;
     if (!poll_once()) sched_yield();
   }
+  --waiters_;
   // What others submitted before our bit was away is counted by now; what comes later sets the bit itself.
   if (request.done() && !poller_needed()) return true;
   sleepers.fetch_or(kPollerBit);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   poll_once();  // what was published before the poller's bit was there
   if (request.done()) return true;
-  cpu::ring_for_launch(&arena_->header()->daemon);
+  executor_->ring();
+  wake_poller();
   if (timeout_ns < 0) return request.wait(-1);
-  const uint64_t passed = cpu::monotonic_ns() - start;
-  return request.wait(passed < uint64_t(timeout_ns) ? int64_t(uint64_t(timeout_ns) - passed) : 0);
+  return request.wait(passed() < uint64_t(timeout_ns) ? int64_t(uint64_t(timeout_ns) - passed()) : 0);
 }
 
 void Context::break_lane(const LaneKey& key, FaultKind kind, const std::string& text) {
@@ -317,13 +355,22 @@ void Context::remove_hook(PollHook* hook) {
   hook_count_ -= uint32_t(std::erase(hooks_, hook));
 }
 
+Scheduling Context::scheduling() {
+  std::lock_guard lock(mutex_);
+  return memory_.scheduling();
+}
+
+void Context::set_scheduling(const Scheduling& scheduling) {
+  std::lock_guard lock(mutex_);
+  memory_.set_scheduling(scheduling);
+}
+
 void Context::statistics(starling_statistics& out) {
   std::lock_guard lock(mutex_);
   out.submissions = submissions_;
   out.completions = completions_;
-  DaemonMemory* daemon = memory_.daemon();
-  for (uint32_t b = 0; b < block_count(); ++b) {
-    const BlockCounters& c = daemon->blocks[b].counters;
+  for (const BlockMemory& block : memory_.blocks()) {
+    const BlockCounters& c = block.counters;
     out.launches += c.launches;
     out.quits_idle += c.quits_idle;
     out.quits_stuck += c.quits_stuck;
@@ -334,17 +381,17 @@ void Context::statistics(starling_statistics& out) {
     out.context_loads += c.loads;
     out.instructions += c.instructions;
     out.queue_peak = std::max(out.queue_peak, c.queue_peak);
-    out.pool_slots += daemon->blocks[b].pool.capacity;
-    out.pool_slots_used += daemon->blocks[b].pool.capacity - daemon->blocks[b].pool.free_count;
+    out.pool_slots += block.pool.capacity;
+    out.pool_slots_used += block.pool.capacity - block.pool.free_count;
   }
   out.lanes = lanes_.size();
   for (const auto& [key, lane] : lanes_) out.lane_bytes += lane->region_bytes() + lane->host_bytes();
 }
 
 void Context::trace(std::vector<starling_trace_record>& out) {
-  DaemonMemory* daemon = memory_.daemon();
   for (uint32_t b = 0; b < block_count(); ++b) {
-    const TraceRing& ring = daemon->blocks[b].trace;
+    if (memory_.trace_ring(b) == nullptr) continue;
+    const TraceRing& ring = *memory_.trace_ring(b);
     const uint64_t end = host_machine_.load_acquire(&ring.written);
     for (uint64_t k = end > ring.capacity ? end - ring.capacity : 0; k < end; ++k) {
       const TraceRecord& r = ring.records[k & (ring.capacity - 1)];

@@ -16,9 +16,11 @@
 #include "comm/daemon_memory.h"
 #include "comm/lane.h"
 #include "comm/matching.h"
+#include "comm/plan_shelf.h"
 #include "comm/request.h"
 #include "machine/cpu/arena.h"
-#include "machine/cpu/executor.h"
+#include "machine/cpu/machine.h"
+#include "machine/place.h"
 #include "plan/cache.h"
 
 namespace starling {
@@ -30,6 +32,11 @@ class PollHook {
   virtual void poll() = 0;
 };
 
+struct WeakPeer {
+  std::weak_ptr<cpu::PeerArena> arena;
+  std::weak_ptr<PeerMemory> memory;
+};
+
 class Context {
  public:
   explicit Context(const starling_context_options& options);
@@ -39,11 +46,13 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   cpu::Arena& arena() { return *arena_; }
+  Place& place() { return *place_; }
+  bool on_gpu() const { return !place_->traits().direct; }
   PlanCache& plans() { return plans_; }
   uint32_t block_count() const { return memory_.block_count(); }
 
-  // The segment of a peer, attached once.
-  std::shared_ptr<cpu::PeerArena> attach(const std::string& arena_name);
+  // The segment of a peer and its daemon's memory, attached once.
+  Peer attach(const std::string& arena_name);
 
   // The lane of this key, made if it is new. Never waits for other ranks.
   HostLane& lane(const LaneKey& key, const std::string& name, uint32_t rank,
@@ -76,7 +85,8 @@ class Context {
   void remove_hook(PollHook* hook);
 
   void synchronize() { executor_->synchronize(); }
-  Scheduling& scheduling() { return memory_.daemon()->scheduling; }
+  Scheduling scheduling();
+  void set_scheduling(const Scheduling& scheduling);
   void statistics(starling_statistics& out);
   void trace(std::vector<starling_trace_record>& out);
   std::string lane_name(uint32_t id);
@@ -103,13 +113,18 @@ class Context {
   void feed(HostLane& lane);
   void flush_submissions(bool ring_daemon = true);
   void publish_waiting_text(uint64_t now);
+  void nap(uint32_t fruitless);
+  void wake_poller();
+  void fail_all(const std::string& why);
+  HostLane& find_or_make(LaneOptions options);
   std::string timeout_text(HostLane& lane, const Flight& flight);
 
-  DaemonOwner memory_;
   std::unique_ptr<cpu::Arena> arena_;
+  std::unique_ptr<Place> place_;
+  DaemonOwner memory_;
   PlanCache plans_;
-  device::CompletionQueueKind completion_kind_;
-  std::unique_ptr<cpu::Executor> executor_;
+  PlanShelf shelf_;
+  std::unique_ptr<Executor> executor_;
   cpu::CpuMachine host_machine_;  // the host's side of the queues
   CallbackThread callbacks_;
 
@@ -118,13 +133,14 @@ class Context {
   std::vector<HostLane*> lanes_by_id_;
   std::vector<uint32_t> free_ids_;
   std::vector<std::unique_ptr<HostLane>> closed_lanes_;  // peers may still touch their regions
-  std::map<std::string, std::weak_ptr<cpu::PeerArena>> peers_;
+  std::map<std::string, WeakPeer> peers_;
   std::deque<Submission> unsubmitted_;  // found the ring full
   std::condition_variable drained_;
   uint64_t submissions_ = 0;
   uint64_t completions_ = 0;
   std::atomic<uint64_t> under_way_{0};
   std::atomic<uint64_t> waited_{0};  // of these: whose callers will run the daemon
+  uint64_t on_device_ = 0;  // of them, those that the daemon has
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
   std::vector<HostLane*> broken_;  // idle or not, with slots lent, or peers to be told that we are out
   uint64_t faults_seen_ = 0;
@@ -136,6 +152,7 @@ class Context {
   std::atomic<uint32_t> hook_count_{0};
   std::atomic<bool> ending_{false};
   std::atomic<uint32_t> ranks_on_host_{1};
+  std::atomic<uint32_t> waiters_{0};  // threads inside wait() that look for completions themselves
   const uint32_t cores_ = std::thread::hardware_concurrency();
   std::thread poller_;
 };

@@ -1,9 +1,7 @@
 #include "comm/daemon_memory.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
-#include <string>
+#include <cstddef>
 
 #include "base/error.h"
 
@@ -12,54 +10,107 @@ namespace {
 
 constexpr uint64_t kSubmissionCapacity = 4096;
 constexpr uint64_t kCompletionCapacity = 1024;
-constexpr uint64_t kTraceCapacity = 16384;
 
-template <class T>
-T* sparse(size_t count) {
-  void* memory = calloc(count, sizeof(T));
-  if (memory == nullptr) throw std::bad_alloc();
-  return static_cast<T*>(memory);
+device::CompletionQueueKind completion_queue_named(const char* name, const Place& place) {
+  const std::string text = name ? name : "packed_ring";
+  if (text == "packed_ring") return device::CompletionQueueKind::kPackedRing;
+  // The other two need the host to see what blocks change atomically: no GPU can do that in the host's
+  // memory.
+  if ((text == "ring" || text == "slots") && !place.traits().direct)
+    throw Error(Code::unsupported, "completion queue '" + text + "' is not possible on " + place.name(),
+                "use packed_ring there");
+  if (text == "ring") return device::CompletionQueueKind::kRing;
+  if (text == "slots") return device::CompletionQueueKind::kSlots;
+  throw Error(Code::invalid_argument, "completion queue '" + text + "' does not exist",
+              "use ring, packed_ring or slots");
 }
 
 }  // namespace
 
-DaemonOwner::DaemonOwner(uint32_t block_count)
-    : daemon_(std::make_unique<DaemonMemory>()),
-      blocks_(block_count),
-      pools_(block_count),
-      submissions_(kSubmissionCapacity),
-      completion_entries_(kCompletionCapacity) {
+DaemonOwner::DaemonOwner(uint32_t block_count, const Scheduling& scheduling, const char* completion_queue,
+                         Place& place)
+    : place_(place), completion_kind_(completion_queue_named(completion_queue, place)) {
   if (block_count == 0 || block_count > SubmissionRing::kMaxBlocks)
     throw Error(Code::invalid_argument, std::to_string(block_count) + " blocks are not possible",
                 "use 1 to " + std::to_string(SubmissionRing::kMaxBlocks));
-  daemon_->block_count = block_count;
-  daemon_->blocks = blocks_.data();
-  daemon_->submissions.capacity = kSubmissionCapacity;
-  daemon_->submissions.entries = submissions_.data();
-  completions_.capacity = kCompletionCapacity;
-  completions_.entries = completion_entries_.data();
-  for (BlockMemory& block : blocks_) {
-    // One task a lane at most; kLaneDepth completions a lane at most.
-    block.tasks = tasks_.emplace_back(sparse<Task>(kMaxLanes)).get();
-    block.unpublished = unpublished_.emplace_back(sparse<uint64_t>(uint64_t(kMaxLanes) * kLaneDepth)).get();
-    block.trace.capacity = kTraceCapacity;
-    block.trace.records = records_.emplace_back(sparse<TraceRecord>(kTraceCapacity)).get();
+  const PlaceTraits& traits = place.traits();
+  auto shared_words = [&](uint64_t count) {
+    return reinterpret_cast<uint64_t*>(place.allocate_shared(count * sizeof(uint64_t)));
+  };
+  image_.block_count = block_count;
+  image_.scheduling = scheduling;
+  submissions_ = {kSubmissionCapacity, shared_words(kSubmissionCapacity),
+                  shared_words(block_count * SubmissionRing::kHeadStride), 0};
+  image_.submissions = submissions_;
+  if (!traits.direct) {
+    image_.submissions.entries = make<uint64_t>(kSubmissionCapacity);
+    image_.submissions.heads = make<uint64_t>(block_count * SubmissionRing::kHeadStride);
   }
+  image_.blocks = make<BlockMemory>(block_count);
+  std::vector<BlockMemory> blocks(block_count);
+  for (BlockMemory& block : blocks) {
+    // One task a lane at most; kLaneDepth completions a lane at most.
+    block.tasks = make<Task>(traits.lane_limit);
+    block.unpublished = make<uint64_t>(uint64_t(traits.lane_limit) * kLaneDepth);
+    block.trace.capacity = traits.trace_capacity;
+    if (traits.trace_capacity > 0) block.trace.records = make<TraceRecord>(traits.trace_capacity);
+  }
+  write_blocks(blocks);
+  completions_.capacity = kCompletionCapacity;
+  completions_.entries = shared_words(kCompletionCapacity);
+  completions_.head = shared_words(1);
+  if (traits.direct) {
+    device_completions_ = &completions_;
+  } else {
+    device_completions_ = make<device::CompletionMemory>(1);
+    place.write(device_completions_, &completions_, sizeof completions_);
+  }
+  daemon_ = make<DaemonMemory>(1);
+  place.write(daemon_, &image_, sizeof image_);
+  place.flush();
+}
+
+DaemonStart DaemonOwner::start() const {
+  return {daemon_, device_completions_, completion_kind_, &submissions_, image_.block_count};
+}
+
+void DaemonOwner::write_blocks(const std::vector<BlockMemory>& blocks) {
+  place_.write(image_.blocks, blocks.data(), blocks.size() * sizeof(BlockMemory));
+}
+
+void DaemonOwner::set_scheduling(const Scheduling& scheduling) {
+  image_.scheduling = scheduling;
+  place_.write(&daemon_->scheduling, &scheduling, sizeof scheduling);
+  place_.flush();
 }
 
 void DaemonOwner::share_pool(uint64_t slots) {
-  for (uint64_t slot = 0; slot < slots; ++slot)
-    pools_[slot % pools_.size()].push_back(kPoolSlot + uint32_t(slot));
-  for (size_t b = 0; b < pools_.size(); ++b) {
-    std::reverse(pools_[b].begin(), pools_[b].end());  // low slots first: few pages are touched
-    blocks_[b].pool = {pools_[b].data(), uint32_t(pools_[b].size()), uint32_t(pools_[b].size())};
+  std::vector<BlockMemory> all = blocks();
+  for (uint32_t b = 0; b < block_count(); ++b) {
+    std::vector<uint32_t> own;
+    for (uint64_t slot = b; slot < slots; slot += block_count()) own.push_back(kPoolSlot + uint32_t(slot));
+    std::reverse(own.begin(), own.end());  // low slots first: few pages are touched
+    SlotPool& pool = all[b].pool;
+    pool = {make<uint32_t>(std::max<uint64_t>(own.size(), 1)), uint32_t(own.size()), uint32_t(own.size())};
+    place_.write(pool.free, own.data(), own.size() * sizeof(uint32_t));
   }
+  write_blocks(all);
+  place_.flush();
 }
 
 void DaemonOwner::set_lane(uint32_t id, Lane* lane) {
-  Lane**& segment = daemon_->segments[id / kLaneSegment];
-  if (segment == nullptr) segment = segments_.emplace_back(std::make_unique<Lane*[]>(kLaneSegment)).get();
-  segment[id % kLaneSegment] = lane;
+  Lane**& segment = image_.segments[id / kLaneSegment];
+  if (segment == nullptr) {
+    segment = make<Lane*>(kLaneSegment);
+    place_.write(&daemon_->segments[id / kLaneSegment], &segment, sizeof segment);
+  }
+  place_.write(&segment[id % kLaneSegment], &lane, sizeof lane);
+}
+
+std::vector<BlockMemory> DaemonOwner::blocks() const {
+  std::vector<BlockMemory> blocks(block_count());
+  place_.read(blocks.data(), image_.blocks, blocks.size() * sizeof(BlockMemory));
+  return blocks;
 }
 
 Scheduling scheduling_from(const starling_scheduling& wishes) {
@@ -99,15 +150,6 @@ starling_scheduling scheduling_to(const Scheduling& s) {
   out.unbounded = int32_t(s.unbounded);
   out.in_turn = int32_t(s.in_turn);
   return out;
-}
-
-device::CompletionQueueKind completion_queue_named(const char* name) {
-  const std::string text = name ? name : "packed_ring";
-  if (text == "ring") return device::CompletionQueueKind::kRing;
-  if (text == "packed_ring") return device::CompletionQueueKind::kPackedRing;
-  if (text == "slots") return device::CompletionQueueKind::kSlots;
-  throw Error(Code::invalid_argument, "completion queue '" + text + "' does not exist",
-              "use ring, packed_ring or slots");
 }
 
 }  // namespace starling

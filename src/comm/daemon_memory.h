@@ -1,53 +1,65 @@
-// Owns what wire/daemon.h describes, for a rank on the CPU machine.
+// Owns what wire/daemon.h describes, in the memory of the place where the rank's daemon runs.
 #pragma once
 #include <starling/starling.h>
 
-#include <memory>
+#include <string>
 #include <vector>
 
 #include "device/completion_queue.h"
+#include "machine/place.h"
 #include "wire/daemon.h"
 
 namespace starling {
 
 class DaemonOwner {
  public:
-  explicit DaemonOwner(uint32_t block_count);
+  // completion_queue: "ring", "packed_ring", "slots", or null for the default.
+  DaemonOwner(uint32_t block_count, const Scheduling& scheduling, const char* completion_queue, Place& place);
 
-  uint32_t block_count() const { return daemon_->block_count; }
-  DaemonMemory* daemon() { return daemon_.get(); }
-  device::CompletionMemory* completions() { return &completions_; }
+  uint32_t block_count() const { return image_.block_count; }
+  // What the daemon is started with.
+  DaemonStart start() const;
 
-  // Deals the pool's slots out to the blocks.
+  // Host's ends of the two queues.
+  SubmissionRing& submissions() { return submissions_; }
+  device::CompletionMemory& completions() { return completions_; }
+  device::CompletionQueueKind completion_kind() const { return completion_kind_; }
+
+  const Scheduling& scheduling() const { return image_.scheduling; }
+  void set_scheduling(const Scheduling& scheduling);
+
+  // Deals the pool's slots out to the blocks. Before the first launch.
   void share_pool(uint64_t slots);
   // The block that lends this slot.
-  uint32_t owner_of(uint32_t grant) const { return (grant - kPoolSlot) % uint32_t(pools_.size()); }
+  uint32_t owner_of(uint32_t grant) const { return (grant - kPoolSlot) % block_count(); }
   void set_lane(uint32_t id, Lane* lane);
 
- private:
-  // Sparse: pages exist once touched, and one is touched per 256 tasks or 512 completions.
-  template <class T>
-  struct Free {
-    void operator()(T* p) const { ::free(p); }
-  };
-  template <class T>
-  using Sparse = std::unique_ptr<T[], Free<T>>;
+  // A copy of what the blocks have now; counters may be those of different moments.
+  std::vector<BlockMemory> blocks() const;
+  // Where the host can read it while the block writes; else null.
+  const TraceRing* trace_ring(uint32_t block) const {
+    return place_.traits().direct ? &image_.blocks[block].trace : nullptr;
+  }
 
-  std::unique_ptr<DaemonMemory> daemon_;
+ private:
+  template <class T>
+  T* make(uint64_t count) {
+    return reinterpret_cast<T*>(place_.allocate(count * sizeof(T)));
+  }
+  void write_blocks(const std::vector<BlockMemory>& blocks);
+
+  Place& place_;
+  device::CompletionQueueKind completion_kind_;
+  SubmissionRing
+      submissions_{};  // as the host sees it; where the place is not direct the blocks have one of their own
+  DaemonMemory image_{};  // as written to daemon_
+  DaemonMemory* daemon_;
   device::CompletionMemory completions_{};
-  std::vector<BlockMemory> blocks_;
-  std::vector<Sparse<Task>> tasks_;
-  std::vector<Sparse<uint64_t>> unpublished_;
-  std::vector<Sparse<TraceRecord>> records_;
-  std::vector<std::vector<uint32_t>> pools_;
-  std::vector<Submission> submissions_;
-  std::vector<uint64_t> completion_entries_;
-  std::vector<std::unique_ptr<Lane*[]>> segments_;
+  device::CompletionMemory* device_completions_;
 };
 
-// The caller's wishes over the defaults. Ticks of the CPU machine are nanoseconds.
+// The caller's wishes over the defaults. Ticks of the CPU and cuda machines are nanoseconds.
 Scheduling scheduling_from(const starling_scheduling& wishes);
 starling_scheduling scheduling_to(const Scheduling& scheduling);
-device::CompletionQueueKind completion_queue_named(const char* name);
 
 }  // namespace starling

@@ -56,8 +56,8 @@ class Joining {
       std::string arena = context_.arena().name();
       if (rank != options_.rank) {
         arena = arena_in(wait_for("arena", rank, store_.patience_ns()), rank);
-        group_.members[rank].arena = context_.attach(arena);
-        check_peer(*group_.members[rank].arena, context_.arena(), rank);
+        group_.members[rank].peer = context_.attach(arena);
+        check_peer(*group_.members[rank].peer.arena, context_.arena(), rank);
       }
       group_.key = key_of(group_.key, arena);
     }
@@ -69,7 +69,8 @@ class Joining {
     store_.withdraw(key_of_rank("arena", 0));
     store_.set(key_of_rank("complete", 0), text_of(group_.key));
     for (uint32_t rank = 1; rank < options_.size; ++rank)
-      while (store_.holds(key_of_rank("joined", rank)) && group_.members[rank].arena->alive()) keep_waiting();
+      while (store_.holds(key_of_rank("joined", rank)) && group_.members[rank].peer.arena->alive())
+        keep_waiting();
     store_.withdraw(key_of_rank("complete", 0));
   }
 
@@ -92,7 +93,7 @@ class Joining {
       if (gone != options_.size)
         throw Error(Code::peer_failed,
                     "rank " + std::to_string(gone) + " (process " +
-                        std::to_string(group_.members[gone].arena->header()->pid) +
+                        std::to_string(group_.members[gone].peer.arena->header()->pid) +
                         ") died or gave up while '" + options_.name + "' was being joined",
                     "see that rank's own log for the cause");
       if (options_.interrupted != nullptr && options_.interrupted(options_.user) != 0)
@@ -124,7 +125,8 @@ class Joining {
 
   uint32_t gone_member() const {
     for (uint32_t rank = 0; rank < options_.size; ++rank)
-      if (group_.members[rank].arena != nullptr && !group_.members[rank].arena->alive()) return rank;
+      if (group_.members[rank].peer.arena != nullptr && !group_.members[rank].peer.arena->alive())
+        return rank;
     return options_.size;
   }
 

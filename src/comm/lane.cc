@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstddef>
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "machine/cpu/doorbell.h"
 
 namespace starling {
 namespace {
@@ -15,10 +15,6 @@ constexpr uint32_t kPrivateSlots = 2;  // what every built-in plan needs at most
 constexpr uint64_t kSmallestSlot = 4096;
 
 uint64_t align64(uint64_t bytes) { return (bytes + 63) & ~uint64_t(63); }
-
-void store_release(uint64_t& word, uint64_t value) {
-  std::atomic_ref<uint64_t>(word).store(value, std::memory_order_release);
-}
 
 // A lane whose first operation is small keeps small slots; what comes later runs in more tiles.
 uint32_t slot_bytes_for(uint64_t size_class_bytes, uint32_t limit) {
@@ -33,25 +29,24 @@ LaneKey key_of(const LaneKey& base, const std::string& text) {
   return {hash_combine(base.high, hash.high), hash_combine(base.low, hash.low)};
 }
 
-HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena)
-    : options_(options), arena_(arena), blocks_(options.grid), peers_(options.members.size()) {
-  device_.id = options_.id;
-  device_.peer_count = size();
-  device_.rank = options_.rank;
-  device_.private_slots = kPrivateSlots;
-  device_.doorbell = &arena_.header()->daemon;
-  device_.blocks = blocks_.data();
-  device_.operations = operations_.data();
-  device_.finished = finished_.data();
-  for (LaneBlock& block : blocks_) block.context.sequence = ~uint64_t(0);
+HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, PlanShelf& shelf)
+    : options_(options), arena_(arena), place_(place), shelf_(shelf), peers_(options.members.size()) {
   unresolved_ = size() - 1;
 }
 
 // A peer may still grant us slots that it read late: only an abandoned region is used again.
 HostLane::~HostLane() {
+  if (device_memory_.memory != nullptr) place_.release(device_memory_.memory, device_memory_.bytes);
+  if (own_buffers_.memory != nullptr) place_.release(own_buffers_.memory, own_buffers_.bytes);
+  for (Private& scratch : scratch_)
+    if (scratch.memory != nullptr) place_.release(scratch.memory, scratch.bytes);
+  if (operations_ != nullptr)
+    place_.release_shared(reinterpret_cast<std::byte*>(operations_), kLaneDepth * sizeof(Operation));
+  if (tables_ != nullptr) place_.release_shared(tables_, kLaneDepth * tables_bytes());
   if (shared_ == nullptr || !abandoned()) return;
-  arena_.unpublish(options_.key.low, options_.key.high, region_offset_);
-  arena_.release(region_offset_, region_bytes_);
+  arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
+  arena_.release(region_.offset, region_.bytes);
+  if (connectors_.bytes > 0) place_.release_exported(connectors_.offset, connectors_.bytes);
 }
 
 void HostLane::close() {
@@ -60,32 +55,41 @@ void HostLane::close() {
   // A peer that has not come yet must find out why the lane broke, not that we left.
   const bool tells =
       !resolved() && std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
-  if (!tells) arena_.unpublish(options_.key.low, options_.key.high, region_offset_);
+  if (!tells) arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
   for (LaneShared* peer : peers_)
     // Release: all that our blocks did in the peer's region came before; pairs with abandoned().
     if (peer != nullptr) std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
 }
 
+template <class T>
+std::vector<T> HostLane::read_all(const T* from) const {
+  std::vector<T> all(uint64_t(size()) * shared_->channel_count);
+  if (!all.empty()) place_.read(all.data(), from, all.size() * sizeof(T));
+  return all;
+}
+
 void HostLane::withdraw() {
-  for (SendEnd& send : sends_)
+  const uint64_t out = 1;
+  for (const SendEnd& send : read_all(image_.sends))
     // Release: all that our blocks wrote to this peer came before; pairs with the acquire in recover().
-    if (send.connected != 0) store_release(send.inbox->withdrawn, 1);
+    if (send.connected != 0) place_.write(&send.inbox->withdrawn, &out, sizeof out);
 }
 
 bool HostLane::recover(std::vector<uint32_t>& slots) {
   bool all = true;
   for (uint32_t peer = 0; peer < size(); ++peer)
-    all = all && (peer == rank() || peers_[peer] != nullptr || abandoned() || !member(peer).arena->alive());
-  for (size_t end = 0; end < receives_.size(); ++end) {
-    const ReceiveEnd& receive = receives_[end];
+    all = all &&
+          (peer == rank() || peers_[peer] != nullptr || abandoned() || !member(peer).peer.arena->alive());
+  // Acquire: pairs with the release in withdraw(); the sender's last byte came before. A dead process, and
+  // one that has left, writes no more either.
+  const auto inboxes = read_all(reinterpret_cast<const Inbox*>(place_.exported(connectors_.offset)));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const auto receives = read_all(image_.receives);
+  for (size_t end = 0; end < receives.size(); ++end) {
+    const ReceiveEnd& receive = receives[end];
     if (recovered_[end] || receive.peer == rank()) continue;
-    const cpu::PeerArena& peer = *member(receive.peer).arena;
-    // Acquire: pairs with the release in withdraw(); the sender's last byte came before. A dead process, and
-    // one that has left, writes no more either.
-    const bool out =
-        (receive.connected != 0 && std::atomic_ref<uint64_t>(const_cast<uint64_t&>(receive.inbox->withdrawn))
-                                           .load(std::memory_order_acquire) != 0) ||
-        abandoned() || !peer.alive();
+    const bool out = (receive.connected != 0 && inboxes[end].withdrawn != 0) || abandoned() ||
+                     !member(receive.peer).peer.arena->alive();
     all = all && out;
     if (!out) continue;
     recovered_[end] = true;
@@ -104,55 +108,106 @@ bool HostLane::abandoned() const {
 
 void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (shared_ != nullptr) return;
-  const uint32_t channels = std::max(channel_count, options_.grid);
-  const uint64_t ends = uint64_t(size()) * channels;
   const uint32_t slot_bytes = options_.any_size ? options_.slot_bytes_limit
                                                 : slot_bytes_for(size_class_bytes, options_.slot_bytes_limit);
-  const uint64_t traffic = sizeof(LaneShared);
-  const uint64_t inbox = align64(traffic + sizeof(Traffic) * kBoard * size());
-  const uint64_t credit = inbox + sizeof(Inbox) * ends;
+  open_region(options_.carries_operations ? std::max(channel_count, options_.grid) : 0, slot_bytes);
+  if (options_.carries_operations) open_device();
+  place_.flush();  // peers write into the connectors as soon as they find them
+  arena_.publish(options_.key.low, options_.key.high, region_.offset);
+}
+
+void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
+  const uint64_t ends = size() * channels;
+  const uint64_t credit = sizeof(Inbox) * ends;
   const uint64_t slots = (credit + sizeof(Credit) * ends + 4095) & ~uint64_t(4095);
-  region_bytes_ = slots + ends * kPrivateSlots * slot_bytes;
-  region_offset_ = arena_.allocate(region_bytes_);
-  shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_offset_));
+  connectors_.bytes = ends == 0 ? 0 : slots + ends * kPrivateSlots * slot_bytes;
+  if (ends > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
+  region_.bytes = align64(sizeof(LaneShared) + sizeof(Traffic) * kBoard * size());
+  region_.offset = arena_.allocate(region_.bytes);
+  shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_.offset));
   shared_->size = size();
   shared_->rank = rank();
-  shared_->channel_count = channels;
+  shared_->channel_count = uint32_t(channels);
   shared_->private_slots = kPrivateSlots;
   shared_->slot_bytes = slot_bytes;
-  shared_->traffic_offset = traffic;
-  shared_->inbox_offset = inbox;
+  shared_->traffic_offset = sizeof(LaneShared);
+  shared_->connectors_offset = connectors_.offset;
+  shared_->inbox_offset = 0;
   shared_->credit_offset = credit;
   shared_->slots_offset = slots;
-  auto* credits = reinterpret_cast<Credit*>(arena_.at(region_offset_ + credit));
-  for (uint64_t end = 0; end < ends; ++end) {
-    // Our sends begin with the peer's private slots granted (wire/connector.h, Grants).
-    credits[end].granted = kPrivateSlots;
-    for (uint32_t k = 0; k < kPrivateSlots; ++k) credits[end].grants[k] = k;
+  if (ends == 0) return;
+  // Our sends begin with the peer's private slots granted (wire/connector.h, Grants).
+  std::vector<Credit> credits(ends, Credit{});
+  for (Credit& c : credits) {
+    c.granted = kPrivateSlots;
+    for (uint32_t k = 0; k < kPrivateSlots; ++k) c.grants[k] = k;
   }
-  sends_.resize(ends);
-  receives_.resize(ends);
-  recovered_.resize(ends);
-  for (uint64_t end = 0; end < ends; ++end) {
-    sends_[end].peer = receives_[end].peer = uint32_t(end / channels);
-    receives_[end].granted = kPrivateSlots;
-    for (uint32_t k = 0; k < kPrivateSlots; ++k) receives_[end].grants[k] = k;
-  }
-  device_.fault = &shared_->fault;
-  device_.channel_count = channels;
-  device_.slot_bytes = slot_bytes;
+  place_.write(place_.exported(connectors_.offset) + credit, credits.data(), ends * sizeof(Credit));
+}
+
+// The Lane and all that it points to, in one piece: Lane | finished | fault | LaneBlock[grid] | ends, and
+// where the daemon does not work on the host's memory the ring of operations with its tables.
+void HostLane::open_device() {
+  const uint64_t channels = shared_->channel_count;
+  const uint64_t ends = size() * channels;
+  const uint64_t finished = align64(sizeof(Lane));
+  const uint64_t blocks =
+      finished + 2 * align64(kLaneDepth * sizeof(uint64_t));  // and the fault, if it is here
+  const uint64_t sends = blocks + options_.grid * sizeof(LaneBlock);
+  const uint64_t receives = sends + align64(ends * sizeof(SendEnd));
+  const uint64_t operations = receives + align64(ends * sizeof(ReceiveEnd));
+  const uint64_t tables = operations + kLaneDepth * sizeof(Operation);
+  const bool direct = place_.traits().direct;
+  std::byte* memory = at_least(device_memory_, direct ? operations : tables + kLaneDepth * tables_bytes());
+  operations_ = reinterpret_cast<Operation*>(place_.allocate_shared(kLaneDepth * sizeof(Operation)));
+  image_.doorbell = direct ? doorbell() : nullptr;
+  image_.fault = direct ? &shared_->fault : reinterpret_cast<uint64_t*>(memory + blocks) - 8;
+  image_.id = options_.id;
+  image_.peer_count = size();
+  image_.rank = options_.rank;
+  image_.channel_count = uint32_t(channels);
+  image_.private_slots = kPrivateSlots;
+  image_.slot_bytes = shared_->slot_bytes;
   const uint64_t pool_slot = arena_.header()->pool_slot_bytes;
-  device_.pool_slot_bytes = pool_slot >= slot_bytes ? uint32_t(pool_slot) : 0;
-  device_.sends = sends_.data();
-  device_.receives = receives_.data();
-  arena_.publish(options_.key.low, options_.key.high, region_offset_);
+  image_.pool_slot_bytes = pool_slot >= image_.slot_bytes ? uint32_t(pool_slot) : 0;
+  image_.sends = reinterpret_cast<SendEnd*>(memory + sends);
+  image_.receives = reinterpret_cast<ReceiveEnd*>(memory + receives);
+  image_.blocks = reinterpret_cast<LaneBlock*>(memory + blocks);
+  image_.operations = direct ? operations_ : reinterpret_cast<Operation*>(memory + operations);
+  image_.submitted = direct ? nullptr : operations_;
+  image_.tables = direct ? nullptr : reinterpret_cast<GroupExtent*>(memory + tables);
+  image_.finished = reinterpret_cast<uint64_t*>(memory + finished);
+  std::vector<LaneBlock> lane_blocks(options_.grid, LaneBlock{});
+  for (LaneBlock& block : lane_blocks) block.context.sequence = ~uint64_t(0);
+  std::vector<SendEnd> send_ends(ends, SendEnd{});
+  std::vector<ReceiveEnd> receive_ends(ends, ReceiveEnd{});
+  for (uint64_t end = 0; end < ends; ++end) {
+    send_ends[end].peer = receive_ends[end].peer = uint32_t(end / channels);
+    receive_ends[end].granted = kPrivateSlots;
+    for (uint32_t k = 0; k < kPrivateSlots; ++k) receive_ends[end].grants[k] = k;
+  }
+  place_.write(image_.blocks, lane_blocks.data(), lane_blocks.size() * sizeof(LaneBlock));
+  place_.write(image_.sends, send_ends.data(), ends * sizeof(SendEnd));
+  place_.write(image_.receives, receive_ends.data(), ends * sizeof(ReceiveEnd));
+  place_.write(memory, &image_, sizeof image_);
+  device_ = reinterpret_cast<Lane*>(memory);
+  recovered_.resize(ends);
+}
+
+std::byte* HostLane::at_least(Private& memory, uint64_t bytes) {
+  if (memory.bytes >= bytes && memory.memory != nullptr) return memory.memory;
+  if (memory.memory != nullptr) place_.release(memory.memory, memory.bytes);
+  memory = {};  // the next line may throw
+  memory.memory = place_.allocate(bytes);
+  memory.bytes = bytes;
+  return memory.memory;
 }
 
 bool HostLane::resolve() {
   bool any = false;
   for (uint32_t peer = 0; unresolved_ > 0 && peer < size(); ++peer) {
     if (peer == rank() || peers_[peer] != nullptr) continue;
-    peers_[peer] = member(peer).arena->find_lane(options_.key.low, options_.key.high);
+    peers_[peer] = member(peer).peer.arena->find_lane(options_.key.low, options_.key.high);
     if (peers_[peer] == nullptr) continue;
     --unresolved_;
     any = true;
@@ -166,40 +221,59 @@ void HostLane::connect(uint32_t peer) {
   LaneShared* theirs = peers_[peer];
   // Unequal geometry means unequal operations: the board will say so; nothing may be connected.
   if (theirs->channel_count != shared_->channel_count || theirs->slot_bytes != shared_->slot_bytes ||
-      theirs->size != shared_->size)
+      theirs->size != shared_->size || shared_->channel_count == 0)
     return;
-  auto* base = reinterpret_cast<std::byte*>(theirs);
-  auto* own = reinterpret_cast<std::byte*>(shared_);
-  ArenaHeader* header = member(peer).arena->header();
+  PeerMemory& memory = *member(peer).peer.memory;
+  ArenaHeader* header = member(peer).peer.arena->header();
+  std::byte* base = memory.at(theirs->connectors_offset);
+  std::byte* own = place_.exported(connectors_.offset);
+  Doorbell* bell = place_.traits().direct ? &header->daemon : nullptr;
   const uint64_t channels = shared_->channel_count;
   const uint64_t slots_bytes = uint64_t(kPrivateSlots) * shared_->slot_bytes;
+  std::vector<SendEnd> sends(channels, SendEnd{});
+  std::vector<ReceiveEnd> receives(channels, ReceiveEnd{});
   for (uint64_t channel = 0; channel < channels; ++channel) {
     const uint64_t here = peer * channels + channel;     // our end for that peer
     const uint64_t there = rank() * channels + channel;  // its end for us
-    SendEnd& send = sends_[here];
+    SendEnd& send = sends[channel];
+    send.connected = 1;
     send.credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + here;
     send.inbox = reinterpret_cast<Inbox*>(base + theirs->inbox_offset) + there;
     send.private_slots = base + theirs->slots_offset + there * slots_bytes;
-    send.pool = member(peer).arena->at(header->pool_offset);
-    send.doorbell = &header->daemon;
-    // Release, here and below: the pointers of the end; pairs with the acquires in device/connector.h.
-    store_release(send.connected, 1);
-    ReceiveEnd& receive = receives_[here];
+    send.pool = memory.at(header->pool_offset);
+    send.doorbell = bell;
+    ReceiveEnd& receive = receives[channel];
+    receive.connected = 1;
     receive.inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + here;
     receive.credit = reinterpret_cast<Credit*>(base + theirs->credit_offset) + there;
     receive.private_slots = own + shared_->slots_offset + here * slots_bytes;
-    receive.doorbell = &header->daemon;
-    store_release(receive.connected, 1);
+    receive.doorbell = bell;
   }
+  // Column by column, the counters between them left alone: those are the blocks'.
+  SendEnd* send = image_.sends + peer * channels;
+  ReceiveEnd* receive = image_.receives + peer * channels;
+  auto write_column = [&](const auto& images, void* to, const void* from, uint64_t bytes) {
+    place_.write_rows(to, from, {channels, sizeof(images[0]), sizeof(images[0]), bytes});
+  };
+  write_column(sends, &send->credit, &sends[0].credit, offsetof(SendEnd, sent) - offsetof(SendEnd, credit));
+  write_column(receives, &receive->inbox, &receives[0].inbox,
+               offsetof(ReceiveEnd, received) - offsetof(ReceiveEnd, inbox));
+  if (bell != nullptr) {
+    write_column(sends, &send->doorbell, &sends[0].doorbell, sizeof(Doorbell*));
+    write_column(receives, &receive->doorbell, &receives[0].doorbell, sizeof(Doorbell*));
+  }
+  // Words, released after the pointers: pairs with the acquires in device/connector.h.
+  write_column(sends, &send->connected, &sends[0].connected, sizeof(uint64_t));
+  write_column(receives, &receive->connected, &receives[0].connected, sizeof(uint64_t));
 }
 
 void HostLane::check(const Plan& plan) const {
   const PlanHeader* header = plan.header(rank());
-  if (header->minimum_slots > kPrivateSlots || header->channel_count > device_.channel_count)
+  if (header->minimum_slots > kPrivateSlots || header->channel_count > shared_->channel_count)
     throw Error(Code::unsupported,
                 "plan " + plan.name() + " needs " + std::to_string(header->minimum_slots) + " slots and " +
                     std::to_string(header->channel_count) + " channels; the lane has " +
-                    std::to_string(kPrivateSlots) + " and " + std::to_string(device_.channel_count),
+                    std::to_string(kPrivateSlots) + " and " + std::to_string(shared_->channel_count),
                 "run it on a lane of its own, or with a daemon of more blocks (STARLING_BLOCKS)");
 }
 
@@ -222,24 +296,49 @@ Flight* HostLane::next_for_device() {
 void HostLane::place(Flight& flight, uint64_t token) {
   const uint32_t at = flight.sequence % kLaneDepth;
   Operation& op = flight.lowered.operation;
-  const PlanHeader* plan = op.plan;
+  const PlanHeader* plan = flight.lowered.plan->header(rank());
+  op.plan = shelf_.get(flight.lowered.plan, rank());
   op.sequence = flight.sequence;
   op.token = token;
-  op.tile_bytes = (device_.slot_bytes / std::max<uint32_t>(plan->largest_chunks, 1)) & ~uint64_t(15);
+  op.tile_bytes = (shared_->slot_bytes / std::max<uint32_t>(plan->largest_chunks, 1)) & ~uint64_t(15);
   op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
   const bool canonical = plan->canonical != 0;
   op.fence_previous = canonical && last_canonical_ ? 0 : 1;
   last_canonical_ = canonical;
-  if (plan->scratch_chunks > 0) {
-    auto& scratch = scratch_[at];
-    scratch.resize(std::max<size_t>(scratch.size(), plan->scratch_chunks * op.chunk_bytes));
-    op.buffers[uint32_t(BufferKind::kScratch)].base = scratch.data();
-  }
+  if (plan->scratch_chunks > 0)
+    op.buffers[uint32_t(BufferKind::kScratch)].base =
+        at_least(scratch_[at], plan->scratch_chunks * op.chunk_bytes);
+  bind_memory(flight, at);
   op.finished_target = finished_targets_[at] += op.block_count;
   op.previous_target = finished_targets_[(at + kLaneDepth - 1) % kLaneDepth];
   operations_[at] = op;
   flight.on_device = true;
   ++on_device_;
+}
+
+// What the operation points to beside the caller's buffers, where the daemon can read it.
+void HostLane::bind_memory(Flight& flight, uint32_t at) {
+  Operation& op = flight.lowered.operation;
+  if (flight.lowered.own_buffer) {
+    std::byte* own = at_least(own_buffers_, kLaneDepth * 64) + at * 64;
+    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) op.buffers[uint32_t(kind)].base = own;
+  }
+  if (place_.traits().direct) return;
+  for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
+    const auto& groups =
+        kind == BufferKind::kInput ? flight.lowered.input_groups : flight.lowered.output_groups;
+    if (groups.empty()) continue;
+    if (tables_ == nullptr) tables_ = place_.allocate_shared(kLaneDepth * tables_bytes());
+    std::byte* table = tables_ + at * tables_bytes() + (kind == BufferKind::kOutput ? tables_bytes() / 2 : 0);
+    std::copy(groups.begin(), groups.end(), reinterpret_cast<GroupExtent*>(table));
+    op.buffers[uint32_t(kind)].groups = reinterpret_cast<GroupExtent*>(table);
+  }
+}
+
+void HostLane::show_fault(uint64_t kind) {
+  if (fault_shown_ || device_ == nullptr || place_.traits().direct) return;
+  fault_shown_ = true;
+  place_.write(image_.fault, &kind, sizeof kind);
 }
 
 Flight HostLane::finish(uint64_t sequence) {
@@ -253,9 +352,10 @@ Flight HostLane::finish(uint64_t sequence) {
   throw Error(Code::internal, "completion of an operation that is not under way", "report this");
 }
 
-std::vector<Flight> HostLane::take_waiting() {
+std::vector<Flight> HostLane::take_waiting(bool device_failed) {
   std::vector<Flight> waiting;
-  while (!flights_.empty() && !flights_.back().on_device) {
+  if (device_failed) on_device_ = 0;
+  while (!flights_.empty() && (device_failed || !flights_.back().on_device)) {
     waiting.push_back(std::move(flights_.back()));
     flights_.pop_back();
   }
@@ -264,9 +364,10 @@ std::vector<Flight> HostLane::take_waiting() {
 }
 
 uint64_t HostLane::host_bytes() const {
-  uint64_t bytes = sizeof(*this) + sends_.size() * sizeof(SendEnd) + receives_.size() * sizeof(ReceiveEnd) +
-                   blocks_.size() * sizeof(LaneBlock);
-  for (const auto& scratch : scratch_) bytes += scratch.size();
+  uint64_t bytes = sizeof(*this) + device_memory_.bytes + own_buffers_.bytes;
+  if (operations_ != nullptr) bytes += kLaneDepth * sizeof(Operation);
+  if (tables_ != nullptr) bytes += kLaneDepth * tables_bytes();
+  for (const Private& scratch : scratch_) bytes += scratch.bytes;
   return bytes;
 }
 

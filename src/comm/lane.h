@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "comm/lowering.h"
+#include "comm/plan_shelf.h"
 #include "comm/request.h"
 #include "machine/cpu/arena.h"
+#include "machine/place.h"
 #include "wire/arena.h"
 #include "wire/lane.h"
 
@@ -24,9 +26,15 @@ struct LaneKey {
 // The key of something that belongs to `base` and is called `text`.
 LaneKey key_of(const LaneKey& base, const std::string& text);
 
-// One rank of a group. `arena` is null for the rank itself.
-struct Member {
+// Another rank, as this one reaches it: its segment, and the memory that its blocks share with ours.
+struct Peer {
   std::shared_ptr<cpu::PeerArena> arena;
+  std::shared_ptr<PeerMemory> memory;
+};
+
+// One rank of a group. `peer` is empty for the rank itself.
+struct Member {
+  Peer peer;
   uint32_t world_rank = 0;  // in the communicator that the caller knows, for messages
 };
 
@@ -51,13 +59,14 @@ struct LaneOptions {
   std::vector<Member> members;
   uint32_t grid;              // blocks of the daemon
   uint32_t slot_bytes_limit;
+  bool carries_operations;    // false: a control lane, without connectors
   bool any_size;              // operations of any size will come: slots of the limit from the start
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
 };
 
 class HostLane {
  public:
-  HostLane(const LaneOptions& options, cpu::Arena& arena);
+  HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, PlanShelf& shelf);
   ~HostLane();
   HostLane(const HostLane&) = delete;
   HostLane& operator=(const HostLane&) = delete;
@@ -68,12 +77,14 @@ class HostLane {
   uint32_t size() const { return uint32_t(options_.members.size()); }
   const Member& member(uint32_t peer) const { return options_.members[peer]; }
   HostLane* control() const { return options_.control; }
-  Lane* device() { return &device_; }
+  // What the daemon knows of the lane; null before it is open.
+  Lane* device() { return device_; }
+  Doorbell* doorbell() { return &arena_.header()->daemon; }
   LaneShared* shared() const { return shared_; }
   LaneShared* peer_shared(uint32_t peer) const { return peers_[peer]; }
   uint64_t next_sequence() const { return next_sequence_; }
 
-  // The region that peers see, made for the first operation: from its size come the slots'. Idempotent.
+  // What peers and the daemon see, made for the first operation: from its size come the slots'. Idempotent.
   void open(uint64_t size_class_bytes, uint32_t channel_count);
 
   // No operation is under way: peers find the lane no more, and are told that we are out of their regions.
@@ -107,41 +118,63 @@ class HostLane {
   // Writes it where the daemon reads it. A submission must follow.
   void place(Flight& flight, uint64_t token);
 
+  // The daemon is told that the lane is broken. Idempotent.
+  void show_fault(uint64_t kind);
+
   // Removes the operation that the device completed.
   Flight finish(uint64_t sequence);
-  // Removes all operations that the device never got.
-  std::vector<Flight> take_waiting();
+  // Removes all operations that the device never got; or all, when the device has failed.
+  std::vector<Flight> take_waiting(bool device_failed = false);
 
   std::deque<Flight>& flights() { return flights_; }
   bool busy() const { return !flights_.empty(); }
 
-  uint64_t region_bytes() const { return region_bytes_; }
+  uint64_t region_bytes() const { return region_.bytes + connectors_.bytes; }
   uint64_t host_bytes() const;
 
  private:
+  struct Piece {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+  struct Private {
+    std::byte* memory = nullptr;
+    uint64_t bytes = 0;
+  };
+  void open_region(uint64_t channels, uint32_t slot_bytes);
+  void open_device();
   void connect(uint32_t peer);
+  void bind_memory(Flight& flight, uint32_t at);
+  std::byte* at_least(Private& memory, uint64_t bytes);
+  // One of T an end.
+  template <class T>
+  std::vector<T> read_all(const T* from) const;
+  uint64_t tables_bytes() const { return 2 * size() * sizeof(GroupExtent); }
 
   LaneOptions options_;
   cpu::Arena& arena_;
-  Lane device_{};
-  std::array<Operation, kLaneDepth> operations_{};
-  std::array<uint64_t, kLaneDepth> finished_{};
+  Place& place_;
+  PlanShelf& shelf_;
+  Lane image_{};  // as written to device_
+  Lane* device_ = nullptr;
+  Private device_memory_;  // the Lane and what it points to
+  Operation* operations_ = nullptr;  // in shared memory
+  std::byte* tables_ = nullptr;      // likewise: two tables of extents for each place of the ring
   std::array<uint64_t, kLaneDepth> finished_targets_{};
-  std::vector<SendEnd> sends_;
-  std::vector<ReceiveEnd> receives_;
   bool settled_ = false;         // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
-  std::vector<LaneBlock> blocks_;
   LaneShared* shared_ = nullptr;
-  uint64_t region_offset_ = 0;
-  uint64_t region_bytes_ = 0;
+  Piece region_;      // of the segment
+  Piece connectors_;  // of exported memory
   std::vector<LaneShared*> peers_;
   uint32_t unresolved_ = 0;
   uint64_t next_sequence_ = 0;
   std::deque<Flight> flights_;   // in order of sequence: first those on the device, then those that wait
   uint32_t on_device_ = 0;
   bool last_canonical_ = true;
-  std::array<std::vector<std::byte>, kLaneDepth> scratch_;
+  bool fault_shown_ = false;
+  std::array<Private, kLaneDepth> scratch_;
+  Private own_buffers_;  // what barriers reduce
 };
 
 }  // namespace starling

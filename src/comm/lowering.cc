@@ -98,8 +98,8 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
     request.block_count = context.block_limit;
     return context.plans->get(call.algorithm, request);
   }
-  const Choice choice = choose(
-      {shape.collective, context.size, shape.choice_bytes, DataType(call.data_type), context.block_limit});
+  const Choice choice = choose({shape.collective, context.size, shape.choice_bytes, DataType(call.data_type),
+                                context.block_limit, context.on_gpu});
   request.block_count = choice.block_count;
   return context.plans->get(choice.algorithm, request);
 }
@@ -191,11 +191,7 @@ Lowered lower(const LoweringContext& context, const starling_operation& call) {
     for (uint32_t r = 0; r < context.size; ++r)
       lowered.traffic[r] = {shape.input.counts[r] * element, shape.output.counts[r] * element};
   }
-  if (call.kind == STARLING_BARRIER) {
-    lowered.own_buffer.resize(64);
-    op.buffers[uint32_t(BufferKind::kInput)].base = lowered.own_buffer.data();
-    op.buffers[uint32_t(BufferKind::kOutput)].base = lowered.own_buffer.data();
-  }
+  lowered.own_buffer = call.kind == STARLING_BARRIER;
   lowered.text = std::string(collective_name(shape.collective));
   if (call.kind != STARLING_BARRIER)
     lowered.text += " of " + std::to_string(call.count) + " " + data_type_name(op.data_type) +

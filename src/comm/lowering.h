@@ -20,6 +20,7 @@ struct LoweringContext {
   uint32_t size;
   uint32_t block_limit;
   PlanCache* plans;
+  bool on_gpu = false;
 };
 
 // Everything of an operation but its place in the lane.
@@ -30,7 +31,7 @@ struct Lowered {
   std::vector<GroupExtent> input_groups;    // referenced by operation.buffers; v-variants only
   std::vector<GroupExtent> output_groups;
   std::vector<Traffic> traffic;             // per peer; varying operations only
-  std::vector<std::byte> own_buffer;        // barrier: what it reduces
+  bool own_buffer = false;  // barrier: its lane gives it what it reduces
   uint64_t size_class_bytes = 0;  // the same on all ranks: from it a new lane takes its slot size
   uint64_t largest_group_bytes = 0;
   std::string text;  // "all_reduce of 1024 float32, sum": for messages

@@ -141,14 +141,14 @@ std::string describe(const Signature& s) {
 void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::string& text) {
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
     if (peer == lane.rank() || lane.peer_shared(peer) == nullptr) continue;
-    ArenaHeader* header = lane.member(peer).arena->header();
+    ArenaHeader* header = lane.member(peer).peer.arena->header();
     write_fault(lane.peer_shared(peer), header, lane.rank(), kind, sequence, text);
     cpu::ring(&header->daemon);
     cpu::ring(&header->host);
   }
   if (lane.shared() == nullptr) return;
   write_fault(lane.shared(), lane.arena().header(), lane.rank(), kind, sequence, text);
-  cpu::ring(lane.device()->doorbell);
+  cpu::ring(lane.doorbell());
 }
 
 Fault fault_of(HostLane& lane) {
@@ -163,7 +163,7 @@ Fault fault_of(HostLane& lane) {
       const auto kind = FaultKind(load(shared->fault, std::memory_order_acquire));
       if (kind == FaultKind::kNone) continue;
       write_fault(own, lane.arena().header(), lane.rank(), kind, shared->fault_sequence, shared->fault_text);
-      cpu::ring(lane.device()->doorbell);
+      cpu::ring(lane.doorbell());
       break;
     }
   }

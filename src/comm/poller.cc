@@ -1,14 +1,19 @@
 // The poller's part of the context: completions, connections, timeouts, dead peers. It depends on no peer and
 // never waits for one.
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "comm/context.h"
 
 namespace starling {
 namespace {
 
+constexpr uint32_t kEagerLooks = 500;  // some 100 us
+constexpr uint64_t kNapNs = 20'000;
 constexpr uint64_t kMaintenanceNs = 5'000'000;  // how often lanes are looked after while work is under way
 constexpr uint64_t kQuietNs = 100'000'000;  // longest sleep otherwise
 constexpr uint64_t kDeadPeerNs =
@@ -45,20 +50,39 @@ std::string waiting_text_of(const ArenaHeader* header) {
 
 }  // namespace
 
+// Where completions do not ring: look often at first, and while nobody else looks.
+void Context::nap(uint32_t fruitless) {
+  if (fruitless < kEagerLooks && waiters_.load(std::memory_order_relaxed) == 0) {
+    sched_yield();
+    return;
+  }
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNs));
+}
+
 void Context::run_poller() {
   cpu::Sleeper sleeper(&arena_->header()->host, 0);
   uint64_t next_maintenance = 0;
+  uint32_t fruitless = 0;
   while (!ending_.load(std::memory_order_acquire)) {
-    const bool any = poll_once();
     const uint64_t now = cpu::monotonic_ns();
+    bool any = false;
     bool work;
-    {
+    uint64_t on_device;
+    try {
+      any = poll_once();
       std::lock_guard lock(mutex_);
       if (now >= next_maintenance) {
-        maintain(now);
         next_maintenance = now + kMaintenanceNs;
+        maintain(now);
       }
+    } catch (const Error& error) {  // the place's: a GPU that failed, or has no memory left
+      std::lock_guard lock(mutex_);
+      fail_all(error.what());
+    }
+    {
+      std::lock_guard lock(mutex_);
       work = under_way_ > 0 || !closed_lanes_.empty();
+      on_device = on_device_;
     }
     {
       std::lock_guard lock(hooks_mutex_);
@@ -66,11 +90,14 @@ void Context::run_poller() {
       work |= !hooks_.empty();
     }
     if (any) {
+      fruitless = 0;
       sleeper.cancel();
       continue;
     }
     // One more look between the two, as the doorbell's protocol asks.
-    if (!sleeper.prepared())
+    if (!place_->traits().notifies && on_device > 0)
+      nap(fruitless++);
+    else if (!sleeper.prepared())
       sleeper.prepare();
     else
       sleeper.sleep(work ? kMaintenanceNs : kQuietNs);
@@ -89,13 +116,15 @@ bool Context::poll_once() {
     });
     it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
   }
-  return drain_completions();
+  const bool any = drain_completions();
+  if (executor_ != nullptr) executor_->keep_running(on_device_ > 0);  // null while the context ends
+  return any;
 }
 
 bool Context::drain_completions() {
   uint64_t token = 0;
   bool any = false;
-  while (device::pop(host_machine_, completion_kind_, *memory_.completions(), token)) {
+  while (device::pop(host_machine_, memory_.completion_kind(), memory_.completions(), token)) {
     any = true;
     HostLane& lane = *lanes_by_id_[(token >> 28) - 1];
     const uint64_t low = token & 0xfffffff;
@@ -103,6 +132,7 @@ bool Context::drain_completions() {
     uint64_t sequence = (lane.flights().front().sequence & ~uint64_t(0xfffffff)) | low;
     if (sequence < lane.flights().front().sequence) sequence += uint64_t(1) << 28;
     Flight flight = lane.finish(sequence);
+    --on_device_;
     const Fault fault = fault_of(lane);
     end(flight, status_of(fault.kind), fault.text);
     if (fault.kind == FaultKind::kNone)
@@ -134,14 +164,27 @@ void Context::meet_peers(HostLane& lane) {
     starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
     break;
   }
-  cpu::ring(&arena_->header()->daemon);  // its blocks may sleep for want of a connection
+  executor_->ring();  // its blocks may sleep for want of a connection
 }
 
 void Context::fail_waiting(HostLane& lane, const Fault& fault) {
+  lane.show_fault(uint64_t(fault.kind));
   for (Flight& flight : lane.take_waiting()) end(flight, status_of(fault.kind), fault.text);
 }
 
+// The daemon will complete nothing any more: all that is under way ends, here and with the peers.
+void Context::fail_all(const std::string& why) {
+  const std::string text = place_->name() + ": " + why;
+  for (HostLane* lane : lanes_by_id_) {
+    if (lane == nullptr || !lane->busy()) continue;
+    starling::break_lane(*lane, FaultKind::kInternal, lane->next_sequence(), text);
+    for (Flight& flight : lane->take_waiting(true)) end(flight, STARLING_SYSTEM, text);
+  }
+  on_device_ = 0;
+}
+
 void Context::maintain(uint64_t now) {
+  if (const std::string why = executor_->failure(); !why.empty()) fail_all(why);
   // A block may look at a lane a little longer than its last operation: until it leaves, or reads the last of
   // the submissions that it has no part in.
   find_broken_lanes();
@@ -207,8 +250,8 @@ void Context::maintain_lane(HostLane& lane, uint64_t now) {
 
 void Context::check_peers(HostLane& lane, uint64_t now) {
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
-    if (peer == lane.rank() || lane.member(peer).arena->alive()) continue;
-    const cpu::PeerArena& arena = *lane.member(peer).arena;
+    if (peer == lane.rank() || lane.member(peer).peer.arena->alive()) continue;
+    const cpu::PeerArena& arena = *lane.member(peer).peer.arena;
     const bool in_order = arena.left_in_order();
     uint64_t& since = gone_since_[&arena];
     if (since == 0) since = now;
@@ -240,7 +283,7 @@ std::string Context::timeout_text(HostLane& lane, const Flight& flight) {
       text += name + " called it too";
       continue;
     }
-    const std::string waits = waiting_text_of(lane.member(peer).arena->header());
+    const std::string waits = waiting_text_of(lane.member(peer).peer.arena->header());
     text +=
         name + " has not called it" + (waits.empty() ? " and waits for nothing" : " and waits for " + waits);
   }

@@ -51,13 +51,16 @@ uint64_t measure_wake_ns() {
 // two wake-ups (the peer may just be starting), the rest a part of one; the daemon leaves when it has waited
 // for some hundred.
 starling_scheduling profile_scheduling(Context& context) {
+  // Blocks of a GPU do not sleep: nothing to measure.
+  if (!context.place().traits().notifies) return scheduling_to(context.scheduling());
   const uint64_t wake = std::clamp<uint64_t>(measure_wake_ns(), 500, 200'000);
-  Scheduling& s = context.scheduling();
+  Scheduling s = context.scheduling();
   s.initial_budget = 2 * wake;
   s.minimum_budget = std::max<uint64_t>(wake / 16, 200);
   s.maximum_budget = 20 * wake;
   s.success_factor = 20;
   s.quit_period = std::clamp<uint64_t>(50 * wake, 100'000, 5'000'000);
+  context.set_scheduling(s);
   return scheduling_to(s);
 }
 

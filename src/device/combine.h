@@ -25,6 +25,16 @@ struct Combine {
   double factor;
   DataType data_type;
   ReduceOp reduce_op;
+
+  STARLING_HOST_DEVICE void clear() {
+    for (auto& source : sources) source = nullptr;
+    for (auto& destination : destinations) destination = nullptr;
+    bytes = 0;
+    source_count = destination_count = scaled_source = divisor = 0;
+    factor = 0;
+    data_type = DataType{};
+    reduce_op = ReduceOp{};
+  }
 };
 inline constexpr uint32_t kNoSource = ~0u;
 
@@ -54,41 +64,86 @@ STARLING_HOST_DEVICE T combine_element(const Combine& c, uint64_t index) {
   return E::store(value);
 }
 
-template <class T, class Op>
-STARLING_HOST_DEVICE Pack combine_pack(const Combine& c, uint64_t index) {
+// `kPacks` packs at a time, `stride` apart: their loads are under way together.
+template <class T, class Op, uint32_t kPacks>
+STARLING_HOST_DEVICE void combine_packs(const Combine& c, uint64_t index, uint64_t stride) {
   using E = Element<T>;
   constexpr uint32_t kElements = 16 / sizeof(T);
-  typename E::Accumulator values[kElements];
+  typename E::Accumulator values[kPacks][kElements];
   for (uint32_t s = 0; s < c.source_count; ++s) {
-    PackElements<T> in;
-    in.pack = reinterpret_cast<const Pack*>(c.sources[s])[index];
-    for (uint32_t e = 0; e < kElements; ++e) {
-      auto value = E::load(in.elements[e]);
-      if (s == c.scaled_source) value = E::scale(value, c.factor);
-      values[e] = s == 0 ? value : Op::apply(values[e], value);
+    const Pack* source = reinterpret_cast<const Pack*>(c.sources[s]) + index;
+    PackElements<T> in[kPacks];
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kPacks; ++p) in[p].pack = source[p * stride];
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kPacks; ++p) {
+      STARLING_UNROLL
+      for (uint32_t e = 0; e < kElements; ++e) {
+        auto value = E::load(in[p].elements[e]);
+        if (s == c.scaled_source) value = E::scale(value, c.factor);
+        values[p][e] = s == 0 ? value : Op::apply(values[p][e], value);
+      }
     }
   }
-  PackElements<T> out;
-  for (uint32_t e = 0; e < kElements; ++e)
-    out.elements[e] = E::store(c.divisor != 1 ? E::divide(values[e], c.divisor) : values[e]);
-  return out.pack;
+  STARLING_UNROLL
+  for (uint32_t p = 0; p < kPacks; ++p) {
+    PackElements<T> out;
+    STARLING_UNROLL
+    for (uint32_t e = 0; e < kElements; ++e)
+      out.elements[e] = E::store(c.divisor != 1 ? E::divide(values[p][e], c.divisor) : values[p][e]);
+    for (uint32_t d = 0; d < c.destination_count; ++d)
+      reinterpret_cast<Pack*>(c.destinations[d])[index + p * stride] = out.pack;
+  }
+}
+
+// How many whole packs can be moved as such.
+STARLING_HOST_DEVICE inline uint64_t aligned_packs(const Combine& c) {
+  uint64_t misaligned = 0;
+  for (uint32_t s = 0; s < c.source_count; ++s) misaligned |= uint64_t(c.sources[s]);
+  for (uint32_t d = 0; d < c.destination_count; ++d) misaligned |= uint64_t(c.destinations[d]);
+  return (misaligned & 15) ? 0 : c.bytes / 16;
 }
 
 template <class T, class Op, class M>
 STARLING_HOST_DEVICE void combine_strided(M& m, const Combine& c) {
-  uint64_t misaligned = 0;
-  for (uint32_t s = 0; s < c.source_count; ++s) misaligned |= uint64_t(c.sources[s]);
-  for (uint32_t d = 0; d < c.destination_count; ++d) misaligned |= uint64_t(c.destinations[d]);
-  const uint64_t packs = (misaligned & 15) ? 0 : c.bytes / 16;
-  for (uint64_t i = m.thread_index(); i < packs; i += m.thread_count()) {
-    const Pack pack = combine_pack<T, Op>(c, i);
-    for (uint32_t d = 0; d < c.destination_count; ++d) reinterpret_cast<Pack*>(c.destinations[d])[i] = pack;
-  }
+  constexpr uint32_t kPacks = sizeof(T) == 1 ? 2 : 4;
+  const uint64_t packs = aligned_packs(c);
+  const uint64_t threads = m.thread_count();
+  uint64_t i = m.thread_index();
+  for (; i + (kPacks - 1) * threads < packs; i += kPacks * threads)
+    combine_packs<T, Op, kPacks>(c, i, threads);
+  for (; i < packs; i += threads) combine_packs<T, Op, 1>(c, i, threads);
   const uint64_t first = packs * (16 / sizeof(T));
-  for (uint64_t i = first + m.thread_index(); i < c.bytes / sizeof(T); i += m.thread_count()) {
+  for (i = first + m.thread_index(); i < c.bytes / sizeof(T); i += threads) {
     const T value = combine_element<T, Op>(c, i);
     for (uint32_t d = 0; d < c.destination_count; ++d) reinterpret_cast<T*>(c.destinations[d])[i] = value;
   }
+}
+
+// One source, nothing to compute.
+template <class M>
+STARLING_HOST_DEVICE void copy_strided(M& m, const Combine& c) {
+  constexpr uint32_t kPacks = 8;
+  const uint64_t packs = aligned_packs(c);
+  const uint64_t threads = m.thread_count();
+  const Pack* source = reinterpret_cast<const Pack*>(c.sources[0]);
+  uint64_t i = m.thread_index();
+  for (; i + (kPacks - 1) * threads < packs; i += kPacks * threads) {
+    Pack pack[kPacks];
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kPacks; ++p) pack[p] = source[i + p * threads];
+    for (uint32_t d = 0; d < c.destination_count; ++d) {
+      STARLING_UNROLL
+      for (uint32_t p = 0; p < kPacks; ++p)
+        reinterpret_cast<Pack*>(c.destinations[d])[i + p * threads] = pack[p];
+    }
+  }
+  for (; i < packs; i += threads) {
+    const Pack pack = source[i];
+    for (uint32_t d = 0; d < c.destination_count; ++d) reinterpret_cast<Pack*>(c.destinations[d])[i] = pack;
+  }
+  for (i = packs * 16 + m.thread_index(); i < c.bytes; i += threads)
+    for (uint32_t d = 0; d < c.destination_count; ++d) c.destinations[d][i] = c.sources[0][i];
 }
 
 // ---- machines with wide threads (CPU, simulator): each thread takes one contiguous part ------------------
@@ -167,7 +222,7 @@ template <class M>
 STARLING_HOST_DEVICE void combine(M& m, const Combine& c) {
   const bool plain = c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;
   if constexpr (M::kVectorThreads) {
-    if (plain) return combine_strided<uint8_t, Sum>(m, c);
+    if (plain) return copy_strided(m, c);
     with_type_and_op(c.data_type, c.reduce_op,
                      [&](auto element, auto op) { combine_strided<decltype(element), decltype(op)>(m, c); });
   } else {

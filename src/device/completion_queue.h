@@ -14,12 +14,15 @@ namespace starling::device {
 inline constexpr uint64_t kTokenBits = 48;
 inline constexpr uint64_t kTokenMask = (uint64_t(1) << kTokenBits) - 1;
 
+// `entries` and `head` may lie elsewhere than the rest: in the host's memory, with one CompletionMemory for
+// the blocks in the GPU's memory and one for the poller in the host's, of which each uses its part.
 struct CompletionMemory {
   alignas(64) uint64_t tail;  // vanilla: writer: lock holder; packed: blocks, by compare-exchange
-  alignas(64) uint64_t head;  // writer: the poller
   alignas(64) uint64_t lock;  // vanilla only: 0 free
+  uint64_t head_seen;         // packed: an earlier value of *head; writers: blocks
   uint64_t capacity;          // power of two
   uint64_t* entries;          // one 64-bit word each, zero at first
+  uint64_t* head;             // writer: the poller
 };
 
 // Vanilla ring: a producer takes the lock, reads head and tail, writes the entry, then the tail, and lets go:
@@ -32,7 +35,7 @@ struct RingCompletionQueue {
     const uint64_t tail = m.load_relaxed(&q.tail);
     // Acquire: the poller has read the entry that we would overwrite; pairs with the release of `head` in
     // pop().
-    const bool room = tail - m.load_acquire(&q.head) < q.capacity;
+    const bool room = tail - m.load_acquire(q.head) < q.capacity;
     if (room) {
       m.store_relaxed(&q.entries[tail & (q.capacity - 1)], token);
       // Release: the entry before the tail; pairs with the acquire in pop().
@@ -44,12 +47,12 @@ struct RingCompletionQueue {
   }
   template <class M>
   static bool pop(M& m, CompletionMemory& q, uint64_t& token) {
-    const uint64_t head = m.load_relaxed(&q.head);
+    const uint64_t head = m.load_relaxed(q.head);
     // Acquire: pairs with the release of `tail` in publish().
     if (m.load_acquire(&q.tail) == head) return false;
     token = m.load_relaxed(&q.entries[head & (q.capacity - 1)]);
     // Release: our reading of the entry; pairs with the acquire of `head` in publish().
-    m.store_release(&q.head, head + 1);
+    m.store_release(q.head, head + 1);
     return true;
   }
 };
@@ -63,24 +66,35 @@ struct PackedRingCompletionQueue {
   template <class M>
   STARLING_HOST_DEVICE static bool publish(M& m, CompletionMemory& q, uint64_t token, uint32_t) {
     const uint64_t tail = m.load_relaxed(&q.tail);
-    // Acquire: the poller has read the entry that we would overwrite; pairs with the release of `head` in
-    // pop().
-    if (tail - m.load_acquire(&q.head) >= q.capacity) return false;
+    if (!has_room(m, q, tail)) return false;
     if (m.compare_exchange(&q.tail, tail, tail + 1) != tail) return false;
     // Release: what the operation wrote before the entry that says it is complete; pairs with the acquire in
     // pop().
     m.store_release(&q.entries[tail & (q.capacity - 1)], lap_of(tail, q.capacity) | token);
     return true;
   }
+  // Most often the last look at the poller's counter says enough: it may be far away.
+  template <class M>
+  STARLING_HOST_DEVICE static bool has_room(M& m, CompletionMemory& q, uint64_t tail) {
+    // Acquire: pairs with the release below by whichever block looked.
+    if (tail - m.load_acquire(&q.head_seen) < q.capacity) return true;
+    // Acquire: the poller has read the entry that we would overwrite; pairs with the release of `head` in
+    // pop().
+    const uint64_t head = m.load_acquire(q.head);
+    if (tail - head >= q.capacity) return false;
+    // Release: hands on what we acquired. Blocks may store in any order: an older value asks once more.
+    m.store_release(&q.head_seen, head);
+    return true;
+  }
   template <class M>
   static bool pop(M& m, CompletionMemory& q, uint64_t& token) {
-    const uint64_t head = m.load_relaxed(&q.head);
+    const uint64_t head = m.load_relaxed(q.head);
     // Acquire: pairs with the release of the entry in publish().
     const uint64_t entry = m.load_acquire(&q.entries[head & (q.capacity - 1)]);
     if ((entry & ~kTokenMask) != lap_of(head, q.capacity)) return false;
     token = entry & kTokenMask;
     // Release: our reading of the entry; pairs with the acquire of `head` in publish().
-    m.store_release(&q.head, head + 1);
+    m.store_release(q.head, head + 1);
     return true;
   }
 };
@@ -101,7 +115,7 @@ struct SlotCompletionQueue {
   }
   template <class M>
   static bool pop(M& m, CompletionMemory& q, uint64_t& token) {
-    const uint64_t head = m.load_relaxed(&q.head);  // where the last scan stopped
+    const uint64_t head = m.load_relaxed(q.head);  // where the last scan stopped
     for (uint64_t k = 0; k < q.capacity; ++k) {
       uint64_t* slot = &q.entries[(head + k) & (q.capacity - 1)];
       // Acquire: pairs with the exchange in publish().
@@ -110,7 +124,7 @@ struct SlotCompletionQueue {
       token = seen;
       // Release: the place is free; pairs with the exchange in publish().
       m.store_release(slot, 0);
-      m.store_relaxed(&q.head, head + k + 1);
+      m.store_relaxed(q.head, head + k + 1);
       return true;
     }
     return false;

@@ -26,7 +26,7 @@ struct alignas(16) ActiveSlot {
   DynamicContext context;
   uint32_t lane;
   uint32_t valid;
-  uint64_t reserved;
+  Lane* near;  // the lane, or a copy of what the host wrote there once, in fast memory
 };
 
 // The block's fast memory: shared memory on a GPU. Written by the leader, read by all after a barrier.
@@ -40,6 +40,7 @@ struct alignas(16) BlockState {
   uint32_t lane;         // of the task at hand
   uint32_t hit;          // its context is in its slot
   uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
+  Combine operands;      // of the instruction at hand
 };
 
 struct DaemonArguments {
@@ -109,7 +110,7 @@ class Daemon {
     Submission submission;
     uint32_t count = 0;
     while (count < d_.scheduling.fetch_batch &&
-           fetch_submission(m_, d_.submissions, m_.block_index(), submission)) {
+           fetch_submission(m_, d_.submissions, m_.block_index(), b_.submissions_read, submission)) {
       ++count;
       accept(submission);
     }
@@ -129,7 +130,7 @@ class Daemon {
     return count;
   }
 
-  STARLING_HOST_DEVICE void accept(const Submission& submission) {
+  STARLING_HOST_DEVICE void accept(Submission submission) {
     if (returns_slot(submission)) {
       if (submission.sequence - 1 == m_.block_index()) b_.pool.free[b_.pool.free_count++] = submission.lane;
       return;
@@ -142,6 +143,7 @@ class Daemon {
     }
     Lane& lane = lane_of(submission.lane);
     LaneBlock& block = lane.blocks[m_.block_index()];
+    submission.sequence = whole_sequence(last_sequence(lane, block), submission.sequence);
     if (reached(submission.sequence, block.fetched)) block.fetched = submission.sequence + 1;
     trace(m_, b_.trace, TraceEvent::kFetch, submission.lane, submission.sequence, 0);
     if (m_.block_index() >= submission.block_count && !passes_turns(lane)) {
@@ -160,6 +162,12 @@ class Daemon {
     }
     block.next = submission.sequence;
     insert_task(b_, {submission.lane, submission.priority, b_.arrivals++}, d_.scheduling.priority_order);
+  }
+
+  // One near the lane's newest operation: entries name sequences by their low bits. Operations that run as
+  // start kernels do not come by here, but their turns do.
+  STARLING_HOST_DEVICE uint64_t last_sequence(const Lane& lane, const LaneBlock& block) {
+    return passes_turns(lane) ? m_.load_relaxed(&lane.handover->turns[m_.block_index()].next) : block.fetched;
   }
 
   // In a lane that streams use, a block hands on its turn also in operations that have no part for it.
@@ -235,7 +243,8 @@ class Daemon {
       if (leads(m_)) finish(outcome, steps_before);
       if (outcome == Outcome::kStuck) ++position;
       if (drain) return progressed;
-      if (leads(m_) && d_.scheduling.priority_order && has_submissions(m_, d_.submissions, m_.block_index()))
+      if (leads(m_) && d_.scheduling.priority_order &&
+          has_submissions(m_, d_.submissions, b_.submissions_read))
         s_.task_count = 0;  // a new submission may have priority: sort before going on
       m_.barrier();
       if (s_.task_count == 0) {
@@ -269,7 +278,8 @@ class Daemon {
     return m_.load_relaxed(lane_of(task.lane).fault) != 0;
   }
 
-  // The task's context into its active slot, by all threads in 16-byte moves. Returns its step count.
+  // The task's context into its active slot, by all threads in 16-byte moves; and its plan, where that is far
+  // from the threads. Returns its step count.
   STARLING_HOST_DEVICE uint64_t load() {
     ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
     if (!s_.hit) {
@@ -279,6 +289,7 @@ class Daemon {
       if (leads(m_)) {
         ++b_.counters.loads;
         slot.lane = s_.lane;
+        slot.near = &lane;
         slot.valid = 1;
         slot.context = block.context;
         if (slot.context.sequence != block.next)
@@ -287,6 +298,16 @@ class Daemon {
           ++b_.counters.resumes;
       }
       m_.barrier();
+      if constexpr (M::kStagesPlans) {
+        const PlanHeader* plan = m_.stage_plan(s_.lane % kActiveSlots, slot.operation.plan);
+        Lane* near = m_.stage_lane(s_.lane % kActiveSlots, &lane);
+        m_.barrier();
+        if (leads(m_)) {
+          slot.operation.plan = plan;
+          slot.near = near;
+        }
+        m_.barrier();
+      }
     }
     return slot.context.steps;
   }
@@ -307,13 +328,15 @@ class Daemon {
     if (m_.any(leads(m_) && m_.load_acquire(lane.fault) != 0)) return Outcome::kFault;
     if (leads(m_)) trace(m_, b_.trace, TraceEvent::kRun, s_.lane, slot.context.sequence, slot.context.steps);
     Budget budget = budget_at(position);
-    const Execution execution{&lane, &slot.operation, &lane.blocks[m_.block_index()], &b_.pool, a_.pool_base};
+    const Execution execution{slot.near, &slot.operation, &lane.blocks[m_.block_index()],
+                              &b_.pool,  a_.pool_base,    &s_.operands};
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context = slot.context;
     const uint64_t steps_before = context.steps;
     const Outcome outcome = interpreter.run(context);
     m_.barrier();  // nobody reads the slot's context any more
     if (leads(m_)) {
+      s_.operands.clear();  // no dead bytes: equal states look equal to the explorer
       b_.counters.instructions += context.steps - steps_before;
       slot.context = context;
       if (outcome == Outcome::kStuck) {

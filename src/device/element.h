@@ -228,26 +228,29 @@ inline constexpr bool kHasBits<Float16> = false;
 template <>
 inline constexpr bool kHasBits<Bool> = true;
 
-template <class F>
-STARLING_HOST_DEVICE void with_type_and_op(DataType type, ReduceOp op, F&& f) {
-  with_type(type, [&](auto element) {
-    using T = decltype(element);
-    switch (reduction_of(op, type)) {
-      case ReduceOp::kSum: return f(element, Sum{});
-      case ReduceOp::kProd: return f(element, Prod{});
-      case ReduceOp::kMin: return f(element, Min{});
-      case ReduceOp::kMax: return f(element, Max{});
+// One element type's row of the table of types and reductions.
+template <class T, class F>
+STARLING_HOST_DEVICE void with_op(T element, DataType type, ReduceOp op, F&& f) {
+  switch (reduction_of(op, type)) {
+    case ReduceOp::kSum: return f(element, Sum{});
+    case ReduceOp::kProd: return f(element, Prod{});
+    case ReduceOp::kMin: return f(element, Min{});
+    case ReduceOp::kMax: return f(element, Max{});
+    default: break;
+  }
+  if constexpr (kHasBits<T>) {
+    switch (op) {
+      case ReduceOp::kBand: return f(element, Band{});
+      case ReduceOp::kBor: return f(element, Bor{});
+      case ReduceOp::kBxor: return f(element, Bxor{});
       default: break;
     }
-    if constexpr (kHasBits<T>) {
-      switch (op) {
-        case ReduceOp::kBand: return f(element, Band{});
-        case ReduceOp::kBor: return f(element, Bor{});
-        case ReduceOp::kBxor: return f(element, Bxor{});
-        default: break;
-      }
-    }
-  });
+  }
+}
+
+template <class F>
+STARLING_HOST_DEVICE void with_type_and_op(DataType type, ReduceOp op, F&& f) {
+  with_type(type, [&](auto element) { with_op(element, type, op, f); });
 }
 
 }  // namespace starling::device

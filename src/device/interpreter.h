@@ -33,6 +33,7 @@ struct Execution {
   LaneBlock* block;  // this block's part of the lane
   SlotPool* pool;
   std::byte* pool_base;  // first slot of this rank's pool
+  Combine* operands;  // in the block's fast memory: the leader binds them, all threads read them
 };
 
 // A counter that has to be at `target` (cyclic) before a stuck operation can go on; null: none is known.
@@ -102,11 +103,14 @@ class Interpreter {
   STARLING_HOST_DEVICE bool start() {
     if (op_.fence_previous && op_.sequence > 0) {
       const uint32_t previous = (op_.sequence - 1) % kLaneDepth;
-      const bool ready = wait([&] {
-        // Acquire: pairs with the fetch_add in Daemon::complete(): others are through with the connectors.
-        // Cyclic, and perhaps past it: other blocks may have gone on to the operation that has its place now.
-        return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;
-      });
+      const bool ready = wait(
+          [&] {
+            // Acquire: pairs with the fetch_add in Daemon::complete(): others are through with the
+            // connectors. Cyclic, and perhaps past it: other blocks may have gone on to the operation that
+            // has its place now.
+            return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;
+          },
+          [] {});
       if (!ready) return false;
     }
     if (leads(m_)) prepare_receives();
@@ -139,9 +143,9 @@ class Interpreter {
   STARLING_HOST_DEVICE bool execute(const Instruction& i, const DynamicContext& c) {
     const TileRange tile = i.opcode == Opcode::nop ? TileRange{0, 1} : tile_range(op_, i, c.tile);
     if (tile.bytes != 0) {
-      if (!wait_for_inputs(i, c)) return false;
+      if (!wait_for_inputs(i, c, tile)) return false;
       if (i.opcode != Opcode::nop) {
-        combine(m_, bind(i, tile));
+        combine(m_, *x_.operands);
         m_.barrier();  // all threads have read the messages and written theirs
         if (leads(m_)) signal(i);
       }
@@ -170,8 +174,10 @@ class Interpreter {
     return int64_t(seen - dependency_value(d, tile)) >= 0;
   }
 
-  STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, const DynamicContext& c) {
-    return wait([&] {
+  // And binds the operands, which only then are known: nobody reads the last instruction's any more.
+  STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, const DynamicContext& c,
+                                            const TileRange& tile) {
+    const auto ready = [&] {
       for (uint32_t k = 0; k < i.dependency_count; ++k)
         if (!dependency_done(dependencies_[i.dependency_first + k], c.tile)) return false;
       if (receives(i.opcode))
@@ -181,12 +187,16 @@ class Interpreter {
         for (uint32_t k = 0; k < i.send_count; ++k)
           if (!can_send(m_, send_end(i, k))) return false;
       return true;
+    };
+    return wait(ready, [&] {
+      if (i.opcode != Opcode::nop) bind(i, tile, *x_.operands);
     });
   }
 
-  // The scheduler's bounded wait: the only one. Polls at least once.
-  template <class Ready>
-  STARLING_HOST_DEVICE bool wait(Ready&& ready) {
+  // The scheduler's bounded wait: the only one. Polls at least once. `then` is the leader's, when it is
+  // ready, and seen by all threads after.
+  template <class Ready, class Then>
+  STARLING_HOST_DEVICE bool wait(Ready&& ready, Then&& then) {
     bool stuck = false;
     if (leads(m_) && !ready()) {
       const uint64_t start = m_.now();
@@ -201,12 +211,12 @@ class Interpreter {
         }
       }
     }
+    if (leads(m_) && !stuck) then();
     return !m_.any(stuck);
   }
 
-  // Operands of the instruction for one tile. Runs on all threads, after the wait's barrier.
-  STARLING_HOST_DEVICE Combine bind(const Instruction& i, const TileRange& tile) {
-    Combine c;
+  // Operands of the instruction for one tile.
+  STARLING_HOST_DEVICE void bind(const Instruction& i, const TileRange& tile, Combine& c) {
     c.bytes = tile.bytes;
     c.data_type = op_.data_type;
     c.reduce_op = op_.reduce_op;
@@ -222,7 +232,6 @@ class Interpreter {
     if (sends(i.opcode))
       for (uint32_t k = 0; k < i.send_count; ++k)
         c.destinations[c.destination_count++] = next_send_slot(*x_.lane, send_end(i, k));
-    return c;
   }
 
   STARLING_HOST_DEVICE void bind_sources(const Instruction& i, const TileRange& tile, Combine& c) {

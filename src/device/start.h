@@ -40,6 +40,7 @@ struct alignas(16) StartState {
   SlotPool pool;  // empty: the daemon's blocks own the pool's slots, so only private slots are used here
   uint32_t verdict;
   uint32_t stays;
+  Combine operands;
 };
 
 template <class M>
@@ -96,7 +97,7 @@ class StartKernel {
 
   STARLING_HOST_DEVICE void interpret() {
     LaneBlock& block = lane_.blocks[m_.block_index()];
-    const Execution execution{a_.lane, &op_, &block, &s_.pool, nullptr};
+    const Execution execution{a_.lane, &op_, &block, &s_.pool, nullptr, &s_.operands};
     Budget budget = a_.budget;
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context{op_.sequence, 0, 0, 0, 0};

@@ -13,18 +13,21 @@ bool push_submission(M& m, SubmissionRing& ring, uint32_t block_count, const Sub
   const uint64_t tail = m.load_relaxed(&ring.tail);
   for (uint32_t b = 0; b < block_count; ++b) {
     // Acquire: the block has read the entry that we would overwrite; pairs with the release in fetch.
-    if (tail - m.load_acquire(&ring.head[b][0]) >= ring.capacity) return false;
+    if (tail - m.load_acquire(&ring.heads[b * SubmissionRing::kHeadStride]) >= ring.capacity) return false;
   }
-  ring.entries[tail & (ring.capacity - 1)] = submission;
-  // Release: the entry, and the operation in its lane, before the tail; pairs with the acquire in fetch.
-  m.store_release(&ring.tail, tail + 1);
+  const uint64_t entry = submission_lap(tail, ring.capacity) | pack_submission(submission);
+  // Release: the operation in its lane before the entry; pairs with the acquire in fetch.
+  m.store_release(&ring.entries[tail & (ring.capacity - 1)], entry);
+  m.store_relaxed(&ring.tail, tail + 1);
   return true;
 }
 
-// Consumer, without taking any. Acquire: as in fetch_submission(), which follows before anything is read.
+// Is there an entry at `position`, the next one of a block? Takes none. Acquire: as in fetch_submission(),
+// which follows before anything is read.
 template <class M>
-STARLING_HOST_DEVICE bool has_submissions(M& m, const SubmissionRing& ring, uint32_t block) {
-  return m.load_acquire(&ring.tail) != m.load_relaxed(&ring.head[block][0]);
+STARLING_HOST_DEVICE bool has_submissions(M& m, const SubmissionRing& ring, uint64_t position) {
+  const uint64_t lap = submission_lap(position, ring.capacity);
+  return ((m.load_acquire(&ring.entries[position & (ring.capacity - 1)]) ^ lap) >> 56) == 0;
 }
 
 // Producer; under the host's submission lock. Every block has read every submission.
@@ -32,21 +35,22 @@ template <class M>
 bool all_submissions_read(M& m, const SubmissionRing& ring, uint32_t block_count) {
   const uint64_t tail = m.load_relaxed(&ring.tail);
   for (uint32_t b = 0; b < block_count; ++b)
-    if (m.load_acquire(&ring.head[b][0]) != tail) return false;  // pairs with the release in fetch
+    if (m.load_acquire(&ring.heads[b * SubmissionRing::kHeadStride]) != tail)
+      return false;  // pairs with the release in fetch
   return true;
 }
 
-// Consumer; the block's leader. False: nothing new.
+// Consumer; the block's leader. `position`: the block's own count. False: nothing new.
 template <class M>
-STARLING_HOST_DEVICE bool fetch_submission(M& m, SubmissionRing& ring, uint32_t block,
+STARLING_HOST_DEVICE bool fetch_submission(M& m, SubmissionRing& ring, uint32_t block, uint64_t& position,
                                            Submission& submission) {
-  const uint64_t head = m.load_relaxed(&ring.head[block][0]);
-  // Acquire: pairs with the release of `tail` in push_submission(); after it entry and operation are
-  // readable. The release of `head` below: our reading of the entry; pairs with the acquire in
-  // push_submission().
-  if (m.load_acquire(&ring.tail) == head) return false;
-  submission = ring.entries[head & (ring.capacity - 1)];
-  m.store_release(&ring.head[block][0], head + 1);
+  // Acquire: pairs with the release in push_submission(); after it the operation is readable.
+  const uint64_t entry = m.load_acquire(&ring.entries[position & (ring.capacity - 1)]);
+  if ((entry ^ submission_lap(position, ring.capacity)) >> 56) return false;
+  submission = unpack_submission(entry);
+  ++position;
+  // Release: our reading of the entry; pairs with the acquire in push_submission().
+  m.store_release(&ring.heads[block * SubmissionRing::kHeadStride], position);
   return true;
 }
 

@@ -20,8 +20,8 @@ struct Row {
 };
 
 using enum Collective;
-// For the cpu machine. The first row that fits and whose algorithm takes the number of ranks; the last row of
-// each collective fits always.
+// Measured on the cpu machine. The first row that fits and whose algorithm takes the number of ranks; the
+// last row of each collective fits always.
 constexpr Row kTable[] = {
     {kAllReduce, 32 * kKiB, "one_shot", 1}, {kAllReduce, 256 * kKiB, "two_shot", 1},
     {kAllReduce, kAnySize, "ring", 64},     {kAllGather, 64 * kKiB, "all_pairs", 1},
@@ -42,7 +42,10 @@ Choice choose(const ChoiceRequest& request) {
   for (const Row& row : kTable) {
     if (row.collective != request.collective || request.bytes > row.largest_bytes) continue;
     if (!algorithm_takes(row.algorithm, request.collective, request.rank_count)) continue;
-    return {row.algorithm, std::clamp<std::uint32_t>(row.block_count, 1, std::max(request.block_limit, 1u))};
+    // On a GPU a block is no core that others need: it pays from a few KiB on to have several.
+    const std::uint32_t least = request.on_gpu && request.bytes > 8 * kKiB ? 8 : 1;
+    return {row.algorithm,
+            std::clamp(std::max(row.block_count, least), 1u, std::max(request.block_limit, 1u))};
   }
   STARLING_ASSERT(false, "the table of choices has no row that fits always");
 }

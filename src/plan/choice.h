@@ -16,6 +16,7 @@ struct ChoiceRequest {
   std::uint64_t bytes = 0;
   DataType data_type = DataType::kFloat32;
   std::uint32_t block_limit = 1;  // blocks of the daemon
+  bool on_gpu = false;
 };
 
 struct Choice {

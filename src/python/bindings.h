@@ -54,6 +54,8 @@ class ContextUse {
     return false;
   }
   void leave() { --inside_; }
+  bool on_gpu = false;  // what kind of buffers the context takes; set when it is made
+
   // Returns when nobody is inside; they look every few milliseconds.
   void end();
 

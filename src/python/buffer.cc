@@ -45,9 +45,14 @@ bool is_contiguous(const Array& array) {
 }
 
 template <class Array>
-Buffer describe(const Array& array, const char* name) {
-  if (array.device_type() != nb::device::cpu::value)
-    throw nb::type_error((std::string(name) + " is not in CPU memory; copy it there first").c_str());
+Buffer describe(const Array& array, const char* name, bool on_gpu) {
+  const bool host =
+      array.device_type() == nb::device::cpu::value || array.device_type() == nb::device::cuda_host::value;
+  if (!host && !(on_gpu && array.device_type() == nb::device::cuda::value))
+    throw nb::type_error((std::string(name) +
+                          " is not in CPU memory; copy it there first, or make the context "
+                          "with a device of its own")
+                             .c_str());
   if (!is_contiguous(array))
     throw nb::buffer_error(
         (std::string(name) + " is not contiguous; pass numpy.ascontiguousarray(...) or tensor.contiguous()")
@@ -63,11 +68,11 @@ Buffer describe(const Array& array, const char* name) {
 
 }  // namespace
 
-Buffer buffer_of(const nb::object& object, const char* name, Access access) {
+Buffer buffer_of(const nb::object& object, const char* name, Access access, bool on_gpu) {
   if (object.is_none()) return {};
   if (access == Access::kWrite) {
     nb::ndarray<> array;
-    if (nb::try_cast(object, array, false)) return describe(array, name);
+    if (nb::try_cast(object, array, false)) return describe(array, name, on_gpu);
   }
   nb::ndarray<nb::ro> readable;
   if (!nb::try_cast(object, readable, false))
@@ -77,7 +82,7 @@ Buffer buffer_of(const nb::object& object, const char* name, Access access) {
                              .c_str());
   if (access == Access::kWrite)
     throw nb::buffer_error((std::string(name) + " is read-only; pass a writable array").c_str());
-  return describe(readable, name);
+  return describe(readable, name, on_gpu);
 }
 
 starling_data_type data_type_named(const char* name) {

@@ -155,7 +155,8 @@ nb::tuple error(const Communicator& comm) {
 // Keeps the GIL: a submission never waits for another rank, and giving the GIL up may cost milliseconds.
 Request submit(const Communicator& comm, const Call& call, nb::object callback) {
   starling_comm* handle = comm.get();
-  starling_operation op = operation_of(call, starling_comm_rank(handle), starling_comm_size(handle));
+  starling_operation op =
+      operation_of(call, starling_comm_rank(handle), starling_comm_size(handle), comm.use->on_gpu);
   PythonCallback* python_callback = nullptr;
   if (!callback.is_none()) {
     op.callback = run_python_callback;
@@ -236,7 +237,7 @@ void run_registered(const Communicator& comm, int64_t id, int kind, nb::object i
                     nb::object callback) {
   const Call call = make_call(kind, std::move(input), std::move(output), data_type, 0, 1, root, std::nullopt,
                               0, 0, std::nullopt);
-  const starling_operation op = operation_of(call, rank, size);
+  const starling_operation op = operation_of(call, rank, size, comm.use->on_gpu);
   if (op.count != count && kind != STARLING_BARRIER)
     raise(STARLING_INVALID_ARGUMENT,
           ("collective " + std::to_string(id) + " was registered with count " + std::to_string(count) +

@@ -68,7 +68,8 @@ nb::dict scheduling_dict(const starling_scheduling& s) {
 }
 
 void create(Context& context, uint32_t blocks, uint64_t arena_bytes, uint64_t pool_bytes,
-            const nb::dict& scheduling, std::optional<std::string> completion_queue) {
+            const nb::dict& scheduling, std::optional<std::string> completion_queue,
+            const std::string& device) {
   starling_context_options options{};
   options.struct_bytes = sizeof options;
   options.blocks = blocks;
@@ -76,7 +77,9 @@ void create(Context& context, uint32_t blocks, uint64_t arena_bytes, uint64_t po
   options.pool_bytes = pool_bytes;
   options.scheduling = scheduling_of(scheduling);
   options.completion_queue = completion_queue ? completion_queue->c_str() : nullptr;
+  options.device = device.c_str();
   new (&context) Context;
+  context.use->on_gpu = device != "cpu";
   starling_status status;
   {
     const WithoutGil creating;
@@ -172,7 +175,7 @@ void bind_context(nb::module_& m) {
   namespace py = starling::python;
   nb::class_<py::Context>(m, "Context")
       .def("__init__", &py::create, "blocks"_a, "arena_bytes"_a, "pool_bytes"_a, "scheduling"_a,
-           "completion_queue"_a.none())
+           "completion_queue"_a.none(), "device"_a = "cpu")
       .def_prop_ro("handle", [](const py::Context& c) { return reinterpret_cast<uintptr_t>(c.handle); })
       .def("destroy", &py::destroy)
       .def("synchronize", &py::synchronize)

@@ -119,12 +119,12 @@ const char* text_of(const std::optional<std::string>& text) { return text ? text
 
 }  // namespace
 
-starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size) {
+starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size, bool on_gpu) {
   const auto kind = starling_collective(call.kind);
   const bool is_root = call.root >= 0 && uint32_t(call.root) == rank;
   const Layout layout = layout_of(kind, is_root);
-  Buffer input = buffer_of(call.input, "input", Access::kRead);
-  Buffer output = buffer_of(call.output, "output", Access::kWrite);
+  Buffer input = buffer_of(call.input, "input", Access::kRead, on_gpu);
+  Buffer output = buffer_of(call.output, "output", Access::kWrite, on_gpu);
   if (layout.input == Holds::kNothing) input = {};
   if (layout.output == Holds::kNothing) output = {};
   if (layout.input != Holds::kNothing && layout.output != Holds::kNothing && !input.data && !output.data &&

@@ -31,6 +31,6 @@ struct Call {
 };
 
 // The result points into `call`. Raises InvalidArgumentError with the remedy.
-starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size);
+starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size, bool on_gpu);
 
 }  // namespace starling::python

@@ -1,10 +1,12 @@
 // A rank's shared segment: what its peers and other hosts' threads see of it.
 //
-//   ArenaHeader | directory | pool slots | lane regions ...
+//   ArenaHeader | directory | lane regions ...
 //
 // Peers find a lane by its key in the owner's directory: no rank ever waits for another to make one.
-// A lane region:  LaneShared | Traffic[board * size] | Inbox[size * channels] | Credit[size * channels] |
-// slots
+// A lane region, for hosts:     LaneShared | Traffic[board * size]
+// and its connectors, for blocks: Inbox[size * channels] | Credit[size * channels] | slots
+// Connectors and pool slots lie in exported memory (machine/place.h): in the same segment on the CPU machine,
+// in GPU memory on the cuda machine. Offsets of exported memory mean something to the peer's place alone.
 #pragma once
 #include <cstdint>
 
@@ -29,18 +31,19 @@ inline constexpr uint64_t kRemovedLane = 1;
 struct ArenaHeader {
   uint64_t magic;
   uint64_t bytes;
-  uint64_t process_nonce;   // random per process
+  uint64_t process_nonce;  // random per process
   uint32_t pid;
-  uint32_t closed;          // 1: the owner left in order; writer: owner
+  uint32_t closed;  // 1: the owner left in order; writer: owner
   uint64_t directory_offset;
   uint64_t directory_capacity;  // power of two
-  uint64_t pool_offset;
+  uint64_t pool_offset;  // of exported memory
   uint64_t pool_slot_bytes;
   uint64_t pool_slots;
   uint64_t faults;  // how many lanes of this rank were broken; writers: hosts, atomically
+  uint64_t device_offset;  // of the segment: what a GPU's peers need (machine/cuda/export.h); 0: none
   // What this rank waits for, in words, for the messages of others; renewed by its poller.
   uint64_t waiting_version;  // odd while the text is being written
-  char waiting_text[488];
+  char waiting_text[480];
   alignas(64) Doorbell daemon;  // rung when something was stored for the rank's blocks
   alignas(64) Doorbell host;  // rung when its poller should look: new lanes of peers, faults, completions
 };
@@ -93,11 +96,12 @@ struct alignas(64) LaneShared {
   uint32_t reserved;
   uint64_t closed;  // peers that will never touch this region again; writers: peers' hosts, atomically
   uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
-  uint64_t inbox_offset;  // from the LaneShared
+  uint64_t connectors_offset;  // of exported memory; the next three are counted from there
+  uint64_t inbox_offset;
   uint64_t credit_offset;
   uint64_t slots_offset;
-  uint64_t traffic_offset;
-  uint64_t reserved_tail[7];
+  uint64_t traffic_offset;  // from the LaneShared
+  uint64_t reserved_tail[6];
   Signature board[kBoard];
 };
 static_assert(sizeof(LaneShared) % 64 == 0);

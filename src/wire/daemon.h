@@ -50,6 +50,7 @@ static_assert(sizeof(Task) == 32);
 inline constexpr uint64_t kUrgentBase = 1 << 16;
 
 struct alignas(64) BlockMemory {
+  uint64_t submissions_read;  // of the submission ring; writer: the block
   Task* tasks;            // [task_capacity]: grown by the host before lanes exist that need it
   uint32_t task_count;
   uint32_t cursor;  // task that comes next; not 0 at a launch if the last residency ended amid a pass

@@ -48,10 +48,14 @@ struct Lane {
   SendEnd* sends;                  // [peer * channel_count + channel]
   ReceiveEnd* receives;            // likewise
   LaneBlock* blocks;               // [daemon's grid]
-  const Operation* operations;     // [kLaneDepth], operation s at s % depth; writer: host, before the
-                                // submission. In the host's memory; all else of a lane is in the daemon's
+  Operation*
+      operations;  // [kLaneDepth], operation s at s % depth; writer: host, before the submission; or, where
+                   // the host cannot store there, the relay that reads `submitted` (machine/cuda/relay.cuh)
   uint64_t* finished;  // [kLaneDepth]: blocks that finished s, all added up; writers: blocks, atomically
   Handover* handover;  // null: all its operations come through the submission queue
+  const Operation* submitted;  // [kLaneDepth] in the host's memory; null where the daemon works on that
+  GroupExtent*
+      tables;  // [kLaneDepth * 2 * peer_count]: copies of the tables of extents that `submitted` points to
 };
 
 }  // namespace starling

@@ -32,7 +32,7 @@ TEST(Settings, DefaultsWithoutEnvironment) {
   const Settings settings = read({});
   EXPECT_EQ(settings.log_level, LogLevel::warn);
   EXPECT_DOUBLE_EQ(settings.timeout_s, 1800.0);
-  EXPECT_EQ(settings.blocks, 1);
+  EXPECT_EQ(settings.blocks, 0);
 }
 
 TEST(Settings, EachTypeIsParsed) {
@@ -48,7 +48,7 @@ TEST(Settings, EachTypeIsParsed) {
 TEST(Settings, BadValuesAreRefusedByNameWithARemedy) {
   for (const char* entry :
        {"STARLING_LOG=loud", "STARLING_TIMEOUT_S=soon", "STARLING_TIMEOUT_S=nan", "STARLING_TIMEOUT_S=-1",
-        "STARLING_BLOCKS=0", "STARLING_BLOCKS=2x", "STARLING_BLOCKS=", "STARLING_POOL_BYTES=-1",
+        "STARLING_BLOCKS=-1", "STARLING_BLOCKS=2x", "STARLING_BLOCKS=", "STARLING_POOL_BYTES=-1",
         "STARLING_POOL_BYTES=k", "STARLING_POOL_BYTES=99999999999999g", "STARLING_ARENA_BYTES=1k"}) {
     const std::string text = refusal(entry);
     const std::string name = std::string(entry).substr(0, std::string_view(entry).find('='));

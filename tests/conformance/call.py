@@ -4,11 +4,13 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from conformance.cases import Case
+from conformance.memory import CudaMemory, HostMemory, memory_of
 from conformance.oracle import SCALAR, Expected, Layout
 from starling import Communicator, Request
 from starling.ir.element import DATA_TYPES
@@ -35,6 +37,12 @@ class Guarded:
         self.array: Array = self._all.view(DATA_TYPES[data_type])[GUARD : GUARD + length]
         self.width = DATA_TYPES[data_type].itemsize
 
+    def placed(self, memory: HostMemory | CudaMemory, view: Array | None = None) -> Any:
+        return memory.place(self._all, self.array if view is None else view)
+
+    def fetch(self, memory: HostMemory | CudaMemory) -> None:
+        memory.fetch(self._all)
+
     def is_intact(self) -> bool:
         edge = GUARD * self.width
         return bool((self._all[:edge] == 0xA5).all() and (self._all[len(self._all) - edge :] == 0xA5).all())
@@ -43,7 +51,8 @@ class Guarded:
 class Call:
     """One case on this rank: its buffers, and what is expected of them."""
 
-    def __init__(self, case: Case, rank: int) -> None:
+    def __init__(self, case: Case, rank: int, memory: HostMemory | CudaMemory) -> None:
+        self.memory = memory
         self.case, self.expected = case, Expected(case, rank)
         self.rank = rank
         self.input = self._filled(self.expected.contribution(rank))
@@ -55,6 +64,7 @@ class Call:
         self.output = Guarded(case.data_type, length)
         self.result: Array = self.output.array
         self.requests: list[Request] = []
+        self.unused: list[Guarded] = []  # outputs of ranks that get nothing
 
     def _filled(self, content: Array) -> Guarded:
         guarded = Guarded(self.case.data_type, len(content))
@@ -95,37 +105,38 @@ class Call:
         """all_reduce, broadcast, reduce: input and output have one shape."""
         if self.case.in_place:
             self.result = self.input.array
+        elif self.wanted is None:
+            self.unused.append(Guarded(self.case.data_type, len(self.input.array)))
+            common["output"] = self.unused[0].placed(self.memory)
         else:
-            common["output"] = None if self.wanted is None else self.result
-            if self.wanted is None:
-                common["output"] = np.empty_like(self.input.array)
-        return [getattr(comm, self.case.collective)(self.input.array, **common)]
+            common["output"] = self._result()
+        return [getattr(comm, self.case.collective)(self._input(), **common)]
 
     def _all_gather(self, comm: Communicator, common: dict) -> list[Request]:
         if self.case.in_place:
             self.expected.parts.part(self.result, self.rank)[:] = self.input.array
-        return [comm.all_gather(None if self.case.in_place else self.input.array, self.result, **common)]
+        return [comm.all_gather(None if self.case.in_place else self._input(), self._result(), **common)]
 
     def _reduce_scatter(self, comm: Communicator, common: dict) -> list[Request]:
-        output = None if self.case.in_place else self.result
+        output = None if self.case.in_place else self._result()
         if output is None:
             self.result = self.expected.parts.part(self.input.array, self.rank)
-        return [comm.reduce_scatter(self.input.array, output, **common)]
+        return [comm.reduce_scatter(self._input(), output, **common)]
 
     def _gather(self, comm: Communicator, common: dict) -> list[Request]:
         if not self.expected.is_root:
-            return [comm.gather(self.input.array, None, **common)]
+            return [comm.gather(self._input(), None, **common)]
         if self.case.in_place:
             self.expected.parts.part(self.result, self.rank)[:] = self.input.array
-        return [comm.gather(None if self.case.in_place else self.input.array, self.result, **common)]
+        return [comm.gather(None if self.case.in_place else self._input(), self._result(), **common)]
 
     def _scatter(self, comm: Communicator, common: dict) -> list[Request]:
         if not self.expected.is_root:
-            return [comm.scatter(None, self.result, **common)]
-        output = None if self.case.in_place else self.result
+            return [comm.scatter(None, self._result(), **common)]
+        output = None if self.case.in_place else self._result()
         if output is None:
             self.result = self.expected.parts.part(self.input.array, self.rank)
-        return [comm.scatter(self.input.array, output, **common)]
+        return [comm.scatter(self._input(), output, **common)]
 
     def _all_to_all(self, comm: Communicator, common: dict) -> list[Request]:
         if self.case.varying:
@@ -134,22 +145,30 @@ class Call:
             common |= {"output_counts": receives.counts, "output_offsets": receives.offsets}
         if self.case.in_place:
             self.result = self.input.array
-            return [comm.all_to_all(self.input.array, **common)]
-        return [comm.all_to_all(self.input.array, self.result, **common)]
+            return [comm.all_to_all(self._input(), **common)]
+        return [comm.all_to_all(self._input(), self._result(), **common)]
 
     def _send_recv(self, comm: Communicator, common: dict) -> list[Request]:
         """Around the ring; the lane's name becomes the tag."""
         tag = 1 + int(common["lane"])
         dtype = common.get("dtype")
         return [
-            comm.send(self.input.array, (self.rank + 1) % comm.size, tag, dtype=dtype),
-            comm.recv(self.result, (self.rank - 1) % comm.size, tag, dtype=dtype),
+            comm.send(self._input(), (self.rank + 1) % comm.size, tag, dtype=dtype),
+            comm.recv(self._result(), (self.rank - 1) % comm.size, tag, dtype=dtype),
         ]
+
+    def _input(self) -> Any:
+        return self.input.placed(self.memory)
+
+    def _result(self) -> Any:
+        return self.output.placed(self.memory)
 
     def problem(self) -> str:
         """Waits, and says what is wrong; "" if nothing."""
         for request in self.requests:
             request.wait(60)
+        for buffer in (self.input, self.output, *self.unused):
+            buffer.fetch(self.memory)
         if not (self.input.is_intact() and self.output.is_intact()):
             return "memory beside a buffer was written"
         if self._input_must_stay() and self.input.array.tobytes() != self.kept_input.tobytes():
@@ -185,8 +204,9 @@ def run_cases(comm: Communicator, cases: Sequence[Case], seed: int) -> list[Resu
     """All cases, several under way at a time, submitted in an order of this rank's own."""
     order = random.Random(seed * 100 + comm.rank)
     results = []
+    memory = memory_of(comm.context.device)
     for first in range(0, len(cases), UNDER_WAY):
-        calls = [Call(case, comm.rank) for case in cases[first : first + UNDER_WAY]]
+        calls = [Call(case, comm.rank, memory) for case in cases[first : first + UNDER_WAY]]
         for lane in order.sample(range(len(calls)), len(calls)):
             calls[lane].submit(comm, str(lane))
         for call in calls:

@@ -24,8 +24,10 @@ struct Queue {
   explicit Queue(uint64_t capacity) : entries(capacity) {
     memory.capacity = capacity;
     memory.entries = entries.data();
+    memory.head = &head;
   }
   std::vector<uint64_t> entries;
+  uint64_t head = 0;
   CompletionMemory memory{};
 };
 

@@ -19,33 +19,42 @@ constexpr uint64_t kSubmissions = 100000;
 #endif
 constexpr cpu::WaitPolicy kPolicy{.spins = 4, .idle_spins = 2, .idle_yields = 2, .sleep_ns = 100'000};
 
+struct Ring {
+  explicit Ring(uint64_t capacity)
+      : entries(capacity), heads(SubmissionRing::kMaxBlocks * SubmissionRing::kHeadStride) {
+    ring = {capacity, entries.data(), heads.data(), 0};
+  }
+  std::vector<uint64_t> entries, heads;
+  SubmissionRing ring;
+};
+
 class EveryBlockCount : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(EveryBlockCount, ReadsAllInOrder) {
   const uint32_t blocks = GetParam();
-  std::vector<Submission> entries(8);
-  SubmissionRing ring{};
-  ring.capacity = entries.size();
-  ring.entries = entries.data();
+  Ring storage(8);
+  SubmissionRing& ring = storage.ring;
   std::vector<uint64_t> payload(kSubmissions);  // plain memory, as the operation in its lane
   std::vector<std::thread> threads;
   std::vector<uint64_t> wrong(blocks);
   for (uint32_t b = 0; b < blocks; ++b) {
     threads.emplace_back([&, b] {
       cpu::CpuMachine machine(b, kPolicy, nullptr, nullptr);
+      uint64_t position = 0;
       for (uint64_t k = 0; k < kSubmissions; ++k) {
         Submission submission;
-        for (uint32_t attempt = 0; !fetch_submission(machine, ring, b, submission); ++attempt)
+        for (uint32_t attempt = 0; !fetch_submission(machine, ring, b, position, submission); ++attempt)
           machine.pause(attempt);
-        wrong[b] += submission.sequence != k || submission.lane != k % 5 || payload[k] != k * 7;
+        wrong[b] += whole_sequence(k, submission.sequence) != k || submission.priority != -int16_t(k % 3) ||
+                    submission.lane != k % 5 || payload[k] != k * 7;
       }
-      wrong[b] += has_submissions(machine, ring, b);
+      wrong[b] += has_submissions(machine, ring, position);
     });
   }
   cpu::CpuMachine host(0, kPolicy, nullptr, nullptr);
   for (uint64_t k = 0; k < kSubmissions; ++k) {
     payload[k] = k * 7;
-    const Submission submission{uint32_t(k % 5), 0, uint8_t(blocks), 0, k};
+    const Submission submission{uint32_t(k % 5), int16_t(-int16_t(k % 3)), uint8_t(blocks), 0, k};
     for (uint32_t attempt = 0; !push_submission(host, ring, blocks, submission); ++attempt)
       host.pause(attempt);
   }
@@ -56,17 +65,16 @@ TEST_P(EveryBlockCount, ReadsAllInOrder) {
 INSTANTIATE_TEST_SUITE_P(Blocks, EveryBlockCount, ::testing::Values(1u, 2u, 4u));
 
 TEST(SubmissionQueue, OneSlowBlockFillsIt) {
-  std::vector<Submission> entries(2);
-  SubmissionRing ring{};
-  ring.capacity = 2;
-  ring.entries = entries.data();
+  Ring storage(2);
+  SubmissionRing& ring = storage.ring;
+  uint64_t positions[2] = {};
   cpu::CpuMachine machine(0, kPolicy, nullptr, nullptr);
   Submission submission{};
   EXPECT_TRUE(push_submission(machine, ring, 2, submission));
   EXPECT_TRUE(push_submission(machine, ring, 2, submission));
-  EXPECT_TRUE(fetch_submission(machine, ring, 0, submission));
+  EXPECT_TRUE(fetch_submission(machine, ring, 0, positions[0], submission));
   EXPECT_FALSE(push_submission(machine, ring, 2, submission)) << "block 1 has read nothing";
-  EXPECT_TRUE(fetch_submission(machine, ring, 1, submission));
+  EXPECT_TRUE(fetch_submission(machine, ring, 1, positions[1], submission));
   EXPECT_TRUE(push_submission(machine, ring, 2, submission));
 }
 

@@ -57,18 +57,18 @@ MUTATIONS = [
         "m.load_relaxed(&end.credit->granted)",
     ),
     Mutation(
-        "submission_tail_relaxed",
-        "relaxed for release: the submission queue's tail",
+        "submission_entry_relaxed",
+        "relaxed for release: the submission queue's entry",
         SQ,
-        "m.store_release(&ring.tail, tail + 1);",
-        "m.store_relaxed(&ring.tail, tail + 1);",
+        "m.store_release(&ring.entries[tail & (ring.capacity - 1)], entry);",
+        "m.store_relaxed(&ring.entries[tail & (ring.capacity - 1)], entry);",
     ),
     Mutation(
         "submission_read_relaxed",
         "relaxed for acquire: the block that reads a submission",
         SQ,
-        "if (m.load_acquire(&ring.tail) == head) return false;\n  submission =",
-        "if (m.load_relaxed(&ring.tail) == head) return false;\n  submission =",
+        "const uint64_t entry = m.load_acquire(",
+        "const uint64_t entry = m.load_relaxed(",
     ),
     Mutation(
         "completion_entry_relaxed",
@@ -140,10 +140,10 @@ MUTATIONS = [
         "credit_before_reading",
         "the slot is granted again before all threads have read it",
         INTERPRETER,
-        "        combine(m_, bind(i, tile));\n"
+        "        combine(m_, *x_.operands);\n"
         "        m_.barrier();  // all threads have read the messages and written theirs\n"
         "        if (leads(m_)) signal(i);",
-        "        const auto moved = bind(i, tile);\n"
+        "        const Combine moved = *x_.operands;\n"
         "        if (leads(m_) && receives(i.opcode))\n"
         "          for (uint32_t k = 0; k < i.receive_count; ++k)\n"
         "            consume(m_, *x_.lane, receive_end(i, k), *x_.pool);\n"
@@ -334,18 +334,20 @@ MUTATIONS = [
         "for (uint32_t b = 0; b < block_count && b < 1; ++b) {",
     ),
     Mutation(
-        "submission_tail_first",
-        "the submission queue's tail before its entry",
+        "submission_of_last_lap",
+        "a block takes the submission of the lap before",
         SQ,
-        "  ring.entries[tail & (ring.capacity - 1)] = submission;\n",
-        "  m.store_release(&ring.tail, tail + 1);\n  ring.entries[tail & (ring.capacity - 1)] = submission;\n",
+        "if ((entry ^ submission_lap(position, ring.capacity)) >> 56) return false;",
+        "if (entry == 0) return false;",
     ),
     Mutation(
         "submission_freed_before_read",
         "a block frees the submission's entry before it has read it",
         SQ,
-        "  submission = ring.entries[head & (ring.capacity - 1)];\n  m.store_release(&ring.head[block][0], head + 1);",
-        "  m.store_release(&ring.head[block][0], head + 1);\n  submission = ring.entries[head & (ring.capacity - 1)];",
+        "  const uint64_t entry = m.load_acquire(",
+        "  if (!has_submissions(m, ring, position)) return false;\n"
+        "  m.store_release(&ring.heads[block * SubmissionRing::kHeadStride], position + 1);\n"
+        "  const uint64_t entry = m.load_acquire(",
     ),
     Mutation(
         "completion_ring_without_lock",
@@ -358,7 +360,7 @@ MUTATIONS = [
         "completion_room_ignored",
         "the packed completion ring overwrites what the poller has not read",
         CQ,
-        "    if (tail - m.load_acquire(&q.head) >= q.capacity) return false;\n",
+        "    if (!has_room(m, q, tail)) return false;\n",
         "",
     ),
     Mutation(

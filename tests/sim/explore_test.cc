@@ -114,7 +114,7 @@ TEST(AllSchedules, PlantedBugsAreSeen) {
   const std::set<std::string> expected = {
       "blocks_quit_singly",  "credit_before_reading", "granted_read_relaxed",   "granted_relaxed",
       "idle_taken_for_exit", "no_credit_wait",        "posted_before_counting", "posted_read_relaxed",
-      "posted_relaxed",      "receive_one_early",     "stuck_counts_as_done",   "submission_tail_relaxed",
+      "posted_relaxed",      "receive_one_early",     "stuck_counts_as_done",   "submission_entry_relaxed",
       "unbounded_wait",      "visits_the_front_only"};
   std::set<std::string> seen;
   for (const Mutant& mutant : mutants())

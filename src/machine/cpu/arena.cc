@@ -95,13 +95,7 @@ Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
   header_->pid = uint32_t(getpid());
   header_->directory_offset = page_up(sizeof(ArenaHeader));
   header_->directory_capacity = kDirectoryCapacity;
-  header_->pool_offset = page_up(header_->directory_offset + kDirectoryCapacity * sizeof(DirectoryEntry));
-  header_->pool_slot_bytes = sizes.pool_slot_bytes;
-  header_->pool_slots = sizes.pool_bytes / sizes.pool_slot_bytes;
-  next_ = page_up(header_->pool_offset + header_->pool_slots * header_->pool_slot_bytes);
-  if (next_ >= bytes_)
-    throw Error(Code::invalid_argument, "the slot pool does not fit into the arena",
-                "set STARLING_POOL_BYTES lower or STARLING_ARENA_BYTES higher");
+  next_ = page_up(header_->directory_offset + kDirectoryCapacity * sizeof(DirectoryEntry));
   // Release: the header before the magic that says it is there; pairs with the acquire in PeerArena.
   atomic(header_->magic).store(kArenaMagic, std::memory_order_release);
   mapping_ = std::make_shared<Mapping>(header_, bytes_);

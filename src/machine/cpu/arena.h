@@ -32,8 +32,6 @@ class Arena {
  public:
   struct Sizes {
     uint64_t bytes;
-    uint64_t pool_bytes;
-    uint64_t pool_slot_bytes;
   };
 
   // Creates the segment of this rank. Throws Error(system) with the remedy when /dev/shm refuses.

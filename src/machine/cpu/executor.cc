@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "device/submission_queue.h"
+
 namespace starling::cpu {
 namespace {
 
@@ -11,23 +13,23 @@ constexpr uint64_t kIdlePeriodNs = 500'000'000;  // bounds every sleep; rings en
 
 }  // namespace
 
-Executor::Executor(const ExecutorOptions& options) : options_(options) {
+CpuExecutor::CpuExecutor(const ExecutorOptions& options) : options_(options) {
   for (uint32_t block = 0; block < options_.daemon->block_count; ++block)
     threads_.emplace_back([this, block] { run_block(block); });
 }
 
-Executor::~Executor() {
+CpuExecutor::~CpuExecutor() {
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
     // Who is inside leaves at its next yield: pairs with the acquires of `drain` in Daemon.
     std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
   }
-  ring_for_launch(&options_.arena->daemon);
+  ring();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Executor::run_block(uint32_t block) {
+void CpuExecutor::run_block(uint32_t block) {
   auto state = std::make_unique<device::BlockState>();
   uint64_t launch = 0;
   auto reason = LeaveReason::kIdle;
@@ -37,15 +39,17 @@ void Executor::run_block(uint32_t block) {
   }
 }
 
-LeaveReason Executor::run_daemon(uint32_t block, uint64_t launch, device::BlockState& state,
-                                 const WaitPolicy& waiting, CompletionListener* listener) {
+LeaveReason CpuExecutor::run_daemon(uint32_t block, uint64_t launch, device::BlockState& state,
+                                    const WaitPolicy& waiting, CompletionListener* listener) {
   CpuMachine machine(block, waiting, &options_.arena->daemon, &options_.arena->host, listener);
   const device::DaemonArguments arguments{options_.daemon, options_.completions, options_.completion_kind,
                                           launch, options_.pool_base};
   return device::Daemon<CpuMachine>(machine, arguments, state).run();
 }
 
-bool Executor::run_here(CompletionListener& listener, bool eager) {
+void CpuExecutor::ring() { cpu::ring_for_launch(&options_.arena->daemon); }
+
+bool CpuExecutor::run_here(CompletionListener& listener, bool eager) {
   uint64_t launch = 0;
   {
     std::lock_guard lock(mutex_);
@@ -66,22 +70,22 @@ bool Executor::run_here(CompletionListener& listener, bool eager) {
   return true;
 }
 
-bool Executor::ask_to_leave() {
+bool CpuExecutor::ask_to_leave() {
   {
     std::lock_guard lock(mutex_);
     if (resident_ == 0 || run_by_caller_ || options_.daemon->block_count != 1) return false;
     std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
   }
-  ring(&options_.arena->daemon);
+  ring();
   return true;
 }
 
-void Executor::end_early() {
+void CpuExecutor::end_early() {
   // Release: pairs with the acquires of `drain` in Daemon.
   std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
 }
 
-void Executor::hand_over() {
+void CpuExecutor::hand_over() {
   // Its bit first, then the look, as a sleeper does: what is stored later rings.
   std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_or(kLaunchBit);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -90,12 +94,12 @@ void Executor::hand_over() {
     std::lock_guard lock(mutex_);
     work = resident_ == 0 && (work_waits(0) || options_.daemon->blocks[0].task_count > 0);
   }
-  if (work) ring_for_launch(&options_.arena->daemon);
+  if (work) ring();
 }
 
 // A launch is wanted by new submissions; by stuck tasks, when somebody rang or the restart period passed (the
 // event-driven start: completions lag submissions).
-uint64_t Executor::wait_for_launch(uint32_t block, uint64_t last_launch, LeaveReason left) {
+uint64_t CpuExecutor::wait_for_launch(uint32_t block, uint64_t last_launch, LeaveReason left) {
   // Blocks of a larger grid wake each other; they have places of their own at the door.
   Sleeper sleeper = options_.daemon->block_count == 1 ? Sleeper::outside(&options_.arena->daemon)
                                                       : Sleeper(&options_.arena->daemon, block);
@@ -112,7 +116,7 @@ uint64_t Executor::wait_for_launch(uint32_t block, uint64_t last_launch, LeaveRe
         ++launch_;
         resident_ = options_.daemon->block_count;
         last_launch = launch_;
-        if (resident_ > 1) ring(&options_.arena->daemon);
+        if (resident_ > 1) ring();
         return launch_;
       }
     }
@@ -127,37 +131,31 @@ uint64_t Executor::wait_for_launch(uint32_t block, uint64_t last_launch, LeaveRe
   }
 }
 
-bool Executor::work_waits(uint32_t block) const {
-  const SubmissionRing& ring = options_.daemon->submissions;
-  // Acquire: pairs with the release in push_submission(); who launches reads on from there.
-  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(ring.tail)).load(std::memory_order_acquire) !=
-         ring.head[block][0];
+bool CpuExecutor::work_waits(uint32_t block) const {
+  CpuMachine machine(block, options_.waiting, nullptr, nullptr);
+  return device::has_submissions(machine, options_.daemon->submissions,
+                                 options_.daemon->blocks[block].submissions_read);
 }
 
-void Executor::leave() {
+void CpuExecutor::leave() {
   std::lock_guard lock(mutex_);
   if (--resident_ > 0) return;
   run_by_caller_ = false;
   left_.notify_all();
 }
 
-void Executor::synchronize() {
+void CpuExecutor::synchronize() {
   std::unique_lock lock(mutex_);
   const uint64_t target = launch_;
   left_.wait(lock, [&] { return launch_ > target || resident_ == 0; });
 }
 
-bool Executor::quiet() const {
+bool CpuExecutor::quiet() const {
   std::lock_guard lock(mutex_);
   if (resident_ > 0) return false;
   for (uint32_t block = 0; block < options_.daemon->block_count; ++block)
     if (work_waits(block)) return false;
   return true;
-}
-
-bool Executor::resident() const {
-  std::lock_guard lock(mutex_);
-  return resident_ > 0;
 }
 
 }  // namespace starling::cpu

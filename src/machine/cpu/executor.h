@@ -9,6 +9,7 @@
 
 #include "device/daemon.h"
 #include "machine/cpu/machine.h"
+#include "machine/place.h"
 #include "wire/arena.h"
 #include "wire/daemon.h"
 
@@ -23,31 +24,24 @@ struct ExecutorOptions {
   WaitPolicy waiting;
 };
 
-class Executor {
+class CpuExecutor final : public Executor {
  public:
-  explicit Executor(const ExecutorOptions& options);
+  explicit CpuExecutor(const ExecutorOptions& options);
   // An exiting submission must have been pushed, or the daemon be idle.
-  ~Executor();
-  Executor(const Executor&) = delete;
-  Executor& operator=(const Executor&) = delete;
+  ~CpuExecutor() override;
+  CpuExecutor(const CpuExecutor&) = delete;
+  CpuExecutor& operator=(const CpuExecutor&) = delete;
 
-  // Returns when what was resident at the call is not any more. What quit may be launched again meanwhile.
-  void synchronize();
-
-  // Runs one residency of a one-block daemon on the calling thread, if nobody else runs it and there is work;
-  // it ends early after end_early(). False: not possible, the daemon's own thread has to be rung for.
-  // eager: every rank of the host has a core, so polling long before the core is offered to others is cheap.
-  bool run_here(CompletionListener& listener, bool eager);
-  // A waiting caller wants to run the daemon itself: its own thread is asked to leave. False: it is not
-  // inside.
-  bool ask_to_leave();
-  // From within run_here: the caller has what it waited for.
-  void end_early();
-
-  bool resident() const;
-  // Nobody is inside, and every block has read every submission: no block knows a lane that has no
-  // operations.
-  bool quiet() const;
+  void ring() override;
+  void keep_running(bool) override {}  // the threads outside the daemon hear the rings themselves
+  // For a one-block daemon, if nobody else runs it.
+  bool run_here(CompletionListener& listener, bool eager) override;
+  bool ask_to_leave() override;
+  void end_early() override;
+  // What quit may be launched again meanwhile.
+  void synchronize() override;
+  bool quiet() const override;
+  std::string failure() const override { return ""; }
 
  private:
   void run_block(uint32_t block);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "device/machine.h"
+#include "machine/completion_listener.h"
 #include "machine/cpu/doorbell.h"
 
 namespace starling::cpu {
@@ -25,18 +26,11 @@ inline void relax() {
 #endif
 }
 
-// Told of completions by a daemon that runs on a waiting caller's thread.
-class CompletionListener {
- public:
-  virtual ~CompletionListener() = default;
-  // idle: after a pass in which nothing could go on.
-  virtual void look(bool idle) = 0;
-};
-
 class CpuMachine {
  public:
   static constexpr uint32_t kThreads = 1;
   static constexpr bool kVectorThreads = false;
+  static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = true;
 
   // listener: null, or who is called instead of ringing at the host's door.

@@ -1,22 +1,59 @@
 #include "machine/cuda/daemon.h"
 
+#include "machine/cuda/combine.cuh"
 #include "machine/cuda/machine.cuh"
+#include "machine/cuda/relay.cuh"
 
 namespace starling::cuda {
 namespace {
 
-// One POD argument. The grid is the daemon's block count; a block's state lives in shared memory.
-__global__ void __launch_bounds__(kDaemonThreads, 1) daemon_kernel(device::DaemonArguments arguments) {
+constexpr uint32_t kRelayThreads = 32;
+
+// The relay's warp and the leader's meet: after it the relay writes nothing any more.
+__device__ void meet_relay() { asm volatile("bar.sync 2, 64;" ::: "memory"); }
+
+// Of a block that has left. The last one tells the host.
+__device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch, LeaveReason reason) {
+  // Acquire and release: the last block has what all blocks wrote, and hands it to the host.
+  if (machine.fetch_add(launch.blocks_left, 1) + 1 != launch.daemon.launch * gridDim.x) return;
+  const uint64_t* heads = launch.daemon.daemon->submissions.heads;
+  for (uint32_t b = 0; b < gridDim.x; ++b) {
+    const uint64_t at = b * SubmissionRing::kHeadStride;
+    machine.store_relaxed(&launch.submissions.heads[at], machine.load_relaxed(&heads[at]));
+  }
+  // Release: pairs with the acquire in CudaExecutor::resident().
+  machine.store_release(launch.left, launch.daemon.launch << 8 | uint64_t(reason));
+}
+
+// The grid is the daemon's block count; a block's state lives in shared memory.
+__global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kernel(DaemonLaunch launch) {
   __shared__ device::BlockState state;
-  CudaMachine machine;
-  device::Daemon<CudaMachine> daemon(machine, arguments, state);
-  daemon.run();
+  __shared__ volatile uint32_t leaving;
+  __shared__ alignas(16) std::byte stage[device::kActiveSlots * CudaMachine::kStageBytes];
+  CudaMachine machine(kDaemonThreads, stage);
+  if (threadIdx.x == 0) leaving = 0;
+  __syncthreads();
+  if (threadIdx.x >= kDaemonThreads) {
+    if (blockIdx.x != 0) return;
+    Relay(machine, launch).run(leaving);
+    meet_relay();
+    return;
+  }
+  device::Daemon<CudaMachine> daemon(machine, launch.daemon, state);
+  const LeaveReason reason = daemon.run();
+  if (threadIdx.x >= 32) return;
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) leaving = 1;
+    __syncwarp();
+    meet_relay();
+  }
+  if (threadIdx.x == 0) report_leaving(machine, launch, reason);
 }
 
 }  // namespace
 
-int launch_daemon(const device::DaemonArguments& arguments, uint32_t blocks, void* stream) {
-  daemon_kernel<<<blocks, kDaemonThreads, 0, static_cast<cudaStream_t>(stream)>>>(arguments);
+int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream) {
+  daemon_kernel<<<blocks, kDaemonThreads + kRelayThreads, 0, static_cast<cudaStream_t>(stream)>>>(launch);
   return int(cudaGetLastError());
 }
 

@@ -4,11 +4,23 @@
 
 namespace starling::cuda {
 
-inline constexpr uint32_t kDaemonThreads = 512;
+// With the one warp more that is the relay (relay.cuh) 16 warps: 128 registers a thread.
+inline constexpr uint32_t kDaemonThreads = 480;
+
+// One POD argument of the kernel.
+struct DaemonLaunch {
+  device::DaemonArguments daemon;
+  SubmissionRing submissions;  // the host's
+  uint64_t* relayed;           // GPU memory: entries that the relay has passed on; writer: the relay
+  uint64_t*
+      blocks_left;  // GPU memory: blocks that have left, all launches added up; writers: blocks, atomically
+  uint64_t* left;  // host memory: launch << 8 | LeaveReason of the last residency that is over; writer: its
+                   // last block
+};
 
 // Asynchronous: the kernel runs until it quits (device/daemon.h). `stream` is a cudaStream_t that is not
 // blocking. Returns a cudaError_t; 0 is success.
-int launch_daemon(const device::DaemonArguments& arguments, uint32_t blocks, void* stream);
+int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream);
 
 // Loads the kernel's module now: a first launch would wait for the whole device.
 int preload_daemon();

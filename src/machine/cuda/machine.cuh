@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 
 #include "device/machine.h"
+#include "wire/lane.h"
+#include "wire/plan.h"
 
 namespace starling::cuda {
 
@@ -10,14 +12,37 @@ class CudaMachine {
  public:
   static constexpr uint32_t kThreads = 0;
   static constexpr bool kVectorThreads = true;
+  static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = true;
 
+  static constexpr uint32_t kLaneStageBytes = 256;
+  static constexpr uint32_t kPlanStageBytes = 6144;
+  static constexpr uint32_t kStageBytes = kLaneStageBytes + kPlanStageBytes;
+
+  // threads: of the block that take part, a multiple of 32; others of the thread block have work of their
+  // own. stage: shared memory for plans, kStageBytes a slot.
+  __device__ CudaMachine(uint32_t threads, std::byte* stage) : threads_(threads), stage_(stage) {}
+
+  // Every acquire empties the L1 cache, so what an instruction reads again and again must not be cached but
+  // kept. Long plans stay where they are. All threads; a barrier must follow.
+  __device__ const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan) {
+    const uint32_t bytes = plan->total_bytes;
+    if (bytes > kPlanStageBytes) return plan;
+    return static_cast<const PlanHeader*>(copy(stage_ + slot * kStageBytes + kLaneStageBytes, plan, bytes));
+  }
+  // The lane's pointers and sizes, which do not change while it has operations.
+  __device__ Lane* stage_lane(uint32_t slot, const Lane* lane) {
+    static_assert(sizeof(Lane) % 8 == 0 && sizeof(Lane) <= kLaneStageBytes);
+    return static_cast<Lane*>(copy(stage_ + slot * kStageBytes, lane, sizeof(Lane)));
+  }
+
   __device__ uint32_t thread_index() const { return threadIdx.x; }
-  __device__ uint32_t thread_count() const { return blockDim.x; }
+  __device__ uint32_t thread_count() const { return threads_; }
   __device__ uint32_t block_index() const { return blockIdx.x; }
 
-  // System scope throughout: peers and the host look at the same words. On NVLink and within the GPU the
-  // scope costs nothing over device scope for these word-sized accesses; fences are where scope would matter.
+  // System scope for loads and stores: peers and the host look at the same words. On NVLink and within the
+  // GPU the scope costs nothing over device scope for these word-sized accesses; fences are where scope would
+  // matter.
   __device__ uint64_t load_acquire(const uint64_t* p) const {
     uint64_t v;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
@@ -36,14 +61,17 @@ class CudaMachine {
   __device__ void store_relaxed(uint64_t* p, uint64_t v) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
   }
+  // The two atomics: scope of the GPU, as all words that change atomically are in its own memory and changed
+  // by its own blocks. Whoever releases to peers or the host afterwards does so at system scope, and hands on
+  // what it acquired here (causality order does not ask by which scope it came).
   __device__ uint64_t fetch_add(uint64_t* p, uint64_t v) {
     uint64_t old;
-    asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
     return old;
   }
   __device__ uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
     uint64_t old;
-    asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
+    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
                  : "=l"(old)
                  : "l"(p), "l"(expected), "l"(desired)
                  : "memory");
@@ -51,8 +79,22 @@ class CudaMachine {
   }
   __device__ void fence() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
-  __device__ bool any(bool value) { return __syncthreads_or(value) != 0; }
-  __device__ void barrier() { __syncthreads(); }
+  // Barrier 1: barrier 0 is that of all threads of the thread block.
+  __device__ bool any(bool value) {
+    uint32_t result;
+    asm volatile(
+        "{\n"
+        ".reg .pred mine, all;\n"
+        "setp.ne.u32 mine, %1, 0;\n"
+        "barrier.cta.red.or.pred all, 1, %2, mine;\n"
+        "selp.u32 %0, 1, 0, all;\n"
+        "}"
+        : "=r"(result)
+        : "r"(uint32_t(value)), "r"(threads_)
+        : "memory");
+    return result != 0;
+  }
+  __device__ void barrier() { asm volatile("barrier.cta.sync 1, %0;" ::"r"(threads_) : "memory"); }
   __device__ void write(std::byte* to, const std::byte* from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; ++i) to[i] = from[i];
   }
@@ -67,13 +109,25 @@ class CudaMachine {
   __device__ void pause(uint32_t attempt) {
     if (attempt > kEagerPolls) __nanosleep(40);
   }
-  __device__ void idle(uint32_t pass) { __nanosleep(pass < 16 ? 100 : 1000); }
+  // A pass without tasks is mostly one read of the submission ring over PCIe: that is pause enough at first.
+  __device__ void idle(uint32_t pass) {
+    if (pass > 256) __nanosleep(200);
+  }
   __device__ void busy() {}
   __device__ void notify(Doorbell*) {}
   __device__ void notify_host() {}
 
  private:
+  __device__ void* copy(std::byte* to, const void* from, uint32_t bytes) {
+    for (uint32_t w = thread_index(); w < bytes / 8; w += threads_)
+      reinterpret_cast<uint64_t*>(to)[w] = static_cast<const uint64_t*>(from)[w];
+    return to;
+  }
+
   static constexpr uint32_t kEagerPolls = 64;
+
+  uint32_t threads_;
+  std::byte* stage_;
 };
 
 }  // namespace starling::cuda

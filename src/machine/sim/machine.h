@@ -49,6 +49,7 @@ class SimMachine {
  public:
   static constexpr uint32_t kThreads = 0;
   static constexpr bool kVectorThreads = false;
+  static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = false;
 
   SimMachine(World& world, BlockGroup* group, uint32_t block, uint32_t thread)

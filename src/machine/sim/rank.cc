@@ -43,17 +43,19 @@ void Rank::build(Cluster& cluster, uint32_t index) {
   daemon_->block_count = o.blocks;
   daemon_->blocks = region.make<BlockMemory>(o.blocks);
   daemon_->submissions.capacity = o.submission_capacity;
-  daemon_->submissions.entries = region.make<Submission>(o.submission_capacity);
+  daemon_->submissions.entries = region.make<uint64_t>(o.submission_capacity);
+  daemon_->submissions.heads = region.make<uint64_t>(o.blocks * SubmissionRing::kHeadStride);
   daemon_->scheduling = scheduling_of(o);
   daemon_->submissions.tail = o.first_position;
   completions_->capacity = o.completion_capacity;
   completions_->entries = region.make<uint64_t>(o.completion_capacity);
   const bool ring = o.completion_kind != uint32_t(device::CompletionQueueKind::kSlots);
-  completions_->head = completions_->tail = ring ? o.first_position : 0;
+  completions_->head = region.make<uint64_t>();
+  *completions_->head = completions_->head_seen = completions_->tail = ring ? o.first_position : 0;
   pool_ = w_->shadow.slots().allocate(uint64_t(o.pool_slots) * o.slot_bytes);
   for (uint32_t b = 0; b < o.blocks; ++b) {
     BlockMemory& block = daemon_->blocks[b];
-    daemon_->submissions.head[b][0] = o.first_position;
+    block.submissions_read = daemon_->submissions.heads[b * SubmissionRing::kHeadStride] = o.first_position;
     block.tasks = region.make<Task>(lane_count + 1);
     block.unpublished = region.make<uint64_t>(uint64_t(lane_count) * kLaneDepth);
     block.pool = {region.make<uint32_t>(o.pool_slots + 1), 0, 0};
@@ -110,7 +112,8 @@ void Rank::add_fibers() {
     }
   }
   Memory& memory = w_->memory;
-  for (uint64_t* word : {&daemon_->drain, &daemon_->exited, &completions_->tail, &completions_->lock})
+  for (uint64_t* word : {&daemon_->drain, &daemon_->exited, &completions_->tail, &completions_->lock,
+                         &completions_->head_seen})
     memory.allow_many_writers(word);
   for (uint32_t e = 0; e < o.completion_capacity; ++e) memory.allow_many_writers(&completions_->entries[e]);
   for (SimLane* lane : lane_of_) {
@@ -519,11 +522,12 @@ std::string Rank::describe(const void* address) const {
            p < reinterpret_cast<const std::byte*>(object + count);
   };
   const SubmissionRing& ring = daemon_->submissions;
-  if (within(&ring.tail, 1)) return "submission queue's tail" + here;
-  if (within(&ring.head[0][0], SubmissionRing::kMaxBlocks * 8)) return "submission queue's head" + here;
+  if (within(ring.entries, ring.capacity)) return "submission queue's entry" + here;
+  if (within(ring.heads, daemon_->block_count * SubmissionRing::kHeadStride))
+    return "submission queue's head" + here;
   if (within(&daemon_->drain, 1)) return "drain" + here;
   if (within(&daemon_->exited, 1)) return "exited" + here;
-  if (within(completions_, 1)) return "completion queue" + here;
+  if (within(completions_, 1) || within(completions_->head, 1)) return "completion queue" + here;
   if (within(completions_->entries, completions_->capacity)) return "completion queue's entry" + here;
   if (within(daemon_->blocks, daemon_->block_count)) return "block's memory" + here;
   if (within(pool_, uint64_t(c_->options->pool_slots) * c_->options->slot_bytes)) return "pool slot" + here;

@@ -30,7 +30,8 @@ void ReplayRank::build_daemon() {
   daemon_->block_count = o.blocks;
   daemon_->blocks = region.make<BlockMemory>(o.blocks);
   daemon_->submissions.capacity = o.submission_capacity;
-  daemon_->submissions.entries = region.make<Submission>(o.submission_capacity);
+  daemon_->submissions.entries = region.make<uint64_t>(o.submission_capacity);
+  daemon_->submissions.heads = region.make<uint64_t>(o.blocks * SubmissionRing::kHeadStride);
   daemon_->scheduling = {o.initial_budget,  o.minimum_budget, o.maximum_budget, o.quit_period,
                          o.residency_limit, o.success_factor, o.position_shift, o.fetch_batch,
                          o.priority_order,  o.unbounded,      o.in_turn};
@@ -38,11 +39,12 @@ void ReplayRank::build_daemon() {
   completions_->capacity = o.completion_capacity;
   completions_->entries = region.make<uint64_t>(o.completion_capacity);
   const bool ring = o.completion_kind != uint32_t(device::CompletionQueueKind::kSlots);
-  completions_->head = completions_->tail = ring ? o.first_position : 0;
+  completions_->head = region.make<uint64_t>();
+  *completions_->head = completions_->head_seen = completions_->tail = ring ? o.first_position : 0;
   pool_ = w_->shadow.slots().allocate(uint64_t(o.pool_slots) * o.slot_bytes);
   for (uint32_t b = 0; b < o.blocks; ++b) {
     BlockMemory& block = daemon_->blocks[b];
-    daemon_->submissions.head[b][0] = o.first_position;
+    block.submissions_read = daemon_->submissions.heads[b * SubmissionRing::kHeadStride] = o.first_position;
     block.tasks = region.make<Task>(lane_count + 1);
     block.unpublished = region.make<uint64_t>(operations + 1);
     block.pool = {region.make<uint32_t>(o.pool_slots + 1), 0, 0};
@@ -104,7 +106,8 @@ void ReplayRank::add_fibers() {
       memory.set_unit(fiber, groups_[b].unit);
     }
   }
-  for (uint64_t* word : {&daemon_->drain, &daemon_->exited, &completions_->tail, &completions_->lock})
+  for (uint64_t* word : {&daemon_->drain, &daemon_->exited, &completions_->tail, &completions_->lock,
+                         &completions_->head_seen})
     memory.allow_many_writers(word);
   for (uint32_t e = 0; e < o.completion_capacity; ++e) memory.allow_many_writers(&completions_->entries[e]);
   for (SimLane& lane : lanes_)

@@ -40,7 +40,8 @@ void StreamRank::make_daemon_memory(uint32_t lane_count) {
   daemon_->block_count = o.blocks;
   daemon_->blocks = region.make<BlockMemory>(o.blocks);
   daemon_->submissions.capacity = o.submission_capacity;
-  daemon_->submissions.entries = region.make<Submission>(o.submission_capacity);
+  daemon_->submissions.entries = region.make<uint64_t>(o.submission_capacity);
+  daemon_->submissions.heads = region.make<uint64_t>(o.blocks * SubmissionRing::kHeadStride);
   daemon_->submissions.tail = o.first_position;
   daemon_->scheduling = scheduling_of(o);
   daemon_->parked = region.make<ParkedRing>(o.blocks);
@@ -48,11 +49,12 @@ void StreamRank::make_daemon_memory(uint32_t lane_count) {
   completions_->capacity = o.completion_capacity;
   completions_->entries = region.make<uint64_t>(o.completion_capacity);
   const bool ring = o.completion_kind != uint32_t(device::CompletionQueueKind::kSlots);
-  completions_->head = completions_->tail = ring ? o.first_position : 0;
+  completions_->head = region.make<uint64_t>();
+  *completions_->head = completions_->head_seen = completions_->tail = ring ? o.first_position : 0;
   pool_ = w_->shadow.slots().allocate(uint64_t(o.pool_slots) * o.slot_bytes);
   for (uint32_t b = 0; b < o.blocks; ++b) {
     BlockMemory& block = daemon_->blocks[b];
-    daemon_->submissions.head[b][0] = o.first_position;
+    block.submissions_read = daemon_->submissions.heads[b * SubmissionRing::kHeadStride] = o.first_position;
     daemon_->parked[b].capacity = o.start_limit;
     daemon_->parked[b].entries = region.make<Parked>(o.start_limit);
     daemon_->parked[b].head = daemon_->parked[b].tail = o.first_position;
@@ -96,8 +98,8 @@ void StreamRank::add_fibers() {
     state = memory.region().allocate(std::max(c_->core->block_state_bytes, c_->core->start_state_bytes));
   make_traces();
   memory.allow_handing_over();
-  for (uint64_t* word :
-       {&daemon_->drain, &daemon_->exited, daemon_->work, &completions_->tail, &completions_->lock})
+  for (uint64_t* word : {&daemon_->drain, &daemon_->exited, daemon_->work, &completions_->tail,
+                         &completions_->lock, &completions_->head_seen})
     memory.allow_many_writers(word);
   for (uint32_t e = 0; e < o.completion_capacity; ++e) memory.allow_many_writers(&completions_->entries[e]);
   for (uint32_t b = 0; b < o.blocks; ++b) memory.allow_many_writers(&daemon_->parked[b].tail);

@@ -1,0 +1,239 @@
+// all_reduce on the GPUs of one host as threads of one process, Starling and NCCL side by side in one run,
+// seen from the CPU: from the call to the moment when the caller knows that the result is there.
+//
+//   collective_bench [gpus] [largest bytes] [iterations] [smallest bytes]
+//
+// Starling: starling_submit + starling_wait. NCCL: ncclAllReduce + cudaStreamSynchronize. `burst` is the time
+// of one of 20 that are submitted before the first is waited for. NCCL is the library that the loader finds
+// as libnccl.so.2; NVLink multicast is left off (NCCL_NVLS_ENABLE=0).
+#include <dlfcn.h>
+#include <starling/starling.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+namespace {
+
+constexpr int kBurst = 20;
+
+[[noreturn]] void die(const char* what, const char* why) {
+  std::fprintf(stderr, "%s: %s\n", what, why);
+  std::exit(1);
+}
+void cuda(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) die(what, cudaGetErrorString(status));
+}
+void ok(starling_status status, const char* what) {
+  if (status != STARLING_SUCCESS) die(what, starling_last_error());
+}
+
+// The few functions of NCCL that are used; its header is not needed.
+struct Nccl {
+  using Comm = void*;
+  int (*init_all)(Comm*, int, const int*);
+  int (*all_reduce)(const void*, void*, size_t, int type, int op, Comm, cudaStream_t);
+  bool load() {
+    void* library = dlopen("libnccl.so.2", RTLD_NOW);
+    if (library == nullptr) return false;
+    init_all = reinterpret_cast<decltype(init_all)>(dlsym(library, "ncclCommInitAll"));
+    all_reduce = reinterpret_cast<decltype(all_reduce)>(dlsym(library, "ncclAllReduce"));
+    return init_all != nullptr && all_reduce != nullptr;
+  }
+};
+
+struct Store {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::string> values;
+};
+int store_set(void* user, const char* key, const void* value, size_t bytes) {
+  auto& store = *static_cast<Store*>(user);
+  std::lock_guard lock(store.mutex);
+  store.values[key].assign(static_cast<const char*>(value), bytes);
+  store.changed.notify_all();
+  return 0;
+}
+int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t timeout_ns) {
+  auto& store = *static_cast<Store*>(user);
+  std::unique_lock lock(store.mutex);
+  if (!store.changed.wait_for(lock, std::chrono::nanoseconds(timeout_ns),
+                              [&] { return store.values.count(key); }))
+    return 1;
+  const std::string& found = store.values[key];
+  std::memcpy(value, found.data(), std::min(*bytes, found.size()));
+  *bytes = found.size();
+  return 0;
+}
+
+using Clock = std::chrono::steady_clock;
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+struct Times {
+  double median_us, least_us, burst_us;
+};
+
+// `one` runs an operation to its end, `burst` kBurst of them; called by all ranks together.
+template <class One, class Burst>
+Times measure(std::barrier<>& barrier, int iterations, One&& one, Burst&& burst) {
+  std::vector<double> times, bursts;
+  for (int k = 0; k < iterations + 5; ++k) {
+    barrier.arrive_and_wait();
+    const auto start = Clock::now();
+    one();
+    if (k >= 5) times.push_back(us_since(start));
+  }
+  for (int k = 0; k < std::max(iterations / kBurst, 3); ++k) {
+    barrier.arrive_and_wait();
+    const auto start = Clock::now();
+    burst();
+    bursts.push_back(us_since(start) / kBurst);
+  }
+  std::sort(times.begin(), times.end());
+  std::sort(bursts.begin(), bursts.end());
+  return {times[times.size() / 2], times[0], bursts[bursts.size() / 2]};
+}
+
+struct Rank {
+  int rank, gpus;
+  Store& store;
+  const Nccl* nccl;
+  Nccl::Comm comm;
+  std::barrier<>& barrier;
+  size_t smallest, largest;
+  int iterations;
+
+  void run() {
+    cuda(cudaSetDevice(rank), "cudaSetDevice");
+    starling_context_options options{};
+    options.struct_bytes = sizeof options;
+    const std::string device = "cuda:" + std::to_string(rank);
+    options.device = device.c_str();
+    starling_context* context = nullptr;
+    ok(starling_context_create(&options, &context), "context");
+    const starling_store functions{&store, store_set, store_get};
+    starling_comm_options join{};
+    join.struct_bytes = sizeof join;
+    join.rank = uint32_t(rank);
+    join.size = uint32_t(gpus);
+    join.name = "bench";
+    join.store = &functions;
+    starling_comm* group = nullptr;
+    ok(starling_comm_create(context, &join, &group), "communicator");
+    float *input, *output;
+    cuda(cudaMalloc(&input, largest), "cudaMalloc");
+    cuda(cudaMalloc(&output, largest), "cudaMalloc");
+    std::vector<float> ones(largest / 4, float(rank + 1));
+    cuda(cudaMemcpy(input, ones.data(), largest, cudaMemcpyHostToDevice), "cudaMemcpy");
+    cudaStream_t stream;
+    cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    for (size_t bytes = smallest; bytes <= largest; bytes *= bytes < 1024 ? 16 : 8) {
+      auto submit = [&](starling_request** request) {
+        starling_operation op{};
+        op.struct_bytes = sizeof op;
+        op.kind = STARLING_ALL_REDUCE;
+        op.input = input;
+        op.output = output;
+        op.count = bytes / 4;
+        op.data_type = STARLING_FLOAT32;
+        ok(starling_submit(group, &op, request), "submit");
+      };
+      auto wait = [&](starling_request* request) {
+        ok(starling_wait(request, 10'000'000'000), "wait");
+        starling_request_free(request);
+      };
+      cuda(cudaMemsetAsync(output, 0, bytes, stream), "memset");
+      cuda(cudaStreamSynchronize(stream), "synchronize");
+      const Times ours = measure(
+          barrier, bytes > (32 << 20) ? iterations / 10 + 1 : iterations,
+          [&] {
+            starling_request* request = nullptr;
+            submit(&request);
+            wait(request);
+          },
+          [&] {
+            starling_request* requests[kBurst];
+            for (auto& request : requests) submit(&request);
+            for (auto& request : requests) wait(request);
+          });
+      check(output, bytes, stream);
+      Times theirs{};
+      if (nccl != nullptr) {
+        auto reduce = [&] {
+          if (nccl->all_reduce(input, output, bytes / 4, 7, 0, comm, stream) != 0) die("nccl", "all_reduce");
+        };
+        theirs = measure(
+            barrier, bytes > (32 << 20) ? iterations / 10 + 1 : iterations,
+            [&] {
+              reduce();
+              cuda(cudaStreamSynchronize(stream), "synchronize");
+            },
+            [&] {
+              for (int k = 0; k < kBurst; ++k) reduce();
+              cuda(cudaStreamSynchronize(stream), "synchronize");
+            });
+      }
+      barrier.arrive_and_wait();
+      if (rank != 0) continue;
+      const double factor = 2.0 * (gpus - 1) / gpus * double(bytes) * 1e-3;  // bus bandwidth, GB/s from us
+      std::printf("%10zu | %8.1f %8.1f %8.1f %8.1f | %8.1f %8.1f %8.1f %8.1f\n", bytes, ours.median_us,
+                  ours.least_us, ours.burst_us, factor / ours.burst_us, theirs.median_us, theirs.least_us,
+                  theirs.burst_us, factor / theirs.burst_us);
+    }
+    barrier.arrive_and_wait();
+    ok(starling_comm_destroy(group), "destroy");
+    ok(starling_context_destroy(context), "destroy");
+  }
+
+  void check(const float* output, size_t bytes, cudaStream_t stream) {
+    std::vector<float> host(bytes / 4);
+    cuda(cudaMemcpyAsync(host.data(), output, bytes, cudaMemcpyDeviceToHost, stream), "copy");
+    cuda(cudaStreamSynchronize(stream), "synchronize");
+    for (float value : host)
+      if (value != float(gpus * (gpus + 1) / 2)) die("all_reduce", "wrong sum");
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int gpus = 0;
+  cuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  if (argc > 1) gpus = std::min(gpus, std::atoi(argv[1]));
+  const size_t largest = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : size_t(256) << 20;
+  const int iterations = argc > 3 ? std::atoi(argv[3]) : 200;
+  const size_t smallest = argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 8;
+  setenv("NCCL_NVLS_ENABLE", "0", 1);
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  Nccl nccl{};
+  std::vector<Nccl::Comm> comms(size_t(gpus), nullptr);
+  const bool with_nccl = nccl.load() && nccl.init_all(comms.data(), gpus, nullptr) == 0;
+  if (!with_nccl) std::printf("# no NCCL: libnccl.so.2 was not found\n");
+  std::printf("# all_reduce of float32 on %d GPUs, us (busbw GB/s of the burst); Starling | NCCL\n", gpus);
+  std::printf("%10s | %8s %8s %8s %8s | %8s %8s %8s %8s\n", "bytes", "median", "least", "burst", "busbw",
+              "median", "least", "burst", "busbw");
+  Store store;
+  std::barrier<> barrier(gpus);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < gpus; ++r)
+    threads.emplace_back([&, r] {
+      Rank{r,        gpus,    store,     with_nccl ? &nccl : nullptr, comms[size_t(r)], barrier,
+           smallest, largest, iterations}
+          .run();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return 0;
+}

@@ -1,0 +1,94 @@
+#include "machine/cpu/place.h"
+
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+#include "machine/cpu/executor.h"
+
+namespace starling::cpu {
+namespace {
+
+class ArenaMemory final : public PeerMemory {
+ public:
+  explicit ArenaMemory(std::shared_ptr<PeerArena> arena) : arena_(std::move(arena)) {}
+  std::byte* at(uint64_t offset) override { return arena_->at(offset); }
+
+ private:
+  std::shared_ptr<PeerArena> arena_;
+};
+
+}  // namespace
+
+const PlaceTraits& CpuPlace::traits() const {
+  static constexpr PlaceTraits kTraits{.direct = true,
+                                       .notifies = true,
+                                       .default_blocks = 1,
+                                       .lane_limit = kMaxLanes,
+                                       .slot_bytes_limit = 1 << 16,
+                                       .trace_capacity = 16384};
+  return kTraits;
+}
+
+std::byte* CpuPlace::allocate(uint64_t bytes) {
+  // Rounded up and from calloc, which gives large blocks as untouched pages; small ones need the alignment.
+  const uint64_t whole = (bytes + 63) & ~uint64_t(63);
+  std::byte* memory = nullptr;
+  if (whole >= 1 << 20) {
+    memory = static_cast<std::byte*>(calloc(whole + 64, 1));
+  } else {
+    memory = static_cast<std::byte*>(aligned_alloc(64, whole));
+    if (memory != nullptr) std::memset(memory, 0, whole);
+  }
+  if (memory == nullptr) throw std::bad_alloc();
+  std::lock_guard lock(mutex_);
+  auto* aligned = reinterpret_cast<std::byte*>((uintptr_t(memory) + 63) & ~uintptr_t(63));
+  memory_.emplace(aligned, memory);
+  return aligned;
+}
+
+void CpuPlace::release(std::byte* memory, uint64_t) {
+  std::lock_guard lock(mutex_);
+  memory_.erase(memory);
+}
+
+Pool CpuPlace::make_pool(uint64_t bytes) {
+  // Nothing else lies in the segment yet but its directory.
+  if (bytes + arena_.header()->directory_offset +
+          arena_.header()->directory_capacity * sizeof(DirectoryEntry) >
+      arena_.header()->bytes)
+    throw Error(Code::invalid_argument, "the slot pool does not fit into the arena",
+                "set STARLING_POOL_BYTES lower or STARLING_ARENA_BYTES higher");
+  return {arena_.allocate(bytes), bytes / arena_.header()->pool_slot_bytes};
+}
+
+void CpuPlace::write(void* to, const void* from, uint64_t bytes) { write_rows(to, from, {1, 0, 0, bytes}); }
+
+void CpuPlace::write_rows(void* to, const void* from, const Rows& rows) {
+  for (uint64_t row = 0; row < rows.count; ++row) {
+    auto* target = static_cast<std::byte*>(to) + row * rows.to_stride_bytes;
+    const auto* source = static_cast<const std::byte*>(from) + row * rows.from_stride_bytes;
+    if (rows.bytes == sizeof(uint64_t)) {
+      // Release: what was written before; pairs with the block that acquires this word.
+      std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(target))
+          .store(*reinterpret_cast<const uint64_t*>(source), std::memory_order_release);
+    } else {
+      std::memcpy(target, source, rows.bytes);
+    }
+  }
+}
+
+void CpuPlace::read(void* to, const void* from, uint64_t bytes) const { std::memcpy(to, from, bytes); }
+
+std::unique_ptr<PeerMemory> CpuPlace::attach(const std::shared_ptr<PeerArena>& peer) {
+  return std::make_unique<ArenaMemory>(peer);
+}
+
+std::unique_ptr<starling::Executor> CpuPlace::start(const DaemonStart& start) {
+  return std::make_unique<CpuExecutor>(ExecutorOptions{start.daemon, start.completions, start.completion_kind,
+                                                       arena_.at(arena_.header()->pool_offset),
+                                                       arena_.header(), waiting_});
+}
+
+}  // namespace starling::cpu

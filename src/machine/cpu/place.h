@@ -1,0 +1,51 @@
+// The CPU as a place: the daemon works on the host's own memory, and exported memory lies in the rank's
+// segment.
+#pragma once
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "machine/cpu/machine.h"
+#include "machine/place.h"
+
+namespace starling::cpu {
+
+class CpuPlace final : public Place {
+ public:
+  CpuPlace(Arena& arena, const WaitPolicy& waiting) : arena_(arena), waiting_(waiting) {}
+
+  const PlaceTraits& traits() const override;
+  std::string name() const override { return "cpu"; }
+
+  std::byte* allocate(uint64_t bytes) override;
+  void release(std::byte* memory, uint64_t bytes) override;
+  std::byte* allocate_shared(uint64_t bytes) override { return allocate(bytes); }
+  void release_shared(std::byte* memory, uint64_t bytes) override { release(memory, bytes); }
+  uint64_t allocate_exported(uint64_t bytes) override { return arena_.allocate(bytes); }
+  void release_exported(uint64_t offset, uint64_t bytes) override { arena_.release(offset, bytes); }
+  std::byte* exported(uint64_t offset) const override { return arena_.at(offset); }
+  Pool make_pool(uint64_t bytes) override;
+
+  void write(void* to, const void* from, uint64_t bytes) override;
+  void write_rows(void* to, const void* from, const Rows& rows) override;
+  void flush() override {}
+  void read(void* to, const void* from, uint64_t bytes) const override;
+
+  std::unique_ptr<PeerMemory> attach(const std::shared_ptr<PeerArena>& peer) override;
+  void check_buffer(const void*, const char*) const override {}
+  std::unique_ptr<Executor> start(const DaemonStart& start) override;
+
+ private:
+  // calloc: pages exist once touched.
+  struct Free {
+    void operator()(std::byte* p) const { ::free(p); }
+  };
+
+  Arena& arena_;
+  WaitPolicy waiting_;
+  std::mutex mutex_;
+  std::unordered_map<std::byte*, std::unique_ptr<std::byte, Free>> memory_;
+};
+
+}  // namespace starling::cpu

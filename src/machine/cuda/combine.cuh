@@ -1,0 +1,46 @@
+// The table of types and reductions for the cuda machine, a file a row: what one edit compiles takes seconds,
+// and the rows compile side by side. The interpreter finds combine() by argument-dependent lookup, before the
+// template of device/combine.h, which does the work here too.
+#pragma once
+#include "device/combine.h"
+#include "machine/cuda/machine.cuh"
+
+namespace starling::cuda {
+
+// combine_<row>.cu
+__device__ void combine_bytes(CudaMachine& m, const device::Combine& c);
+__device__ void combine_shorts(CudaMachine& m, const device::Combine& c);
+__device__ void combine_ints(CudaMachine& m, const device::Combine& c);
+__device__ void combine_longs(CudaMachine& m, const device::Combine& c);
+__device__ void combine_halves(CudaMachine& m, const device::Combine& c);
+__device__ void combine_floats(CudaMachine& m, const device::Combine& c);
+
+__device__ inline void combine(CudaMachine& m, const device::Combine& c) {
+  const bool plain = c.source_count == 1 && c.scaled_source == device::kNoSource && c.divisor == 1;
+  if (plain) return device::copy_strided(m, c);
+  switch (c.data_type) {
+    case DataType::kInt8:
+    case DataType::kUint8:
+    case DataType::kBool: return combine_bytes(m, c);
+    case DataType::kInt16:
+    case DataType::kUint16: return combine_shorts(m, c);
+    case DataType::kInt32:
+    case DataType::kUint32: return combine_ints(m, c);
+    case DataType::kInt64:
+    case DataType::kUint64: return combine_longs(m, c);
+    case DataType::kFloat16:
+    case DataType::kBfloat16: return combine_halves(m, c);
+    case DataType::kFloat32:
+    case DataType::kFloat64: return combine_floats(m, c);
+  }
+}
+
+// A row, for the files of the rows.
+template <class T>
+__device__ void combine_as(CudaMachine& m, const device::Combine& c) {
+  device::with_op(T{}, c.data_type, c.reduce_op, [&](auto element, auto op) {
+    device::combine_strided<decltype(element), decltype(op)>(m, c);
+  });
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,11 @@
+#include "machine/cuda/combine.cuh"
+
+namespace starling::cuda {
+
+__device__ void combine_bytes(CudaMachine& m, const device::Combine& c) {
+  if (c.data_type == DataType::kInt8) return combine_as<int8_t>(m, c);
+  if (c.data_type == DataType::kUint8) return combine_as<uint8_t>(m, c);
+  combine_as<device::Bool>(m, c);
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,10 @@
+#include "machine/cuda/combine.cuh"
+
+namespace starling::cuda {
+
+__device__ void combine_longs(CudaMachine& m, const device::Combine& c) {
+  if (c.data_type == DataType::kInt64) return combine_as<int64_t>(m, c);
+  combine_as<uint64_t>(m, c);
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,171 @@
+#include "machine/cuda/memory.h"
+
+#include <time.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/portable.h"
+#include "machine/cuda/error.h"
+
+namespace starling::cuda {
+namespace {
+
+constexpr uint64_t kChunkBytes = uint64_t(256) << 20;
+constexpr uint64_t kChunkGrain = uint64_t(2) << 20;  // what the driver maps at a time
+constexpr uint64_t kPinnedBytes = uint64_t(1) << 20;
+constexpr uint64_t kLeavingNs = 2'000'000'000;  // for peers to unmap what we free
+
+// The chunks of this process by address, for ranks that are threads: their GPUs address them as they are.
+struct OwnChunks {
+  std::mutex mutex;
+  std::map<uint64_t, std::weak_ptr<Chunk>> chunks;
+};
+OwnChunks& own_chunks() {
+  static OwnChunks chunks;
+  return chunks;
+}
+
+}  // namespace
+
+Chunk::Chunk(int on_device, uint64_t size) : device(on_device), bytes(size) {
+  const DeviceGuard guard(device);
+  check(cudaMalloc(reinterpret_cast<void**>(&base), bytes), "cudaMalloc of a rank's memory");
+}
+
+Chunk::~Chunk() {
+  {
+    std::lock_guard lock(own_chunks().mutex);
+    own_chunks().chunks.erase(uint64_t(base));
+  }
+  if (keep) return;
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device) != cudaSuccess)
+    return;  // the process ends
+  cudaFree(base);
+  cudaSetDevice(before);
+}
+
+std::shared_ptr<Chunk> find_chunk(uint64_t address) {
+  std::lock_guard lock(own_chunks().mutex);
+  const auto found = own_chunks().chunks.find(address);
+  return found == own_chunks().chunks.end() ? nullptr : found->second.lock();
+}
+
+std::byte* FreeLists::take(uint64_t bytes) {
+  const auto found = free_.find(bytes);
+  if (found == free_.end()) return nullptr;
+  std::byte* piece = found->second;
+  free_.erase(found);
+  return piece;
+}
+
+DeviceMemory::DeviceMemory(int device, cpu::Arena& arena) : device_(device) {
+  const uint64_t offset = arena.allocate(sizeof(DeviceExport));
+  export_ = reinterpret_cast<DeviceExport*>(arena.at(offset));
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  std::memcpy(export_->uuid, &properties.uuid, sizeof export_->uuid);
+  export_->device = uint32_t(device);
+  grow(kChunkBytes);
+  arena.header()->device_offset = offset;
+}
+
+// The driver does not protect memory that a peer's kernel may still reach: it is freed when peers have said
+// that they are out, or never.
+DeviceMemory::~DeviceMemory() {
+  std::atomic_ref<uint64_t> importers(export_->importers);
+  // Acquire: pairs with the subtraction in ImportedMemory's destructor.
+  for (uint64_t waited = 0; waited < kLeavingNs && importers.load(std::memory_order_acquire) > 0;
+       waited += 1'000'000) {
+    const timespec nap{0, 1'000'000};
+    nanosleep(&nap, nullptr);
+  }
+  const bool keep = importers.load(std::memory_order_acquire) > 0;
+  if (keep)
+    log(LogLevel::info, "a peer still maps this rank's GPU memory: it is kept until the process ends");
+  for (const auto& chunk : chunks_) chunk->keep |= keep;
+}
+
+void DeviceMemory::grow(uint64_t bytes) {
+  if (chunks_.size() == kMaxChunks)
+    throw Error(Code::exhausted, "a rank's GPU memory has " + std::to_string(kMaxChunks) + " pieces already",
+                "destroy communicators, or use fewer names and tags");
+  auto chunk = std::make_shared<Chunk>(device_, round_up(std::max(bytes, kChunkBytes), kChunkGrain));
+  const DeviceGuard guard(device_);
+  ExportedChunk& entry = export_->chunks[chunks_.size()];
+  entry.address = uint64_t(chunk->base);
+  entry.bytes = chunk->bytes;
+  static_assert(sizeof(cudaIpcMemHandle_t) == sizeof entry.handle);
+  check(cudaIpcGetMemHandle(reinterpret_cast<cudaIpcMemHandle_t*>(entry.handle), chunk->base),
+        "cudaIpcGetMemHandle");
+  {
+    std::lock_guard lock(own_chunks().mutex);
+    own_chunks().chunks[entry.address] = chunk;
+  }
+  chunks_.push_back(std::move(chunk));
+  used_ = 0;
+  // Release: the entry before the count; pairs with the acquire in ImportedMemory::at().
+  std::atomic_ref<uint64_t>(export_->chunk_count).store(chunks_.size(), std::memory_order_release);
+}
+
+std::byte* DeviceMemory::allocate(uint64_t bytes) {
+  bytes = round_up<uint64_t>(std::max<uint64_t>(bytes, 1), 256);
+  std::lock_guard lock(mutex_);
+  if (std::byte* piece = free_.take(bytes)) return piece;
+  if (used_ + bytes > chunks_.back()->bytes) grow(bytes);
+  std::byte* piece = chunks_.back()->base + used_;
+  used_ += bytes;
+  return piece;
+}
+
+void DeviceMemory::release(std::byte* memory, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  free_.give(memory, round_up<uint64_t>(std::max<uint64_t>(bytes, 1), 256));
+}
+
+uint64_t DeviceMemory::offset_of(const std::byte* memory) const {
+  std::lock_guard lock(mutex_);
+  for (uint64_t c = 0; c < chunks_.size(); ++c)
+    if (memory >= chunks_[c]->base && memory < chunks_[c]->base + chunks_[c]->bytes)
+      return c << kChunkShift | uint64_t(memory - chunks_[c]->base);
+  STARLING_ASSERT(false, "an address outside of the rank's GPU memory was exported");
+}
+
+std::byte* DeviceMemory::at(uint64_t offset) const {
+  std::lock_guard lock(mutex_);
+  return chunks_[offset >> kChunkShift]->base + (offset & ((uint64_t(1) << kChunkShift) - 1));
+}
+
+PinnedMemory::~PinnedMemory() {
+  for (std::byte* piece : pieces_) cudaFreeHost(piece);
+}
+
+std::byte* PinnedMemory::allocate(uint64_t bytes) {
+  bytes = round_up<uint64_t>(std::max<uint64_t>(bytes, 1), 64);
+  std::lock_guard lock(mutex_);
+  std::byte* piece = free_.take(bytes);
+  if (piece == nullptr) {
+    if (pieces_.empty() || used_ + bytes > last_bytes_) {
+      last_bytes_ = std::max(bytes, kPinnedBytes);
+      std::byte* fresh = nullptr;
+      check(cudaHostAlloc(reinterpret_cast<void**>(&fresh), last_bytes_,
+                          cudaHostAllocPortable | cudaHostAllocMapped),
+            "cudaHostAlloc");
+      pieces_.push_back(fresh);
+      used_ = 0;
+    }
+    piece = pieces_.back() + used_;
+    used_ += bytes;
+  }
+  std::memset(piece, 0, bytes);
+  return piece;
+}
+
+void PinnedMemory::release(std::byte* memory, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  free_.give(memory, round_up<uint64_t>(std::max<uint64_t>(bytes, 1), 64));
+}
+
+}  // namespace starling::cuda

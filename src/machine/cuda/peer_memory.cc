@@ -1,0 +1,100 @@
+#include "machine/cuda/peer_memory.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "machine/cuda/error.h"
+
+namespace starling::cuda {
+namespace {
+
+// The number in this process of the GPU with that UUID; -1: not visible here.
+int device_with(const uint8_t (&uuid)[16]) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  for (int device = 0; device < count; ++device) {
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    if (std::memcmp(&properties.uuid, uuid, sizeof uuid) == 0) return device;
+  }
+  return -1;
+}
+
+void enable_access(int device, int peer) {
+  if (device == peer) return;
+  const DeviceGuard guard(device);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled)
+    (void)cudaGetLastError();  // PyTorch may have done it
+  else
+    check(status, "cudaDeviceEnablePeerAccess");
+}
+
+}  // namespace
+
+ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer)
+    : device_(device), peer_(std::move(peer)) {
+  const ArenaHeader* header = peer_->header();
+  if (header->device_offset == 0)
+    throw Error(Code::mismatch, "a peer's daemon runs on the CPU, ours on a GPU",
+                "make the contexts of all ranks with the same kind of device");
+  export_ = reinterpret_cast<DeviceExport*>(peer_->at(header->device_offset));
+  same_process_ = header->process_nonce == cpu::process_nonce();
+  const int theirs = device_with(export_->uuid);
+  int reachable = theirs == device;
+  if (theirs >= 0 && theirs != device)
+    check(cudaDeviceCanAccessPeer(&reachable, device, theirs), "cudaDeviceCanAccessPeer");
+  if (!reachable)
+    throw Error(Code::unsupported,
+                "cuda:" + std::to_string(device) + " cannot reach the memory of a peer's GPU" +
+                    (theirs < 0 ? ", which this process does not see" : ""),
+                theirs < 0 ? "let CUDA_VISIBLE_DEVICES name the GPUs of all ranks in every process"
+                           : "use GPUs that are joined by NVLink or a common PCIe switch");
+  if (same_process_) enable_access(device, theirs);
+  // Pairs with the owner's wait in ~DeviceMemory().
+  std::atomic_ref<uint64_t>(export_->importers).fetch_add(same_process_ ? 0 : 1, std::memory_order_acq_rel);
+}
+
+ImportedMemory::~ImportedMemory() {
+  if (same_process_) return;
+  int before = 0;
+  if (cudaGetDevice(&before) == cudaSuccess && cudaSetDevice(device_) == cudaSuccess) {
+    for (Mapped& mapped : mapped_)
+      if (mapped.base != nullptr) cudaIpcCloseMemHandle(mapped.base);
+    cudaSetDevice(before);
+  }
+  // Release: we touch it no more; pairs with the acquire in ~DeviceMemory().
+  std::atomic_ref<uint64_t>(export_->importers).fetch_sub(1, std::memory_order_acq_rel);
+}
+
+std::byte* ImportedMemory::at(uint64_t offset) {
+  std::lock_guard lock(mutex_);
+  const uint64_t index = offset >> kChunkShift;
+  // Acquire: pairs with the release in DeviceMemory::grow(); after it the chunk's entry is readable.
+  const uint64_t count = std::atomic_ref<uint64_t>(export_->chunk_count).load(std::memory_order_acquire);
+  STARLING_ASSERT(index < count, "a peer named GPU memory that it does not have");
+  if (mapped_.size() <= index) mapped_.resize(index + 1);
+  if (mapped_[index].base == nullptr) map(index);
+  return mapped_[index].base + (offset & ((uint64_t(1) << kChunkShift) - 1));
+}
+
+void ImportedMemory::map(uint64_t index) {
+  const ExportedChunk& entry = export_->chunks[index];
+  if (same_process_) {
+    mapped_[index].chunk = find_chunk(entry.address);
+    if (mapped_[index].chunk == nullptr)
+      throw Error(Code::peer_failed, "a peer's GPU memory is gone",
+                  "keep contexts alive while others use them");
+    mapped_[index].base = mapped_[index].chunk->base;
+    return;
+  }
+  const DeviceGuard guard(device_);
+  cudaIpcMemHandle_t handle;
+  std::memcpy(&handle, entry.handle, sizeof handle);
+  void* base = nullptr;
+  check(cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess),
+        "cudaIpcOpenMemHandle of a peer's memory");
+  mapped_[index].base = static_cast<std::byte*>(base);
+}
+
+}  // namespace starling::cuda

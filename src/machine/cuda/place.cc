@@ -1,0 +1,138 @@
+#include "machine/cuda/place.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "machine/cuda/error.h"
+#include "machine/cuda/executor.h"
+#include "machine/cuda/peer_memory.h"
+
+namespace starling::cuda {
+namespace {
+
+// Before anything else asks the driver for memory of the device.
+int checked_device(int device) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0)
+    throw Error(Code::unsupported,
+                std::string("no GPU can be used here: ") +
+                    (status == cudaSuccess ? "none is visible" : cudaGetErrorString(status)),
+                "check nvidia-smi and CUDA_VISIBLE_DEVICES, or use device cpu");
+  if (device >= count)
+    throw Error(Code::invalid_argument, "cuda:" + std::to_string(device) + " does not exist",
+                "this process sees GPUs 0 to " + std::to_string(count - 1));
+  return device;
+}
+
+}  // namespace
+
+CudaPlace::CudaPlace(int device, cpu::Arena& arena)
+    : device_(checked_device(device)), arena_(arena), memory_(device, arena) {
+  const DeviceGuard guard(device_);
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
+CudaPlace::~CudaPlace() {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device_) != cudaSuccess) return;
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+  cudaSetDevice(before);
+}
+
+const PlaceTraits& CudaPlace::traits() const {
+  // No trace: a record costs a release to memory that others read, on the path of every instruction.
+  static constexpr PlaceTraits kTraits{.direct = false,
+                                       .notifies = false,
+                                       .default_blocks = 16,
+                                       .lane_limit = 4096,
+                                       .slot_bytes_limit = 1 << 17,
+                                       .trace_capacity = 0};
+  return kTraits;
+}
+
+std::byte* CudaPlace::allocate(uint64_t bytes) {
+  const DeviceGuard guard(device_);
+  std::byte* memory = memory_.allocate(bytes);
+  check(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemset");
+  dirty_ = true;
+  return memory;
+}
+
+std::byte* CudaPlace::allocate_shared(uint64_t bytes) {
+  const DeviceGuard guard(device_);
+  return pinned_.allocate(bytes);
+}
+
+Pool CudaPlace::make_pool(uint64_t bytes) {
+  const uint64_t slot_bytes = arena_.header()->pool_slot_bytes;
+  return {memory_.offset_of(memory_.allocate(bytes)), bytes / slot_bytes};
+}
+
+void CudaPlace::write(void* to, const void* from, uint64_t bytes) {
+  if (bytes == 0) return;
+  const DeviceGuard guard(device_);
+  // `from` is pageable: the driver has taken its bytes when the call returns. One stream: writes stay in
+  // order.
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpy to the GPU");
+  dirty_ = true;
+}
+
+void CudaPlace::write_rows(void* to, const void* from, const Rows& rows) {
+  const DeviceGuard guard(device_);
+  check(cudaMemcpy2DAsync(to, rows.to_stride_bytes, from, rows.from_stride_bytes, rows.bytes, rows.count,
+                          cudaMemcpyHostToDevice, stream_),
+        "cudaMemcpy2D to the GPU");
+  dirty_ = true;
+}
+
+void CudaPlace::flush() {
+  if (!dirty_.exchange(false)) return;
+  const DeviceGuard guard(device_);
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+void CudaPlace::read(void* to, const void* from, uint64_t bytes) const {
+  const DeviceGuard guard(device_);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpy from the GPU");
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerArena>& peer) {
+  return std::make_unique<ImportedMemory>(device_, peer);
+}
+
+void CudaPlace::check_buffer(const void* memory, const char* name) const {
+  if (memory == nullptr) return;
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+  if (attributes.type == cudaMemoryTypeUnregistered)
+    throw Error(Code::invalid_argument,
+                std::string(name) + " is in pageable CPU memory, which the GPU's daemon cannot reach",
+                "pass a CUDA tensor, or pinned memory; or make the context with device cpu");
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device_)
+    throw Error(Code::invalid_argument,
+                std::string(name) + " is in memory of cuda:" + std::to_string(attributes.device) +
+                    ", the context is one of " + this->name(),
+                "pass a tensor of the context's GPU");
+}
+
+std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
+  const ExecutorOptions options{device_,
+                                start,
+                                exported(arena_.header()->pool_offset),
+                                reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t)))};
+  flush();
+  return std::make_unique<CudaExecutor>(options, *this);
+}
+
+}  // namespace starling::cuda
+
+// What the core looks up in this library (comm/device.cc). Throws Error.
+extern "C" __attribute__((visibility("default"))) starling::Place* starling_make_cuda_place(
+    int device, starling::cpu::Arena* arena) {
+  return new starling::cuda::CudaPlace(device, *arena);
+}

@@ -1,0 +1,53 @@
+// One GPU as a place: the daemon is a kernel, its memory the GPU's, and the host writes to it by copies in a
+// stream of its own.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <string>
+
+#include "machine/cuda/memory.h"
+#include "machine/place.h"
+
+namespace starling::cuda {
+
+class CudaPlace final : public Place {
+ public:
+  CudaPlace(int device, cpu::Arena& arena);
+  ~CudaPlace() override;
+  CudaPlace(const CudaPlace&) = delete;
+  CudaPlace& operator=(const CudaPlace&) = delete;
+
+  const PlaceTraits& traits() const override;
+  std::string name() const override { return "cuda:" + std::to_string(device_); }
+
+  std::byte* allocate(uint64_t bytes) override;
+  void release(std::byte* memory, uint64_t bytes) override { memory_.release(memory, bytes); }
+  std::byte* allocate_shared(uint64_t bytes) override;
+  void release_shared(std::byte* memory, uint64_t bytes) override { pinned_.release(memory, bytes); }
+  uint64_t allocate_exported(uint64_t bytes) override { return memory_.offset_of(allocate(bytes)); }
+  void release_exported(uint64_t offset, uint64_t bytes) override {
+    memory_.release(exported(offset), bytes);
+  }
+  std::byte* exported(uint64_t offset) const override { return memory_.at(offset); }
+  Pool make_pool(uint64_t bytes) override;
+
+  void write(void* to, const void* from, uint64_t bytes) override;
+  void write_rows(void* to, const void* from, const Rows& rows) override;
+  void flush() override;
+  void read(void* to, const void* from, uint64_t bytes) const override;
+
+  std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
+  void check_buffer(const void* memory, const char* name) const override;
+  std::unique_ptr<Executor> start(const DaemonStart& start) override;
+
+ private:
+  const int device_;
+  cpu::Arena& arena_;
+  cudaStream_t stream_ = nullptr;  // of the host's writes and reads; everything in it is short
+  DeviceMemory memory_;
+  PinnedMemory pinned_;
+  std::atomic<bool> dirty_{false};  // writes may still be under way
+};
+
+}  // namespace starling::cuda

@@ -1,0 +1,120 @@
+// Where a rank's daemon runs, seen from its host: the memory of the daemon, and its launches. Contexts and
+// lanes (src/comm) know this alone; a place is the CPU (machine/cpu/place.h) or one GPU (machine/cuda).
+//
+//   private memory    allocate(): the daemon's alone
+//   exported memory   the same, and written by the blocks of peers, who name it by its offset
+//   shared memory     allocate_shared(): the host's; the daemon reads and writes it directly
+//
+// Thread-safety: a place is used under its context's lock; its executor from any thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "device/daemon.h"
+#include "machine/completion_listener.h"
+#include "machine/cpu/arena.h"
+#include "wire/daemon.h"
+
+namespace starling {
+
+// Starts the daemon and knows whether it is resident.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Submissions were pushed, or something was stored that a sleeping daemon should see: it is made to look.
+  virtual void ring() = 0;
+  // By whoever polls for completions. work: operations are on the device; if the daemon is not resident, it
+  // is launched again (completions lag submissions: the event-driven start).
+  virtual void keep_running(bool work) = 0;
+
+  // Runs one residency on the calling thread, where a daemon can; it ends early after end_early(). False: it
+  // cannot, or there is no work. eager: every rank has a core, so long polling is cheap.
+  virtual bool run_here(CompletionListener& listener, bool eager) = 0;
+  // A caller that waits wants to run the daemon itself: asks the resident one to leave. False: not possible.
+  virtual bool ask_to_leave() = 0;
+  virtual void end_early() = 0;
+
+  // Returns when what was resident at the call is not any more.
+  virtual void synchronize() = 0;
+  // Nobody is inside, and every block has read every submission: no block knows a lane that has no
+  // operations.
+  virtual bool quiet() const = 0;
+  // Why no operation will ever complete again; "" while the machine is well.
+  virtual std::string failure() const = 0;
+};
+
+// A peer's exported memory, as this rank's blocks address it.
+class PeerMemory {
+ public:
+  virtual ~PeerMemory() = default;
+  // Throws Error if the peer's memory cannot be reached.
+  virtual std::byte* at(uint64_t offset) = 0;
+};
+
+// What a place gives and expects.
+struct PlaceTraits {
+  bool direct;             // the daemon works on the host's memory: plans and tables need no copies there
+  bool notifies;           // completions ring at the host's door; else the host has to look
+  uint32_t default_blocks;
+  uint32_t lane_limit;
+  uint32_t slot_bytes_limit;
+  uint64_t trace_capacity;  // records a block
+};
+
+struct Pool {
+  uint64_t offset;  // of exported memory
+  uint64_t slots;
+};
+
+struct DaemonStart {
+  DaemonMemory* daemon;                    // private memory
+  device::CompletionMemory* completions;  // private memory, as the blocks see it
+  device::CompletionQueueKind completion_kind;
+  const SubmissionRing* submissions;  // as the host sees it
+  uint32_t block_count;
+};
+
+class Place {
+ public:
+  virtual ~Place() = default;
+
+  virtual const PlaceTraits& traits() const = 0;
+  // "cpu" or "cuda:0": for messages.
+  virtual std::string name() const = 0;
+
+  // Zeroed, 64-byte aligned. What is not released lives as long as the place. Throws Error(exhausted).
+  virtual std::byte* allocate(uint64_t bytes) = 0;
+  virtual void release(std::byte* memory, uint64_t bytes) = 0;
+  virtual std::byte* allocate_shared(uint64_t bytes) = 0;
+  virtual void release_shared(std::byte* memory, uint64_t bytes) = 0;
+  virtual uint64_t allocate_exported(uint64_t bytes) = 0;
+  virtual void release_exported(uint64_t offset, uint64_t bytes) = 0;
+  virtual std::byte* exported(uint64_t offset) const = 0;
+  // Slots of arena_header()->pool_slot_bytes for the blocks' pools.
+  virtual Pool make_pool(uint64_t bytes) = 0;
+
+  // Copies to private or exported memory. What is written later is seen later; rows of 8 bytes are words that
+  // a block may acquire.
+  virtual void write(void* to, const void* from, uint64_t bytes) = 0;
+  struct Rows {
+    uint64_t count;
+    uint64_t to_stride_bytes;
+    uint64_t from_stride_bytes;
+    uint64_t bytes;  // of one row
+  };
+  virtual void write_rows(void* to, const void* from, const Rows& rows) = 0;
+  // All writes are done: a submission may speak of them.
+  virtual void flush() = 0;
+  virtual void read(void* to, const void* from, uint64_t bytes) const = 0;
+
+  virtual std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) = 0;
+  // Throws Error(invalid_argument) if the daemon cannot read and write there. Null is fine.
+  virtual void check_buffer(const void* memory, const char* name) const = 0;
+
+  virtual std::unique_ptr<Executor> start(const DaemonStart& start) = 0;
+};
+
+}  // namespace starling

@@ -1,0 +1,40 @@
+"""Goal: every collective is right on GPUs: every type, reduction, algorithm, in and out of place, 1 to 4 ranks.
+
+Method: the conformance suite's cases on CUDA tensors; ranks as threads (several on a GPU where there are fewer)
+and as processes, one a GPU.
+"""
+
+import functools
+
+import pytest
+
+from conformance import call, cases
+from conformance.test_conformance import FULL, SEED, check
+from gpu import gpus
+
+pytestmark = pytest.mark.gpu
+SHARES = 6
+
+
+@pytest.mark.timeout(0 if FULL else 300)
+@pytest.mark.parametrize("ranks", (1, 2, 3, 4))
+@pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
+@pytest.mark.parametrize("blocks", (1, 8))
+def test_collectives(machine: str, ranks: int, blocks: int) -> None:
+    if machine == "processes" and ranks > gpus.count():
+        pytest.skip(f"{ranks} processes need as many GPUs; here are {gpus.count()}")
+    share = (ranks - 1 + (blocks > 1) * 3) % SHARES
+    taken = (
+        list(cases.all_cases(ranks))
+        if FULL
+        else cases.chosen_cases(ranks, share, SHARES, SEED + len(machine))
+    )
+    check(
+        gpus.MACHINES[machine].run(
+            ranks,
+            functools.partial(call.run_cases, cases=taken, seed=SEED),
+            timeout=7200 if FULL else 120,
+            context={"blocks": blocks},
+            operation_timeout=30,
+        )
+    )

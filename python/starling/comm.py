@@ -327,7 +327,7 @@ class Communicator:
     ) -> Request:
         """``output`` = the root's ``input``. Without ``output``: ``input`` is read at the root, written elsewhere."""
         if output is None:
-            input, output = (input if self.rank == root else None), input
+            input, output = (input, None) if self.rank == root else (None, input)
         return self._submit(
             "broadcast", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, root=root
         )

@@ -76,10 +76,11 @@ Buffer buffer_of(const nb::object& object, const char* name, Access access, bool
   }
   nb::ndarray<nb::ro> readable;
   if (!nb::try_cast(object, readable, false))
-    throw nb::type_error((std::string(name) +
-                          " must be a numpy array, a CPU tensor, or another object with DLPack or the "
-                          "buffer protocol")
-                             .c_str());
+    throw nb::type_error(
+        (std::string(name) +
+         " must be a numpy array of numbers in native byte order, a CPU tensor, or another object "
+         "with DLPack or the buffer protocol")
+            .c_str());
   if (access == Access::kWrite)
     throw nb::buffer_error((std::string(name) + " is read-only; pass a writable array").c_str());
   return describe(readable, name, on_gpu);

@@ -123,7 +123,10 @@ starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size, 
   const auto kind = starling_collective(call.kind);
   const bool is_root = call.root >= 0 && uint32_t(call.root) == rank;
   const Layout layout = layout_of(kind, is_root);
-  Buffer input = buffer_of(call.input, "input", Access::kRead, on_gpu);
+  // In place the one buffer is written as well; a broadcast's root only reads it.
+  const bool writes_input = call.output.is_none() && layout.input != Holds::kNothing &&
+                            layout.output != Holds::kNothing && kind != STARLING_BROADCAST;
+  Buffer input = buffer_of(call.input, "input", writes_input ? Access::kWrite : Access::kRead, on_gpu);
   Buffer output = buffer_of(call.output, "output", Access::kWrite, on_gpu);
   if (layout.input == Holds::kNothing) input = {};
   if (layout.output == Holds::kNothing) output = {};
@@ -134,6 +137,11 @@ starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size, 
     refuse("input is None; this rank has data to give: pass a buffer");
   if (layout.input == Holds::kNothing && layout.output != Holds::kNothing && call.output.is_none())
     refuse("output is None; this rank receives data: pass a buffer");
+  // One part has no room for all of them.
+  if (layout.input == Holds::kPart && layout.output == Holds::kEvery && call.output.is_none())
+    refuse("output is None; it holds a part of every rank: pass a buffer for all parts");
+  if (layout.input == Holds::kEvery && layout.output == Holds::kPart && call.input.is_none())
+    refuse("input is None; it holds a part for every rank: pass a buffer of all parts");
 
   const Table input_table = table_of(call.input_counts, call.input_offsets, size, "input");
   const Table output_table = table_of(call.output_counts, call.output_offsets, size, "output");

@@ -37,6 +37,10 @@ def read_only() -> np.ndarray:
 MISUSES: dict[str, tuple[type[Exception], str, Callable[[Communicator], Any]]] = {
     "no array": (TypeError, "numpy array", lambda c: c.all_reduce([1, 2])),
     "read-only output": (BufferError, "read-only", lambda c: c.all_reduce(np.ones(4, F32), read_only())),
+    "read-only in place": (BufferError, "read-only", lambda c: c.all_reduce(read_only())),
+    "part of read-only": (BufferError, "read-only", lambda c: c.all_gather(None, b"abc")),
+    "bytes in place": (BufferError, "read-only", lambda c: c.reduce_scatter(b"abc")),
+    "byte order": (TypeError, "native byte order", lambda c: c.all_reduce(np.ones(4, ">f8"))),
     "gaps": (BufferError, "contiguous", lambda c: c.all_reduce(np.ones(8, F32)[::2])),
     "complex": (ValueError, "data type", lambda c: c.all_reduce(np.ones(4, np.complex64))),
     "two types": (ValueError, "different data types", lambda c: c.all_reduce(np.ones(4), np.ones(4, F32))),
@@ -50,6 +54,10 @@ MISUSES: dict[str, tuple[type[Exception], str, Callable[[Communicator], Any]]] =
     "root": (ValueError, "root 3", lambda c: c.broadcast(np.ones(4, F32), np.ones(4, F32), root=3)),
     "peer": (ValueError, "peer 9", lambda c: c.send(np.ones(4, F32), 9)),
     "no buffer": (ValueError, "pass a buffer", lambda c: c.all_reduce(None)),
+    "no room for all": (ValueError, "all parts", lambda c: c.gather(np.ones(4))),
+    "no parts": (ValueError, "all parts", lambda c: c.scatter(None, np.ones(4))),
+    "all_gather into nothing": (ValueError, "all parts", lambda c: c.all_gather(np.ones(4), None)),
+    "reduce_scatter of nothing": (ValueError, "all parts", lambda c: c.reduce_scatter(None, np.ones(4))),
     "no output": (ValueError, "output", lambda c: c.recv(None, 0)),
     "counts": (ValueError, "one entry a rank", lambda c: c.all_gather(np.ones(1), np.ones(2), counts=[1, 1])),
     "offsets": (ValueError, "without", lambda c: c.all_gather(np.ones(1), np.ones(1), offsets=[0])),
@@ -129,6 +137,7 @@ def test_buffers(comm: Communicator) -> None:
     output = np.zeros(4, F32)
     comm.all_reduce(read_only(), output).wait(10)
     assert output.tolist() == [1, 1, 1, 1]
+    comm.broadcast(read_only(), root=0).wait(10)  # nothing is written at the root
 
 
 def test_torch_tensors(comm: Communicator) -> None:

@@ -41,7 +41,7 @@ def train_command(
     PyTorch DDP over backend starling. Each bucket of gradients has a lane. In every step each rank launches the
     buckets' all-reduces in a random order that no other rank knows, and synchronizes its device in between. Over a
     library whose collectives do not yield this deadlocks in the first steps. The same training over gloo, in
-    order, is the reference: the losses must agree.
+    order, is the reference: the losses must agree. In float64, so that rounding does not hide a difference.
     """
     from starling.demo import train as training
 
@@ -56,7 +56,11 @@ def train_command(
     columns = [TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn()]
     with Progress(*columns, TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), console=_screen) as bars:
         tasks = {
-            "starling": bars.add_task("starling, random orders", total=steps, loss="starting the ranks"),
+            "starling": bars.add_task(
+                "starling, random orders",
+                total=steps,
+                loss="starting the ranks; the first time, compiling the backend",
+            ),
             "gloo": bars.add_task("gloo, in order", total=steps, loss=""),
         }
 

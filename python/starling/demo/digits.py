@@ -23,7 +23,7 @@ def load_digits() -> Digits:
     from sklearn import datasets
 
     bunch = datasets.load_digits()
-    images = torch.tensor(bunch.images, dtype=torch.float32) / 16
+    images = torch.tensor(bunch.images, dtype=torch.get_default_dtype()) / 16
     labels = torch.tensor(bunch.target, dtype=torch.int64)
     test = torch.arange(len(labels)) % 5 == 0
     return Digits(images[~test], labels[~test], images[test], labels[test])

@@ -18,6 +18,7 @@ from starling import timeline
 from starling.timeline import Event
 
 PROGRESS = "@progress "
+LOSS_TOLERANCE = 1e-9
 
 
 class DemoError(RuntimeError):
@@ -32,7 +33,7 @@ class Plan:
     steps: int = 150
     batch: int = 32
     synchronize_every: int = 2
-    bucket_mib: float = 0.01
+    bucket_mib: float = 0.02
     seed: int = 1
     timeout_s: float = 600
 
@@ -132,10 +133,10 @@ def _training(training: dict[str, Any]) -> dict[str, float]:
 
 
 def as_expected(summary: dict[str, Any]) -> list[str]:
-    """What is not as it should be; empty is good. Sums of four floats differ in the last bit between libraries, and
-    training lets such differences grow a little."""
+    """What is not as it should be; empty is good. Sums of four numbers differ in the last bit between libraries;
+    in float64 the training does not let that grow (some 1e-15 after 150 steps), so that the bound can be strict."""
     problems = []
-    if summary["largest_loss_difference"] > 0.1:
+    if summary["largest_loss_difference"] > LOSS_TOLERANCE:
         problems.append(f"the losses differ by {summary['largest_loss_difference']:.3g} from gloo's")
     if summary["starling"]["last_loss"] > summary["starling"]["first_loss"]:
         problems.append("the loss did not fall")

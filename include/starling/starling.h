@@ -215,23 +215,26 @@ STARLING_API starling_status starling_comm_destroy(starling_comm* comm);
 /* Runs on the library's callback thread, in order of completion; may submit again; must not wait. */
 typedef void (*starling_callback)(starling_status status, const char* message, void* user);
 
+/* clang-format off */
 /* count and the buffers, in elements, for N ranks:
  *   all_reduce      input count, output count          in place: input == output
  *   all_gather      input count, output N * count      in place: input == output + rank * count
  *   reduce_scatter  input N * count, output count      in place: output == input + rank * count
  *   broadcast       root's input count, output count   in place: input == output (input ignored elsewhere)
  *   reduce          input count, root's output count   in place: input == output
- *   all_to_all      input N * count, output N * count  in place: input == output (with counts: and equal
- * tables) gather          input count, root's output N * count     in place at the root: input == output +
- * rank * count scatter         root's input N * count, output count     in place at the root: output == input
- * + rank
- * * count send / recv     input count / output count; peer and tag name the other side; peer -1 in recv: any
- * source barrier         none v-variants (all_gather, reduce_scatter, all_to_all, gather, scatter):
- * input_counts/input_offsets and output_counts/output_offsets have one entry per rank for the buffer that
- * holds a part of every rank; the other buffer's count is `count`. all_gather and gather: output_*;
- * reduce_scatter and scatter: input_*; all_to_all: both. Offsets NULL: parts follow each other. For
- * all_gather, reduce_scatter, gather and scatter all counts must be known to every rank (pass the table on
- * every rank). */
+ *   all_to_all      input N * count, output N * count  in place: input == output (with counts: and equal tables)
+ *   gather          input count, root's output N * count
+ *                                            in place at the root: input == output + rank * count
+ *   scatter         root's input N * count, output count
+ *                                            in place at the root: output == input + rank * count
+ *   send / recv     input count / output count; peer and tag name the other side; peer -1 in recv: any source
+ *   barrier         none
+ * v-variants (all_gather, reduce_scatter, all_to_all, gather, scatter): input_counts/input_offsets and
+ * output_counts/output_offsets have one entry per rank for the buffer that holds a part of every rank; the other
+ * buffer's count is `count`. all_gather and gather: output_*; reduce_scatter and scatter: input_*; all_to_all: both.
+ * Offsets NULL: parts follow each other. For all_gather, reduce_scatter, gather and scatter all counts must be known
+ * to every rank (pass the table on every rank). */
+/* clang-format on */
 typedef struct starling_operation {
   size_t struct_bytes;
   starling_collective kind;

@@ -23,6 +23,7 @@ STARLING_HOST_DEVICE inline void insert_task(BlockMemory& block, Task task, bool
 STARLING_HOST_DEVICE inline void remove_task(BlockMemory& block, uint32_t at) {
   --block.task_count;
   for (; at < block.task_count; ++at) block.tasks[at] = block.tasks[at + 1];
+  block.tasks[block.task_count] = Task{};  // nothing dead is left: an exploration compares memory
 }
 
 }  // namespace starling::device

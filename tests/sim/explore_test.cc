@@ -100,12 +100,16 @@ TEST(AllSchedules, TheCountOfStatesIsTheSameEachTime) {
   EXPECT_EQ(first.transitions, other.transitions);
 }
 
-TEST(AllSchedules, ReductionLosesNoEnd) {
+// An execution ends with the last operation, wherever the other fibers stand then. Local steps, which the
+// reduction takes at once, make no more than different standing places: it has fewer ends, not other ones.
+TEST(AllSchedules, ReductionAddsNoEnd) {
   Small small = kCrossed;
   small.expiries = 0;
   const Explored reduced = Case(small).all(), full = Case(small).without_reduction();
   EXPECT_LT(reduced.states, full.states);
-  EXPECT_EQ(reduced.completed, full.completed);
+  EXPECT_EQ(reduced.failure, full.failure);
+  EXPECT_GT(reduced.completed, 0u);
+  EXPECT_LE(reduced.completed, full.completed);
 }
 
 // What chance finds in a small case, all its schedules must find; and some that chance hardly finds. (The

@@ -77,9 +77,12 @@ void Simulation::build() {
   cluster_.lanes.resize(program.lanes.size());
   for (size_t k = 0; k < program.lanes.size(); ++k)
     cluster_.lanes[k].assign(program.lanes[k].ranks.size(), nullptr);
-  ranks_.clear();
   stream_ranks_.clear();
-  if (program.streams > 0) return build_streams();
+  if (program.streams > 0) {
+    ranks_.clear();
+    return build_streams();
+  }
+  // Not cleared: an exploration asks for the same addresses in every execution.
   ranks_.resize(program.rank_count);
   for (uint32_t r = 0; r < program.rank_count; ++r) ranks_[r].build(cluster_, r);
   for (Rank& rank : ranks_) rank.add_fibers();

@@ -21,7 +21,7 @@ def test_training_in_random_orders_equals_gloo(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     done = starling(
-        "demo", "train", "-n", "2", "--steps", "6", "--out", str(tmp_path), "--json", timeout_s=250
+        "demo", "train", "-n", "2", "--steps", "20", "--out", str(tmp_path), "--json", timeout_s=250
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

@@ -138,6 +138,7 @@ def as_expected(summary: dict[str, Any]) -> list[str]:
     problems = []
     if summary["largest_loss_difference"] > LOSS_TOLERANCE:
         problems.append(f"the losses differ by {summary['largest_loss_difference']:.3g} from gloo's")
-    if summary["starling"]["last_loss"] > summary["starling"]["first_loss"]:
+    # The first steps may climb.
+    if summary["steps"] >= 20 and summary["starling"]["last_loss"] > summary["starling"]["first_loss"]:
         problems.append("the loss did not fall")
     return problems

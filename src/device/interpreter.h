@@ -72,7 +72,9 @@ class Interpreter {
     return Outcome::kDone;
   }
 
-  // What a stuck operation waits for: the first counter that is not where it has to be.
+  // What a stuck operation waits for: the first counter that is not where it has to be. An end that is not
+  // connected yet has no counter to look at; acquire: pairs with the host's release once its pointers are
+  // set.
   STARLING_HOST_DEVICE Awaited awaits(const DynamicContext& c) {
     if (c.tile >= op_.tile_count || c.instruction >= block_.instruction_count) return {};
     const Instruction& i = instructions_[block_.instruction_first + c.instruction];
@@ -84,13 +86,12 @@ class Interpreter {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
       const ReceiveEnd& end = receive_end(i, k);
       if (can_receive(m_, receive_end(i, k))) continue;
-      if (end.inbox == nullptr) return {&end.connected, 1, end.peer};
+      if (m_.load_acquire(&end.connected) == 0) return {&end.connected, 1, end.peer};
       return {&end.inbox->posted, end.received + 1, end.peer};
     }
     for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
       const SendEnd& end = send_end(i, k);
       if (can_send(m_, send_end(i, k))) continue;
-      // An end that is not connected yet has no counter to look at.
       if (m_.load_acquire(&end.connected) == 0) return {&end.connected, 1, end.peer};
       return {&end.credit->granted, end.sent + 1, end.peer};
     }

@@ -72,7 +72,7 @@ def collectives_tables(doc: dict[str, Any]) -> str:
             ]
         )
     text = (
-        "How many times faster than the other: geometric mean over 8 B to 64 MB, in parentheses the least. gloo "
+        "How many times faster than the other: geometric mean over the sizes measured, in parentheses the least. gloo "
         "runs through PyTorch; Starling through its C API and, in the second column, through PyTorch too. Open MPI "
         "runs from C; from 16 KB on, the better of its two ways of waiting.\n\n"
     )

@@ -62,6 +62,10 @@ class SimLane {
   std::string complete(uint64_t index, bool faulty, Expected& shared);
   uint64_t oldest_submission() const { return times_[oldest_ % times_.size()]; }
   uint64_t oldest() const { return oldest_; }
+  // Which of its operations a completion's token names: the low bits do, as few are on the device.
+  uint64_t index_of(uint64_t token) const {
+    return oldest_ + ((token - options_->first_sequence - oldest_) & 0xfffffff);
+  }
   // All that was placed was finished by all blocks: what the completion queue would say.
   bool finished_by_core() const {
     for (uint32_t at = 0; at < kLaneDepth; ++at)

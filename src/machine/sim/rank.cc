@@ -266,10 +266,7 @@ void Rank::completed(uint64_t token) {
   if (number >= lane_of_.size() || lane_of_[number] == nullptr)
     scheduler.fail("rank " + std::to_string(index_) + ": a completion that names no lane");
   SimLane& lane = *lane_of_[number];
-  const uint64_t first = c_->options->first_sequence;
-  // The low bits name it: a lane has a few operations on the device.
-  const uint64_t index =
-      lane.oldest() + (((token & 0xfffffff) - ((first + lane.oldest()) & 0xfffffff)) & 0xfffffff);
+  const uint64_t index = lane.index_of(token);
   SimMachine host(*w_, nullptr, 0, 0);
   const bool faulty = host.load_acquire(lane.fault()) != 0;
   const std::string wrong = lane.complete(index, faulty, c_->expected[number]);

@@ -247,10 +247,7 @@ void ReplayRank::completed(uint64_t token) {
   };
   SimLane* lane = find(number);
   if (lane == nullptr) fail("a completion that names none of its lanes");
-  const uint64_t first = c_->settings->machine.first_sequence;
-  // The low bits name it: a lane has a few operations on the device.
-  const uint64_t index =
-      lane->oldest() + (((token & 0xfffffff) - ((first + lane->oldest()) & 0xfffffff)) & 0xfffffff);
+  const uint64_t index = lane->index_of(token);
   const std::string wrong = lane->complete(index, false, c_->expected[number]);
   if (!wrong.empty()) fail(wrong);
   ++completed_;

@@ -349,9 +349,7 @@ void StreamRank::completed(uint64_t token) {
   if (number >= lane_of_.size() || lane_of_[number] == nullptr)
     scheduler.fail("rank " + std::to_string(index_) + ": a completion that names no lane");
   SimLane& lane = *lane_of_[number];
-  const uint64_t first = c_->options->first_sequence;
-  const uint64_t index =
-      lane.oldest() + (((token & 0xfffffff) - ((first + lane.oldest()) & 0xfffffff)) & 0xfffffff);
+  const uint64_t index = lane.index_of(token);
   SimMachine host(*w_, nullptr, 0, 0);
   const bool faulty = host.load_acquire(lane.fault()) != 0;
   const std::string wrong = lane.complete(index, faulty, c_->expected[number]);

@@ -126,10 +126,7 @@ class Interpreter {
     for (uint32_t n = 0; n < block_.instruction_count; ++n) {
       const Instruction& i = instructions_[block_.instruction_first + n];
       if (!receives(i.opcode)) continue;
-      const uint64_t span =
-          chunk_span(op_, op_.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk, i.chunks);
-      const uint64_t tile_bytes = op_.tile_bytes * i.chunks;
-      const uint64_t messages = (span + tile_bytes - 1) / tile_bytes;
+      const uint64_t messages = message_count(op_, i);
       for (uint32_t k = 0; k < i.receive_count; ++k) receive_end(i, k).expected += messages;
     }
     for (uint32_t k = 0; k < block_.receive_count; ++k) {
@@ -142,11 +139,13 @@ class Interpreter {
 
   // True when done on all threads; false when the budget ended first.
   STARLING_HOST_DEVICE bool execute(const Instruction& i, const DynamicContext& c) {
-    const TileRange tile = i.opcode == Opcode::nop ? TileRange{0, 1} : tile_range(op_, i, c.tile);
-    if (tile.bytes != 0) {
-      if (!wait_for_inputs(i, c, tile)) return false;
+    Piece piece{0, {0, 1}};
+    if (i.opcode != Opcode::nop) piece = piece_from(i, 0, c.tile);
+    if (piece.range.bytes != 0) {
+      if (!wait_for_inputs(i, c, piece)) return false;
       if (i.opcode != Opcode::nop) {
         combine(m_, *x_.operands);
+        if (i.chunks > 1) combine_others(i, piece.k + 1, c.tile);
         m_.barrier();  // all threads have read the messages and written theirs
         if (leads(m_)) signal(i);
       }
@@ -158,6 +157,32 @@ class Interpreter {
     }
     budget_.raise();
     return true;
+  }
+
+  // What an instruction does with one chunk of its slice in one tile.
+  struct Piece {
+    uint32_t k;
+    TileRange range;
+  };
+
+  // The first chunk from number `k` on that has bytes in the tile; range.bytes is 0 if none has.
+  STARLING_HOST_DEVICE Piece piece_from(const Instruction& i, uint32_t k, uint64_t tile) const {
+    for (;; ++k) {
+      const TileRange range = tile_range(op_, i, k, tile);
+      if (range.bytes != 0 || k + 1 >= i.chunks) return {k, range};
+    }
+  }
+
+  STARLING_HOST_DEVICE void combine_others(const Instruction& i, uint32_t k, uint64_t tile) {
+    while (k < i.chunks) {
+      const Piece piece = piece_from(i, k, tile);
+      if (piece.range.bytes == 0) return;
+      m_.barrier();  // nobody reads the operands of the chunk before
+      if (leads(m_)) bind(i, piece, *x_.operands);
+      m_.barrier();  // all see them
+      combine(m_, *x_.operands);
+      k = piece.k + 1;
+    }
   }
 
   STARLING_HOST_DEVICE uint64_t progress_value(uint64_t tile, uint32_t count, uint32_t instruction) const {
@@ -177,7 +202,7 @@ class Interpreter {
 
   // And binds the operands, which only then are known: nobody reads the last instruction's any more.
   STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, const DynamicContext& c,
-                                            const TileRange& tile) {
+                                            const Piece& piece) {
     const auto ready = [&] {
       for (uint32_t k = 0; k < i.dependency_count; ++k)
         if (!dependency_done(dependencies_[i.dependency_first + k], c.tile)) return false;
@@ -190,7 +215,7 @@ class Interpreter {
       return true;
     };
     return wait(ready, [&] {
-      if (i.opcode != Opcode::nop) bind(i, tile, *x_.operands);
+      if (i.opcode != Opcode::nop) bind(i, piece, *x_.operands);
     });
   }
 
@@ -216,9 +241,9 @@ class Interpreter {
     return !m_.any(stuck);
   }
 
-  // Operands of the instruction for one tile.
-  STARLING_HOST_DEVICE void bind(const Instruction& i, const TileRange& tile, Combine& c) {
-    c.bytes = tile.bytes;
+  // Operands of the instruction for one chunk and one tile. In a message its part lies at k tiles.
+  STARLING_HOST_DEVICE void bind(const Instruction& i, const Piece& piece, Combine& c) {
+    c.bytes = piece.range.bytes;
     c.data_type = op_.data_type;
     c.reduce_op = op_.reduce_op;
     c.scaled_source = kNoSource;
@@ -226,16 +251,17 @@ class Interpreter {
     c.source_count = 0;
     c.destination_count = 0;
     if (i.opcode == Opcode::reduce)
-      c.sources[c.source_count++] = operand(i.destination_buffer, i.destination_chunk, tile);
-    bind_sources(i, tile, c);
+      c.sources[c.source_count++] = operand(i.destination_buffer, i.destination_chunk, piece);
+    bind_sources(i, piece, c);
     if (writes_destination(i.opcode))
-      c.destinations[c.destination_count++] = operand(i.destination_buffer, i.destination_chunk, tile);
+      c.destinations[c.destination_count++] = operand(i.destination_buffer, i.destination_chunk, piece);
     if (sends(i.opcode))
       for (uint32_t k = 0; k < i.send_count; ++k)
-        c.destinations[c.destination_count++] = next_send_slot(*x_.lane, send_end(i, k));
+        c.destinations[c.destination_count++] =
+            next_send_slot(*x_.lane, send_end(i, k)) + piece.k * op_.tile_bytes;
   }
 
-  STARLING_HOST_DEVICE void bind_sources(const Instruction& i, const TileRange& tile, Combine& c) {
+  STARLING_HOST_DEVICE void bind_sources(const Instruction& i, const Piece& piece, Combine& c) {
     const uint32_t received = receives(i.opcode) ? i.receive_count : 0;
     const bool local = reads_source(i.opcode);
     for (uint32_t k = 0; k <= received; ++k) {
@@ -244,16 +270,17 @@ class Interpreter {
           c.scaled_source = c.source_count;
           c.factor = op_.scalar;
         }
-        c.sources[c.source_count++] = operand(i.source_buffer, i.source_chunk, tile);
+        c.sources[c.source_count++] = operand(i.source_buffer, i.source_chunk, piece);
       }
       if (k < received)
-        c.sources[c.source_count++] = next_receive_slot(*x_.lane, receive_end(i, k), x_.pool_base);
+        c.sources[c.source_count++] =
+            next_receive_slot(*x_.lane, receive_end(i, k), x_.pool_base) + piece.k * op_.tile_bytes;
     }
   }
 
-  STARLING_HOST_DEVICE std::byte* operand(BufferKind kind, uint32_t chunk, const TileRange& tile) const {
+  STARLING_HOST_DEVICE std::byte* operand(BufferKind kind, uint32_t chunk, const Piece& piece) const {
     const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
-    return buffer.base + chunk_begin(op_, buffer, kind, chunk) + tile.offset_bytes;
+    return buffer.base + chunk_begin(op_, buffer, kind, chunk + piece.k) + piece.range.offset_bytes;
   }
 
   STARLING_HOST_DEVICE void signal(const Instruction& i) {

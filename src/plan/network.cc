@@ -65,9 +65,8 @@ class ReadyQueue {
 
 class Executor {
  public:
-  Executor(const Network& network, std::uint64_t slots, std::uint32_t tiles,
-           const std::function<void(const Event&)>& visit)
-      : network_(network), slots_(slots), tiles_(tiles), visit_(visit), ready_(network.blocks.size()) {
+  Executor(const Network& network, std::uint64_t slots, const std::function<void(const Event&)>& visit)
+      : network_(network), slots_(slots), visit_(visit), ready_(network.blocks.size()) {
     run_.done.resize(network.blocks.size());
     run_.sent.resize(network.links.size());
     run_.received.resize(network.links.size());
@@ -77,7 +76,7 @@ class Executor {
     while (!ready_.empty()) advance(ready_.pop());
     run_.finished = true;
     for (std::size_t b = 0; b < network_.blocks.size(); ++b) {
-      if (run_.done[b] != network_.blocks[b].instructions.size() * tiles_) run_.finished = false;
+      if (run_.done[b] != network_.blocks[b].instructions.size()) run_.finished = false;
     }
     return std::move(run_);
   }
@@ -86,18 +85,17 @@ class Executor {
   void advance(std::uint32_t b) {
     const NetworkBlock& block = network_.blocks[b];
     const std::uint64_t length = block.instructions.size();
-    while (run_.done[b] < length * tiles_) {
-      const Event event{b, static_cast<std::uint32_t>(run_.done[b] % length),
-                        static_cast<std::uint32_t>(run_.done[b] / length)};
+    while (run_.done[b] < length) {
+      const Event event{b, static_cast<std::uint32_t>(run_.done[b])};
       const Instruction& i = block.instructions[event.instruction];
-      if (!can_run(block, i, event.tile)) return;
+      if (!can_run(block, i)) return;
       if (visit_) visit_(event);
       ++run_.done[b];
       signal(block, i);
     }
   }
 
-  bool can_run(const NetworkBlock& block, const Instruction& i, std::uint32_t tile) const {
+  bool can_run(const NetworkBlock& block, const Instruction& i) const {
     for (const std::uint32_t link : block.receives_of(i)) {
       if (run_.sent[link] == run_.received[link]) return false;
     }
@@ -106,7 +104,7 @@ class Executor {
     }
     for (const Dependency& d : block.dependencies_of(i)) {
       const std::uint32_t other = network_.block_of(block.rank, d.block);
-      if (run_.done[other] <= tile * network_.blocks[other].instructions.size() + d.instruction) return false;
+      if (run_.done[other] <= d.instruction) return false;
     }
     return true;
   }
@@ -130,7 +128,6 @@ class Executor {
 
   const Network& network_;
   const std::uint64_t slots_;
-  const std::uint32_t tiles_;
   const std::function<void(const Event&)>& visit_;
   ReadyQueue ready_;
   Execution run_;
@@ -181,9 +178,9 @@ Network Network::of(std::span<const PlanView> ranks, std::vector<Violation>& vio
   return network;
 }
 
-Execution execute(const Network& network, std::uint64_t slots, std::uint32_t tiles,
+Execution execute(const Network& network, std::uint64_t slots,
                   const std::function<void(const Event&)>& visit) {
-  return Executor(network, slots, tiles, visit).run();
+  return Executor(network, slots, visit).run();
 }
 
 }  // namespace starling

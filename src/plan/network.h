@@ -60,16 +60,15 @@ struct Network {
   std::uint32_t block_of(std::uint32_t rank, std::uint32_t block) const { return first_block[rank] + block; }
 };
 
-// One step of an execution: an instruction on one tile.
+// One step of an execution. All tiles are alike, and no two of them touch the same bytes: one stands for all.
 struct Event {
   std::uint32_t block;        // index into Network::blocks
   std::uint32_t instruction;
-  std::uint32_t tile;
 };
 
 struct Execution {
   bool finished = false;
-  std::vector<std::uint64_t> done;     // instructions done, per block, all tiles added up
+  std::vector<std::uint64_t> done;     // instructions done, per block
   std::vector<std::uint64_t> sent;     // messages, per link
   std::vector<std::uint64_t> received;
   std::uint64_t deepest = 0;           // most messages that were ever under way on one link
@@ -80,7 +79,7 @@ inline constexpr std::uint64_t kUnboundedSlots = ~std::uint64_t{0};
 // Runs every block as far as it goes, with so many slots on each link. Links have one sender and one
 // receiver, and what is enabled stays enabled, so any greedy order reaches the same end: if this one gets
 // stuck, all do.
-Execution execute(const Network& network, std::uint64_t slots, std::uint32_t tiles,
+Execution execute(const Network& network, std::uint64_t slots,
                   const std::function<void(const Event&)>& visit = nullptr);
 
 }  // namespace starling

@@ -35,8 +35,6 @@ std::uint64_t Storage::at(BufferKind buffer, std::uint64_t chunk) const {
   STARLING_ASSERT(false, "storage of an operand that is not there");
 }
 
-std::uint32_t tiles_to_check(const Network& network) { return network.largest_chunks == 1 ? 1 : 3; }
-
 std::string operand_name(BufferKind buffer, std::uint64_t chunk, std::uint64_t chunks) {
   std::string text(name_of(buffer));
   text += "[" + std::to_string(chunk);

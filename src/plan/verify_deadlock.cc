@@ -47,15 +47,15 @@ void report_stuck(const Network& network, const Execution& run, std::uint64_t sl
 }  // namespace
 
 std::uint32_t find_minimum_slots(const Network& network, std::vector<Violation>& violations) {
-  const Execution unbounded = execute(network, kUnboundedSlots, 1);
+  const Execution unbounded = execute(network, kUnboundedSlots);
   if (!unbounded.finished) {
     report_stuck(network, unbounded, kUnboundedSlots, violations);
     return 0;
   }
   for (std::uint32_t slots = 1; slots <= kMaxCredits; ++slots) {
-    if (execute(network, slots, 1).finished) return slots;
+    if (execute(network, slots).finished) return slots;
   }
-  report_stuck(network, execute(network, kMaxCredits, 1), kMaxCredits, violations);
+  report_stuck(network, execute(network, kMaxCredits), kMaxCredits, violations);
   return 0;
 }
 

@@ -9,12 +9,15 @@
 namespace starling::stages {
 namespace {
 
-// Scratch chunks are as large as any chunk: a class of their own.
+// Scratch chunks are as large as any chunk: a class of their own. Where groups are equal and uncut every
+// chunk is as large.
 constexpr LengthClass kFullChunk{~std::uint64_t{0}, 0};
 
 LengthClass class_of(const Network& network, Parts parts, std::uint32_t rank, BufferKind buffer,
                      std::uint32_t chunk) {
-  if (buffer == BufferKind::kScratch) return kFullChunk;
+  if (buffer == BufferKind::kScratch) {
+    return parts == Parts::kEqual && network.geometry.chunks_per_group == 1 ? LengthClass{} : kFullChunk;
+  }
   return length_class(network.geometry, parts, rank, buffer, chunk);
 }
 
@@ -47,17 +50,7 @@ class Lengths {
   void check_operands(const NetworkBlock& block, std::uint32_t index) {
     const Instruction& i = block.instructions[index];
     for (const Operand& operand : local_operands(i)) {
-      if (operand.buffer == BufferKind::kScratch) {
-        // A slice in scratch is one run of bytes; it can be cut into chunks again only if it was one part's
-        // chunks, cut as scratch is.
-        const bool is_cut_alike = i.chunks == 1 || i.size_buffer == BufferKind::kScratch ||
-                                  (parts_ == Parts::kEqual && !crosses_parts(i));
-        if (!is_cut_alike) {
-          add(block, index, "scratch_slice",
-              "takes " + size_name(i) + " through scratch, where their borders would be lost");
-        }
-        continue;
-      }
+      if (operand.buffer == BufferKind::kScratch) continue;  // room for any chunk
       for (std::uint32_t k = 0; k < i.chunks; ++k) {
         const LengthClass wanted = class_of(network_, parts_, block.rank, i.size_buffer, i.size_chunk + k);
         const LengthClass is = class_of(network_, parts_, block.rank, operand.buffer, operand.chunk + k);
@@ -69,10 +62,6 @@ class Lengths {
                 class_name(wanted, parts_));
         break;
       }
-    }
-    if (parts_ == Parts::kUnequal && crosses_parts(i)) {
-      add(block, index, "slice_crosses_parts",
-          "works on " + size_name(i) + ", which lie in parts that need not be adjacent");
     }
   }
 
@@ -93,12 +82,6 @@ class Lengths {
   }
 
  private:
-  bool crosses_parts(const Instruction& i) const {
-    if (i.size_buffer == BufferKind::kScratch) return false;
-    const std::uint32_t per_group = network_.geometry.chunks_per_group;
-    return i.size_chunk / per_group != (i.size_chunk + i.chunks - 1) / per_group;
-  }
-
   static std::string size_name(const Instruction& i) {
     return operand_name(i.size_buffer, i.size_chunk, i.chunks);
   }

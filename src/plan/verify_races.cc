@@ -22,8 +22,6 @@ using Clock = std::vector<std::uint64_t>;  // per block of the rank: how many of
 struct Access {
   std::uint32_t block;  // of the rank
   std::uint32_t instruction;
-  std::uint32_t tile;
-  std::uint64_t position;  // in the block's execution
   bool writes;
   std::optional<LengthClass> length;  // none: scratch that is used at its full size, never empty
 };
@@ -54,11 +52,10 @@ bool carries(const Network& network, Parts parts, std::uint32_t rank, const Inst
 
 class RankRaces {
  public:
-  RankRaces(const Network& network, Parts parts, std::uint32_t rank, std::uint32_t tiles)
+  RankRaces(const Network& network, Parts parts, std::uint32_t rank)
       : network_(network),
         parts_(parts),
         rank_(rank),
-        tiles_(tiles),
         first_(network.first_block[rank]),
         block_count_(network.first_block[rank + 1] - first_),
         storage_(network.geometry, rank, network.ranks[rank].header->scratch_chunks) {}
@@ -119,35 +116,29 @@ class RankRaces {
     }
   }
 
-  // Units are tiles of chunks. Tile t of an instruction works on units [t * chunks, (t + 1) * chunks) of its
-  // slice.
   void find_conflicts() {
     const std::vector<bool> shared = shared_chunks();
-    std::map<std::uint64_t, std::vector<Access>> accesses;  // by unit
+    std::map<std::uint64_t, std::vector<Access>> accesses;  // by chunk
     for (std::uint32_t b = 0; b < block_count_; ++b) {
       const NetworkBlock& block = network_.blocks[first_ + b];
       for (std::uint32_t index = 0; index < block.instructions.size(); ++index) {
         const Instruction& i = block.instructions[index];
-        for (std::uint64_t unit = 0; unit < std::uint64_t{i.chunks} * tiles_; ++unit) {
-          const auto tile = static_cast<std::uint32_t>(unit / i.chunks);
-          const auto k = static_cast<std::uint32_t>(unit / tiles_);
+        for (std::uint32_t k = 0; k < i.chunks; ++k) {
           const auto note = [&](BufferKind buffer, std::uint32_t chunk, bool writes) {
             const std::uint64_t at = storage_.at(buffer, chunk) + k;
             if (!shared[at]) return;
-            accesses[at * tiles_ + unit % tiles_].push_back({b, index, tile,
-                                                             tile * block.instructions.size() + index, writes,
-                                                             length_of(network_, parts_, rank_, i, k)});
+            accesses[at].push_back({b, index, writes, length_of(network_, parts_, rank_, i, k)});
           };
           if (reads_source(i.opcode)) note(i.source_buffer, i.source_chunk, false);
           if (writes_destination(i.opcode)) note(i.destination_buffer, i.destination_chunk, true);
         }
       }
     }
-    for (const auto& [unit, list] : accesses) {
+    for (const auto& [chunk, list] : accesses) {
       for (std::size_t a = 0; a < list.size(); ++a) {
         for (std::size_t b = a + 1; b < list.size(); ++b) {
           if (list[a].block != list[b].block && (list[a].writes || list[b].writes)) {
-            conflicts_.push_back({list[a], list[b], unit / tiles_});
+            conflicts_.push_back({list[a], list[b], chunk});
           }
         }
       }
@@ -159,13 +150,13 @@ class RankRaces {
   void order(const std::vector<std::optional<LengthClass>>& lengths, Chosen&& chosen) {
     std::vector<Clock> now(network_.blocks.size(), Clock(block_count_, 0));
     std::vector<std::deque<Clock>> under_way(network_.links.size());
-    std::map<std::pair<std::uint32_t, std::uint64_t>, Clock> after;  // of instructions that others wait for
-    std::map<std::pair<std::uint32_t, std::uint64_t>, Clock> before;  // of the instructions in conflicts
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Clock> after;  // of instructions that others wait for
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Clock> before;  // of the instructions in conflicts
     for (const Conflict& c : conflicts_) {
-      before[{c.first.block, c.first.position}];
-      before[{c.second.block, c.second.position}];
+      before[{c.first.block, c.first.instruction}];
+      before[{c.second.block, c.second.instruction}];
     }
-    execute(network_, kUnboundedSlots, tiles_, [&](const Event& e) {
+    execute(network_, kUnboundedSlots, [&](const Event& e) {
       const NetworkBlock& block = network_.blocks[e.block];
       const Instruction& i = block.instructions[e.instruction];
       Clock& clock = now[e.block];
@@ -178,22 +169,20 @@ class RankRaces {
       }
       for (const Dependency& d : block.dependencies_of(i)) {
         const std::uint32_t other = network_.block_of(block.rank, d.block);
-        if (counts)
-          join(clock, after.at({other, e.tile * network_.blocks[other].instructions.size() + d.instruction}));
+        if (counts) join(clock, after.at({other, d.instruction}));
       }
-      const std::uint64_t position = e.tile * block.instructions.size() + e.instruction;
       if (block.rank == rank_) {
-        const auto wanted = before.find({block.block, position});
+        const auto wanted = before.find({block.block, e.instruction});
         if (wanted != before.end()) wanted->second = clock;
-        clock[block.block] = position + 1;
+        clock[block.block] = e.instruction + 1;
       }
       for (const std::uint32_t link : block.sends_of(i)) under_way[link].push_back(clock);
-      if ((i.flags & kHasDependents) != 0) after[{e.block, position}] = clock;
+      if ((i.flags & kHasDependents) != 0) after[{e.block, e.instruction}] = clock;
     });
     for (Conflict& c : conflicts_) {
       if (c.ordered || !chosen(c)) continue;
-      c.ordered = before.at({c.second.block, c.second.position})[c.first.block] > c.first.position ||
-                  before.at({c.first.block, c.first.position})[c.second.block] > c.second.position;
+      c.ordered = before.at({c.second.block, c.second.instruction})[c.first.block] > c.first.instruction ||
+                  before.at({c.first.block, c.first.instruction})[c.second.block] > c.second.instruction;
     }
   }
 
@@ -207,8 +196,7 @@ class RankRaces {
       const auto tell = [&](const Access& a) {
         const Opcode opcode = network_.blocks[first_ + a.block].instructions[a.instruction].opcode;
         return "block " + std::to_string(a.block) + " instruction " + std::to_string(a.instruction) + " (" +
-               kOpcodeTable[static_cast<std::uint32_t>(opcode)].name + ", tile " + std::to_string(a.tile) +
-               ") " + (a.writes ? "writes" : "reads");
+               kOpcodeTable[static_cast<std::uint32_t>(opcode)].name + ") " + (a.writes ? "writes" : "reads");
       };
       violations.push_back(violation_at(
           "race", network_.blocks[first_ + c.second.block], c.second.instruction,
@@ -230,7 +218,6 @@ class RankRaces {
   const Network& network_;
   const Parts parts_;
   const std::uint32_t rank_;
-  const std::uint32_t tiles_;
   const std::uint32_t first_;
   const std::uint32_t block_count_;
   const Storage storage_;
@@ -241,10 +228,8 @@ class RankRaces {
 
 void check_races(const Network& network, Parts parts, std::vector<Violation>& violations) {
   for (std::uint32_t rank = 0; rank < network.ranks.size() && violations.empty(); ++rank) {
-    if (!RankRaces(network, parts, rank, 1).may_have_any()) continue;
-    for (std::uint32_t tiles = 1; tiles <= tiles_to_check(network) && violations.empty(); ++tiles) {
-      RankRaces(network, parts, rank, tiles).check(violations);
-    }
+    RankRaces races(network, parts, rank);
+    if (races.may_have_any()) races.check(violations);
   }
 }
 

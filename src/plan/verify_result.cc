@@ -24,7 +24,7 @@ struct Value {
   std::uint64_t count = 0;      // leaves, with repetition
   ValueId left = kUninitialised;
   ValueId right = kUninitialised;
-  std::uint64_t leaf = 0;       // if it has no operands: rank, chunk and tile of the input
+  std::uint64_t leaf = 0;       // if it has no operands: rank and chunk of the input
   bool is_read_as_input = false;  // a leaf that came through the input operand, where premul_sum multiplies
   bool is_final = false;
 };
@@ -81,43 +81,33 @@ class Values {
 
 struct Names {
   std::uint64_t chunks;  // of the input
-  std::uint32_t tiles;
 
-  std::uint64_t leaf(std::uint32_t rank, std::uint64_t chunk, std::uint32_t tile) const {
-    return (rank * chunks + chunk) * tiles + tile;
-  }
+  std::uint64_t leaf(std::uint32_t rank, std::uint64_t chunk) const { return rank * chunks + chunk; }
   std::string text(std::uint64_t leaf) const {
-    const std::uint64_t chunk = leaf / tiles;
-    std::string name =
-        "rank " + std::to_string(chunk / chunks) + " input[" + std::to_string(chunk % chunks) + "]";
-    return tiles == 1 ? name : name + " tile " + std::to_string(leaf % tiles);
+    return "rank " + std::to_string(leaf / chunks) + " input[" + std::to_string(leaf % chunks) + "]";
   }
 };
 
 class Symbols {
  public:
-  Symbols(const Network& network, std::uint32_t tiles, std::vector<Violation>& violations)
+  Symbols(const Network& network, std::vector<Violation>& violations)
       : network_(network),
-        tiles_(tiles),
         violations_(violations),
         reduces_(traits_of(network.geometry.collective).reduces),
-        names_{network.geometry.chunks(BufferKind::kInput), tiles},
+        names_{network.geometry.chunks(BufferKind::kInput)},
         under_way_(network.links.size()) {
     for (std::uint32_t r = 0; r < network.ranks.size(); ++r) {
       storage_.emplace_back(network.geometry, r, network.ranks[r].header->scratch_chunks);
-      memory_.emplace_back(storage_[r].size() * tiles, kUninitialised);
+      memory_.emplace_back(storage_[r].size(), kUninitialised);
       if (!network.geometry.exists(BufferKind::kInput, r)) continue;
       for (std::uint64_t chunk = 0; chunk < names_.chunks; ++chunk) {
-        for (std::uint32_t t = 0; t < tiles; ++t) {
-          memory_[r][storage_[r].at(BufferKind::kInput, chunk) * tiles + t] =
-              values_.leaf(names_.leaf(r, chunk, t), false);
-        }
+        memory_[r][storage_[r].at(BufferKind::kInput, chunk)] = values_.leaf(names_.leaf(r, chunk), false);
       }
     }
   }
 
   void run() {
-    execute(network_, kUnboundedSlots, tiles_, [this](const Event& e) {
+    execute(network_, kUnboundedSlots, [this](const Event& e) {
       if (violations_.size() < kMaxViolations) step(e);
     });
   }
@@ -129,7 +119,7 @@ class Symbols {
     for (std::uint32_t r = 0; r < network_.ranks.size(); ++r) {
       if (!g.exists(BufferKind::kOutput, r)) continue;
       for (std::uint64_t chunk = 0; chunk < g.chunks(BufferKind::kOutput); ++chunk) {
-        for (std::uint32_t t = 0; t < tiles_; ++t) check_output(r, chunk, t);
+        check_output(r, chunk);
       }
     }
   }
@@ -159,30 +149,22 @@ class Symbols {
     if ((i.flags & kFinal) != 0) {
       for (ValueId& value : result) value = finish(block, e, value);
     }
-    if (writes_destination(i.opcode)) write(block, e, i.destination_buffer, i.destination_chunk, result);
+    if (writes_destination(i.opcode)) write(block, i.destination_buffer, i.destination_chunk, result);
     for (const std::uint32_t link : block.sends_of(i)) under_way_[link].push_back(result);
-  }
-
-  // Unit u of tile t lies in chunk (t * chunks + u) / tiles of the slice.
-  std::uint64_t address(const NetworkBlock& block, const Event& e, BufferKind buffer, std::uint32_t chunk,
-                        std::uint64_t u) const {
-    const std::uint64_t chunks = block.instructions[e.instruction].chunks;
-    return storage_[block.rank].at(buffer, chunk) * tiles_ + e.tile * chunks + u;
   }
 
   std::vector<ValueId> read(const NetworkBlock& block, const Event& e, BufferKind buffer,
                             std::uint32_t chunk) {
     std::vector<ValueId> values(block.instructions[e.instruction].chunks);
     for (std::size_t u = 0; u < values.size(); ++u) {
-      ValueId id = memory_[block.rank][address(block, e, buffer, chunk, u)];
+      ValueId id = memory_[block.rank][storage_[block.rank].at(buffer, chunk) + u];
       if (id == kUninitialised) {
         add(block, e, "uninitialised",
-            "reads " + operand_name(buffer, chunk + (e.tile * values.size() + u) / tiles_, 1) +
-                " before anything wrote it");
+            "reads " + operand_name(buffer, chunk + u, 1) + " before anything wrote it");
       } else if (reduces_ && buffer == BufferKind::kInput) {
         if (values_[id].left != kUninitialised || values_[id].is_read_as_input) {
           add(block, e, "input_overwritten",
-              "reads " + operand_name(buffer, chunk + (e.tile * values.size() + u) / tiles_, 1) +
+              "reads " + operand_name(buffer, chunk + u, 1) +
                   " as input, but in place it was overwritten before; read the output");
         } else {
           id = values_.leaf(values_[id].leaf, true);
@@ -193,10 +175,10 @@ class Symbols {
     return values;
   }
 
-  void write(const NetworkBlock& block, const Event& e, BufferKind buffer, std::uint32_t chunk,
+  void write(const NetworkBlock& block, BufferKind buffer, std::uint32_t chunk,
              const std::vector<ValueId>& values) {
     for (std::size_t u = 0; u < values.size(); ++u)
-      memory_[block.rank][address(block, e, buffer, chunk, u)] = values[u];
+      memory_[block.rank][storage_[block.rank].at(buffer, chunk) + u] = values[u];
   }
 
   ValueId reduce(const NetworkBlock& block, const Event& e, ValueId left, ValueId right) {
@@ -215,27 +197,21 @@ class Symbols {
 
   void add(const NetworkBlock& block, const Event& e, const char* rule, const std::string& text) {
     const Opcode opcode = block.instructions[e.instruction].opcode;
-    violations_.push_back(violation_at(
-        rule, block, e.instruction,
-        std::string(kOpcodeTable[static_cast<std::uint32_t>(opcode)].name) + " " + text + with_tiles()));
+    violations_.push_back(
+        violation_at(rule, block, e.instruction,
+                     std::string(kOpcodeTable[static_cast<std::uint32_t>(opcode)].name) + " " + text));
   }
 
-  std::string with_tiles() const {
-    return tiles_ == 1 ? "" : " (when a chunk has " + std::to_string(tiles_) + " tiles)";
-  }
-
-  // sums_[chunk * tiles + tile]: contents of the reduction of this input chunk over all ranks.
+  // sums_[chunk]: contents of the reduction of this input chunk over all ranks.
   void add_up_inputs() {
     if (!reduces_) return;
-    sums_.resize(names_.chunks * tiles_);
+    sums_.resize(names_.chunks);
     for (std::uint64_t chunk = 0; chunk < names_.chunks; ++chunk) {
-      for (std::uint32_t t = 0; t < tiles_; ++t) {
-        Value& sum = sums_[chunk * tiles_ + t];
-        for (std::uint32_t r = 0; r < network_.ranks.size(); ++r) {
-          const Value& leaf = values_[values_.leaf(names_.leaf(r, chunk, t), true)];
-          for (int word = 0; word < 2; ++word) sum.contents[word] += leaf.contents[word];
-          sum.count += leaf.count;
-        }
+      Value& sum = sums_[chunk];
+      for (std::uint32_t r = 0; r < network_.ranks.size(); ++r) {
+        const Value& leaf = values_[values_.leaf(names_.leaf(r, chunk), true)];
+        for (int word = 0; word < 2; ++word) sum.contents[word] += leaf.contents[word];
+        sum.count += leaf.count;
       }
     }
   }
@@ -261,30 +237,29 @@ class Symbols {
     }
   }
 
-  void check_output(std::uint32_t rank, std::uint64_t chunk, std::uint32_t tile) {
-    const ValueId id = memory_[rank][storage_[rank].at(BufferKind::kOutput, chunk) * tiles_ + tile];
+  void check_output(std::uint32_t rank, std::uint64_t chunk) {
+    const ValueId id = memory_[rank][storage_[rank].at(BufferKind::kOutput, chunk)];
     const Value& is = values_[id];
     const Origin origin = origin_of(rank, chunk);
-    const Value& wanted = reduces_
-                              ? sums_[origin.chunk * tiles_ + tile]
-                              : values_[values_.leaf(names_.leaf(origin.rank, origin.chunk, tile), false)];
-    const std::string place = operand_name(BufferKind::kOutput, chunk, 1) + with_tiles();
+    const Value& wanted =
+        reduces_ ? sums_[origin.chunk] : values_[values_.leaf(names_.leaf(origin.rank, origin.chunk), false)];
+    const std::string place = operand_name(BufferKind::kOutput, chunk, 1);
     if (is.contents[0] != wanted.contents[0] || is.contents[1] != wanted.contents[1] ||
         is.count != wanted.count) {
       const std::string right = reduces_
                                     ? "input[" + std::to_string(origin.chunk) + "] of every rank, once each"
-                                    : names_.text(names_.leaf(origin.rank, origin.chunk, tile));
+                                    : names_.text(names_.leaf(origin.rank, origin.chunk));
       report(rank, "postcondition", place + " holds " + contents_of(id) + "; it should hold " + right);
     } else if (reduces_ && !is.is_final) {
       report(rank, "final_missing", place + " was never final: avg would not divide it");
     } else if (network_.geometry.collective == Collective::kAllReduce) {
-      check_order(rank, chunk, tile, is);
+      check_order(rank, chunk, is);
     }
   }
 
   // Ranks that bracket a sum differently get different bits.
-  void check_order(std::uint32_t rank, std::uint64_t chunk, std::uint32_t tile, const Value& value) {
-    const auto [at, is_first] = orders_.try_emplace(chunk * tiles_ + tile, value.order);
+  void check_order(std::uint32_t rank, std::uint64_t chunk, const Value& value) {
+    const auto [at, is_first] = orders_.try_emplace(chunk, value.order);
     if (is_first || at->second == value.order) return;
     report(rank, "same_order",
            operand_name(BufferKind::kOutput, chunk, 1) +
@@ -319,26 +294,23 @@ class Symbols {
   }
 
   const Network& network_;
-  const std::uint32_t tiles_;
   std::vector<Violation>& violations_;
   const bool reduces_;
   const Names names_;
   Values values_;
   std::vector<Storage> storage_;
-  std::vector<std::vector<ValueId>> memory_;  // per rank, by unit (a tile of a chunk)
+  std::vector<std::vector<ValueId>> memory_;  // per rank, by chunk
   std::vector<std::deque<std::vector<ValueId>>> under_way_;  // per link
   std::vector<Value> sums_;
-  std::unordered_map<std::uint64_t, std::uint64_t> orders_;  // by output unit, as the first rank has it
+  std::unordered_map<std::uint64_t, std::uint64_t> orders_;  // by output chunk, as the first rank has it
 };
 
 }  // namespace
 
 void check_result(const Network& network, std::vector<Violation>& violations) {
-  for (std::uint32_t tiles = 1; tiles <= tiles_to_check(network) && violations.empty(); ++tiles) {
-    Symbols symbols(network, tiles, violations);
-    symbols.run();
-    symbols.check_outputs();
-  }
+  Symbols symbols(network, violations);
+  symbols.run();
+  symbols.check_outputs();
 }
 
 }  // namespace starling::stages

@@ -19,10 +19,6 @@ std::uint32_t find_minimum_slots(const Network& network, std::vector<Violation>&
 void check_races(const Network& network, Parts parts, std::vector<Violation>& violations);
 void check_result(const Network& network, std::vector<Violation>& violations);
 
-// Tiles that the stages must look at: with instructions of one chunk all tiles are alike and apart; wider
-// ones cut their slices at other places, which shows with two or three tiles.
-std::uint32_t tiles_to_check(const Network& network);
-
 // Where a rank's chunks lie in memory, in chunks: input and output of an in-place plan overlap.
 class Storage {
  public:

@@ -62,36 +62,47 @@ STARLING_HOST_DEVICE inline uint64_t chunk_begin(const Operation& op, const Buff
   return extent.offset_bytes + (offset < extent.bytes ? offset : extent.bytes);
 }
 
-// Bytes of `chunks` contiguous chunks from `chunk` on.
-STARLING_HOST_DEVICE inline uint64_t chunk_span(const Operation& op, const BufferBinding& buffer,
-                                                BufferKind kind, uint32_t chunk, uint32_t chunks) {
-  if (kind == BufferKind::kScratch) return uint64_t(chunks) * op.chunk_bytes;
+// Bytes of one chunk.
+STARLING_HOST_DEVICE inline uint64_t chunk_length(const Operation& op, const BufferBinding& buffer,
+                                                  BufferKind kind, uint32_t chunk) {
+  if (kind == BufferKind::kScratch) return op.chunk_bytes;
   if (buffer.groups != nullptr) {
-    // Groups of a table need not be adjacent: the span ends inside the group of its last chunk.
+    // Groups of a table need not be adjacent: a chunk ends inside its own.
     const uint32_t per_group = op.plan->chunks_per_group;
-    const GroupExtent last = buffer.groups[(chunk + chunks - 1) / per_group];
-    const uint32_t end = chunk + chunks;
+    const GroupExtent own = buffer.groups[chunk / per_group];
+    const uint32_t end = chunk + 1;
     const uint64_t stop =
-        end % per_group == 0 ? last.offset_bytes + last.bytes : chunk_begin(op, buffer, kind, end);
+        end % per_group == 0 ? own.offset_bytes + own.bytes : chunk_begin(op, buffer, kind, end);
     return stop - chunk_begin(op, buffer, kind, chunk);
   }
-  return chunk_begin(op, buffer, kind, chunk + chunks) - chunk_begin(op, buffer, kind, chunk);
+  return chunk_begin(op, buffer, kind, chunk + 1) - chunk_begin(op, buffer, kind, chunk);
 }
 
-// The part of an instruction's slice that belongs to one tile.
+// The part of one chunk of an instruction's slice that belongs to one tile.
 struct TileRange {
-  uint64_t offset_bytes;  // from the start of each operand's slice
-  uint64_t bytes;  // 0: this instruction has nothing to do in this tile
+  uint64_t offset_bytes;  // from the start of the chunk, in every operand
+  uint64_t bytes;  // 0: nothing of the chunk is in this tile
 };
 
-STARLING_HOST_DEVICE inline TileRange tile_range(const Operation& op, const Instruction& i, uint64_t tile) {
+STARLING_HOST_DEVICE inline TileRange tile_range(const Operation& op, const Instruction& i, uint32_t k,
+                                                 uint64_t tile) {
   const uint64_t span =
-      chunk_span(op, op.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk, i.chunks);
-  const uint64_t tile_bytes = op.tile_bytes * i.chunks;
-  const uint64_t begin = tile * tile_bytes;
+      chunk_length(op, op.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk + k);
+  const uint64_t begin = tile * op.tile_bytes;
   if (begin >= span) return {span, 0};
   const uint64_t left = span - begin;
-  return {begin, left < tile_bytes ? left : tile_bytes};
+  return {begin, left < op.tile_bytes ? left : op.tile_bytes};
+}
+
+// Tiles in which the instruction has anything to do: as many messages go over each of its connections.
+STARLING_HOST_DEVICE inline uint64_t message_count(const Operation& op, const Instruction& i) {
+  uint64_t longest = 0;
+  for (uint32_t k = 0; k < i.chunks; ++k) {
+    const uint64_t span =
+        chunk_length(op, op.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk + k);
+    if (span > longest) longest = span;
+  }
+  return (longest + op.tile_bytes - 1) / op.tile_bytes;
 }
 
 }  // namespace starling

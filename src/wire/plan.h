@@ -8,8 +8,8 @@
 // chunk indices; bytes are known only when an operation binds the plan (wire/operation.h, Geometry).
 //
 // Tiles. An operation runs the whole instruction list once per tile: tile t of an instruction is bytes
-// [t * tile, (t + 1) * tile) of its slice. One instruction on one non-empty tile is one message on each of
-// its connections; an empty tile sends no message on either side.
+// [t * tile, (t + 1) * tile) of each chunk of its slice. One instruction on one non-empty tile is one message
+// on each of its connections, with chunk k's part at k * tile; an empty tile sends no message on either side.
 #pragma once
 #include <cstddef>
 #include <cstdint>

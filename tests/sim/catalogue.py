@@ -141,6 +141,7 @@ MUTATIONS = [
         "the slot is granted again before all threads have read it",
         INTERPRETER,
         "        combine(m_, *x_.operands);\n"
+        "        if (i.chunks > 1) combine_others(i, piece.k + 1, c.tile);\n"
         "        m_.barrier();  // all threads have read the messages and written theirs\n"
         "        if (leads(m_)) signal(i);",
         "        const Combine moved = *x_.operands;\n"

@@ -2,7 +2,7 @@
 
 It is slow and obvious on purpose. Where the C++ interpreter (src/device/interpreter.h) disagrees, one is wrong.
 Memory is bytes, cut as src/wire/operation.h cuts it: a buffer into groups, groups into chunks rounded up to 16
-bytes, an instruction's slice into tiles.
+bytes, a chunk into tiles. A message holds one tile of each chunk of the instruction's slice.
 """
 
 import random
@@ -40,12 +40,10 @@ class _Buffer:
         offset, length = self.groups[group]
         return offset + min(inside * _chunk_bytes(length, self.chunks_per_group), length)
 
-    def span(self, s: Slice) -> int:
-        """Bytes of a slice: up to the end of its last chunk's group at most."""
-        last = s.chunk + s.chunks - 1
-        if (last + 1) % self.chunks_per_group == 0:
-            return sum(self.groups[last // self.chunks_per_group]) - self.chunk_begin(s.chunk)
-        return self.chunk_begin(last + 1) - self.chunk_begin(s.chunk)
+    def chunk_length(self, chunk: int) -> int:
+        if (chunk + 1) % self.chunks_per_group == 0:
+            return sum(self.groups[chunk // self.chunks_per_group]) - self.chunk_begin(chunk)
+        return self.chunk_begin(chunk + 1) - self.chunk_begin(chunk)
 
 
 def _chunk_bytes(group_bytes: int, chunks_per_group: int) -> int:
@@ -137,15 +135,15 @@ class _Machine:
     def step(self, state: _BlockState) -> bool:
         """Runs the block's next instruction on its tile; False, without any effect, if it would have to wait."""
         i = state.instructions[state.index]
-        span = self.buffers[state.rank][i.size.buffer].span(i.size)
-        tile_bytes = self.tile_bytes * i.size.chunks
-        begin = state.tile * tile_bytes
-        length = min(span - begin, tile_bytes)
-        if i.opcode.name == "nop" or length > 0:
+        begin = state.tile * self.tile_bytes
+        sizes = self.buffers[state.rank][i.size.buffer]
+        chunks = range(i.size.chunk, i.size.chunk + i.size.chunks)
+        lengths = [max(0, min(sizes.chunk_length(c) - begin, self.tile_bytes)) for c in chunks]
+        if i.opcode.name == "nop" or any(lengths):
             if self.waits_for(state, i):
                 return False
             if i.opcode.name != "nop":
-                self._combine(state, i, begin, length)
+                self._combine(state, i, begin, lengths)
         state.index += 1
         if state.index == len(state.instructions):
             state.tile, state.index = state.tile + 1, 0
@@ -167,28 +165,33 @@ class _Machine:
     def _fifo(self, source: int, destination: int, c: Connection) -> deque[Bytes]:
         return self.messages.setdefault((source, destination, c.channel), deque())
 
-    def _combine(self, state: _BlockState, i: Instruction, begin: int, length: int) -> None:
+    def _combine(self, state: _BlockState, i: Instruction, begin: int, lengths: list[int]) -> None:
         """destinations = combine(sources): received operands before the local one, the local one, the rest."""
         operands = [(self._fifo(c.peer, state.rank, c).popleft(), False) for c in i.receives]
         if i.source is not None:
             scaled = i.source.buffer == "input" and self.reduce_op == "premul_sum"
-            operands.insert(i.local_position, (self._read(state, i.source, begin, length), scaled))
+            operands.insert(i.local_position, (self._read(state, i.source, begin, lengths), scaled))
         if i.opcode.name == "reduce":
             assert i.destination is not None
-            operands.insert(0, (self._read(state, i.destination, begin, length), False))
+            operands.insert(0, (self._read(state, i.destination, begin, lengths), False))
         divisor = self.plan.rank_count if i.final and self.reduce_op == "avg" else 1
         result = self._reduced(operands, divisor)
         if i.destination is not None:
-            buffer = self.buffers[state.rank][i.destination.buffer]
-            at = buffer.chunk_begin(i.destination.chunk) + begin
-            buffer.memory[at : at + length] = result
+            first = 0
+            for view in self._pieces(state, i.destination, begin, lengths):
+                view[:] = result[first : first + len(view)]
+                first += len(view)
         for c in i.sends:
             self._fifo(state.rank, c.peer, c).append(result.copy())
 
-    def _read(self, state: _BlockState, s: Slice, begin: int, length: int) -> Bytes:
+    def _pieces(self, state: _BlockState, s: Slice, begin: int, lengths: list[int]) -> list[Bytes]:
+        """Of each chunk of the slice the part that lies in the tile."""
         buffer = self.buffers[state.rank][s.buffer]
-        at = buffer.chunk_begin(s.chunk) + begin
-        return buffer.memory[at : at + length].copy()
+        starts = [buffer.chunk_begin(s.chunk + k) + begin for k in range(s.chunks)]
+        return [buffer.memory[at : at + length] for at, length in zip(starts, lengths, strict=True)]
+
+    def _read(self, state: _BlockState, s: Slice, begin: int, lengths: list[int]) -> Bytes:
+        return np.concatenate(self._pieces(state, s, begin, lengths))
 
     def _reduced(self, operands: list[tuple[Bytes, bool]], divisor: int) -> Bytes:
         if len(operands) == 1 and not operands[0][1] and divisor == 1:

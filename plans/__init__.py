@@ -1,0 +1,55 @@
+"""The library's algorithms as programs (starling.lang), each a function from the number of ranks to a ``Program``.
+
+``ALGORITHMS[collective][name]`` has them all; ``program(collective, name, ranks, ...)`` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starling.plans import (
+    all_pairs,
+    all_to_all,
+    all_to_next,
+    chain,
+    halving_doubling,
+    hierarchical,
+    ring,
+    tree,
+)
+
+from starling.lang import Program
+
+Maker = Callable[..., Program]
+
+ALGORITHMS: dict[str, dict[str, Maker]] = {
+    "all_reduce": {
+        "ring": ring.all_reduce,
+        "one_shot": all_pairs.one_shot,
+        "two_shot": all_pairs.two_shot,
+        "halving_doubling": halving_doubling.all_reduce,
+        "double_tree": tree.double_tree,
+        "hierarchical": hierarchical.all_reduce,
+    },
+    "all_gather": {"ring": ring.all_gather, "all_pairs": all_pairs.all_gather},
+    "reduce_scatter": {"ring": ring.reduce_scatter, "all_pairs": all_pairs.reduce_scatter},
+    "broadcast": {"chain": chain.broadcast, "tree": tree.broadcast},
+    "reduce": {"chain": chain.reduce, "tree": tree.reduce},
+    "all_to_all": {
+        "direct": all_to_all.direct,
+        "two_step": all_to_all.two_step,
+        "three_step": all_to_all.three_step,
+    },
+    "all_to_next": {"direct": all_to_next.direct, "spread": all_to_next.spread},
+}
+
+
+def program(collective: str, algorithm: str, ranks: int, **options: Any) -> Program:
+    """The program of an algorithm; raises KeyError with the names there are."""
+    if collective not in ALGORITHMS:
+        raise KeyError(f"no program for '{collective}'; there are {', '.join(ALGORITHMS)}")
+    makers = ALGORITHMS[collective]
+    if algorithm not in makers:
+        raise KeyError(f"no program '{algorithm}' for {collective}; there are {', '.join(makers)}")
+    return makers[algorithm](ranks, **options)

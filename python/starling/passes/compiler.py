@@ -1,0 +1,127 @@
+"""All passes in their order."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from starling import ir
+from starling.lang.errors import ProgramError
+from starling.lang.program import Program
+from starling.passes.emit import emit
+from starling.passes.fuse import fuse
+from starling.passes.graph import Graph, expand
+from starling.passes.moves import Layout, Move, layout_of, replicate
+from starling.passes.schedule import Schedule, StuckError, schedule
+from starling.passes.steps import LengthError, Steps, resolve
+
+PASSES = ("trace", "moves", "steps", "graph", "fused", "schedule", "plan")
+# Slots per connection that every lane has (src/comm/lane.cc); plans that need more run nowhere.
+SLOTS = 2
+
+
+class CompileError(ProgramError):
+    """No plan of the program runs with so many slots."""
+
+
+@dataclass
+class Compilation:
+    """What each pass left behind."""
+
+    program: Program
+    layout: Layout
+    moves: list[Move]
+    steps: Steps
+    fused: Graph
+    schedule: Schedule
+    plan: ir.Plan
+
+
+def run_passes(
+    program: Program,
+    *,
+    blocks: int | None = None,
+    policy: str = "channels",
+    slots: int = SLOTS,
+    fusion: bool = True,
+    fans: bool = True,
+) -> Compilation:
+    """All passes but the verifier; see ``compile_program``."""
+    program.check()
+    with _no_collector():
+        return _run(program, blocks, policy, slots, fusion, fans)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Hundreds of thousands of objects that all stay: the collector would look at them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _run(
+    program: Program, blocks: int | None, policy: str, slots: int, fusion: bool, fans: bool
+) -> Compilation:
+    layout, moves, steps = _resolved(program)
+    # What is fused in one way may find no order; less fused it does. The trace itself is an order with one slot.
+    attempts = [(fusion, fans and policy == "channels", True), (fusion, fans and policy == "channels", False)]
+    attempts += [(fusion, False, True), (fusion, False, False), (False, False, False)]
+    failure: StuckError | None = None
+    for fuses, with_fans, by_depth in dict.fromkeys(attempts):
+        graph = expand(steps)
+        if fuses:
+            fuse(graph, fans=with_fans)
+        try:
+            found = schedule(graph, blocks=blocks, policy=policy, slots=slots, by_depth=by_depth)
+        except StuckError as stuck:
+            failure = failure or stuck
+            continue
+        plan = emit(graph, found, program.name)
+        return Compilation(program, layout, moves, steps, graph, found, plan)
+    raise CompileError(program.place, f"{program.name}: {failure}; use more channels (ch=) or slots")
+
+
+def _resolved(program: Program) -> tuple[Layout, list[Move], Steps]:
+    layout = layout_of(program)
+    moves = replicate(program, layout)
+    try:
+        return layout, moves, resolve(program, layout, moves)
+    except LengthError:
+        if program.collective.kind != "custom":
+            raise
+    # A collective of one's own may move chunks to other positions: then every chunk is a group of its own, all of
+    # them equally long.
+    layout = layout_of(program, 1)
+    moves = replicate(program, layout)
+    return layout, moves, resolve(program, layout, moves)
+
+
+def compile_program(
+    program: Program,
+    *,
+    blocks: int | None = None,
+    policy: str = "channels",
+    slots: int = SLOTS,
+    fusion: bool = True,
+    fans: bool = True,
+    verify: bool = True,
+) -> ir.Plan:
+    """The plan of a program, proved: postcondition, structure, deadlock, races, result.
+
+    blocks: of each rank at most (None: one for every channel and instance, or as the program says). policy:
+    "channels" puts what uses one channel into one block; "connections" gives every connection that shares no
+    instruction with another a block of its own, as GC3 does. slots: messages under way on a connection at most.
+    fusion, fans: see passes/fuse.py. Raises ProgramError and its kin with the line at fault, CompileError if no order
+    runs with the slots.
+    """
+    plan = run_passes(program, blocks=blocks, policy=policy, slots=slots, fusion=fusion, fans=fans).plan
+    if verify:
+        ir.verify(plan)
+    return plan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace starling::sim {
 
@@ -48,14 +49,14 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_->sends = sends_;
   core_->receives = receives_;
   core_->blocks = blocks;
+  unresolved_ = 0;
+  connected_.assign(size, 1);
   make_slots();
-  unresolved_ = size - 1;
-  connected_.assign(size, 0);
   buffers_.assign(depth, {});
   times_.assign(depth, 0);
 }
 
-// Only connections that the plan has get slots.
+// Only connections that the plan has get slots, and are made.
 void SimLane::make_slots() {
   const PlanView plan = spec_->plan->view(rank_);
   const uint32_t slots = options_->private_slots;
@@ -64,6 +65,7 @@ void SimLane::make_slots() {
     const BlockPlan& block = plan.blocks()[b];
     for (uint32_t k = 0; k < block.receive_count; ++k) {
       const Connection c = plan.connections()[block.receive_first + k];
+      expect(c.peer);
       ReceiveEnd& end = receive_end(c.peer, c.channel);
       end.private_slots = world_->shadow.slots().allocate(uint64_t(slots) * options_->slot_bytes);
       end.received = end.expected = end.posted_seen = first;
@@ -73,6 +75,7 @@ void SimLane::make_slots() {
     }
     for (uint32_t k = 0; k < block.send_count; ++k) {
       const Connection c = plan.connections()[block.send_first + k];
+      expect(c.peer);
       send_end(c.peer, c.channel).sent = first;
       Credit& granted = credit(c.peer, c.channel);
       granted.granted = first + slots;
@@ -80,6 +83,8 @@ void SimLane::make_slots() {
     }
   }
 }
+
+void SimLane::expect(uint32_t peer) { unresolved_ += std::exchange(connected_[peer], 0); }
 
 void SimLane::open(SimMachine& host) {
   open_ = true;
@@ -260,17 +265,20 @@ std::string SimLane::leaks(const std::vector<SimLane*>& peers) const {
       const uint32_t e = peer * channels_ + channel;
       const ReceiveEnd& end = receives_[e];
       if (end.private_slots == nullptr) continue;
-      const std::string who = "connector " + std::to_string(peer) + " -> " + std::to_string(rank_) + ": ";
+      const auto who = [&] {
+        return "connector " + std::to_string(peer) + " -> " + std::to_string(rank_) + ": ";
+      };
       const SendEnd& other = peers[peer]->sends_[rank_ * channels_ + channel];
       if (other.sent != end.received)
-        return who + std::to_string(other.sent - options_->first_message) + " messages were sent, " +
+        return who() + std::to_string(other.sent - options_->first_message) + " messages were sent, " +
                std::to_string(end.received - options_->first_message) + " received";
       if (end.granted - end.received != options_->private_slots)
-        return who + std::to_string(end.granted - end.received) + " credits are left, not the private slots'";
+        return who() + std::to_string(end.granted - end.received) +
+               " credits are left, not the private slots'";
       uint32_t seen = 0;
       for (uint64_t g = end.received; g < end.granted; ++g)
         seen |= 1u << std::min(end.grants[g % kMaxCredits], 31u);
-      if (seen != (1u << options_->private_slots) - 1) return who + "a private slot did not come home";
+      if (seen != (1u << options_->private_slots) - 1) return who() + "a private slot did not come home";
     }
   for (uint32_t b = 0; b < options_->blocks; ++b)
     if (core_->blocks[b].pending != 0) return "a block still has an operation pending";

@@ -93,6 +93,7 @@ class SimLane {
     std::byte* scratch;
   };
   void make_slots();
+  void expect(uint32_t peer);
   void connect(uint32_t peer, SimLane& other, SimMachine& host);
   void point(uint32_t peer, uint32_t channel, SimLane& other);
 
@@ -115,7 +116,7 @@ class SimLane {
   bool open_ = false;
   bool last_canonical_ = true;
   uint32_t unresolved_ = 0;
-  std::vector<uint8_t> connected_;
+  std::vector<uint8_t> connected_;  // per peer; 1 also: the plan has no use for it
   std::vector<Buffers> buffers_;
   std::vector<uint64_t> times_;
   Expected expected_;

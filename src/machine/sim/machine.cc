@@ -89,12 +89,9 @@ bool SimMachine::explored_expiry() {
 }
 
 // Between two looks nothing that was seen can change but by a store or by time: so the fiber sleeps until one
-// of them does.
+// of them does. Not before the first, as only then is the budget's end noted.
 void SimMachine::pause(uint32_t attempt) {
-  if (attempt > 0)
-    w_.scheduler.sleep();
-  else if (!w_.scheduler.exploring())
-    w_.scheduler.yield();
+  if (attempt > 0) w_.scheduler.sleep();
 }
 
 // What changed while it waited for something else, it has not looked at again: so it looks sometimes anyway,

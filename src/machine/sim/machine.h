@@ -95,7 +95,10 @@ class SimMachine {
   bool is_trace(const uint64_t* p) const;
   uint64_t load(const uint64_t* p, bool acquire) {
     if (is_trace(p)) return *p;
-    w_.scheduler.step(p);
+    if (w_.memory.seen(p))
+      w_.scheduler.step_lightly(p);
+    else
+      w_.scheduler.step(p);
     return w_.memory.load(p, acquire);
   }
   void store(uint64_t* p, uint64_t v, bool release) {

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/assert.h"
-
 namespace starling::sim {
 namespace {
 
@@ -54,20 +52,13 @@ void Memory::begin() {
     for (uint32_t f = 0; f < fibers; ++f) clock(f)[f] = 1;
 }
 
-Memory::Location& Memory::at(const uint64_t* word) {
-  STARLING_ASSERT(region_.contains(word), "a counter outside of the simulation's memory");
-  uint32_t& index = location_of_[region_.offset(word) / 8];
-  if (index == 0) {
-    locations_.push_back({word, kNoFiber, kNoUnit, 0, 0, 0, 0, true, 0, {}});
-    index = uint32_t(locations_.size());
-  }
-  return locations_[index - 1];
+Memory::Location& Memory::add_location(const uint64_t* word) {
+  locations_.push_back({word, kNoFiber, kNoUnit, 0, 0, 0, 0, true, 0, {}});
+  location_of_[region_.offset(word) / 8] = uint32_t(locations_.size());
+  return locations_.back();
 }
 
-void Memory::watch(Location& location, uint32_t fiber) {
-  const uint32_t count = std::min<uint32_t>(location.watcher_count, kWatchers);
-  for (uint32_t k = 0; k < count; ++k)
-    if (location.watchers[k] == fiber) return;
+void Memory::add_watcher(Location& location, uint32_t fiber) {
   if (location.watcher_count < kWatchers) location.watchers[location.watcher_count] = fiber;
   if (location.watcher_count <= kWatchers) ++location.watcher_count;
   if (location.watcher_count <= kWatchers) return;
@@ -88,14 +79,12 @@ void Memory::changed(Location& location) {
   location.watcher_count = 0;
 }
 
-// Every acquire has a release: reading what was stored relaxed orders nothing.
-void Memory::acquire(Location& location, uint32_t fiber) {
-  if (location.writer == kNoFiber || location.writer == fiber || !checks_) return;
-  if (!location.released)
-    scheduler_->fail("acquire of a value that was stored without release: " + describe(location.word));
-  uint32_t* mine = clock(fiber);
-  if (mine[location.writer] >= location.stamp) return;
-  join(mine, &published_[location.clock]);
+void Memory::not_released(const Location& location) {
+  scheduler_->fail("acquire of a value that was stored without release: " + describe(location.word));
+}
+
+void Memory::learn(const Location& location, uint32_t fiber) {
+  join(clock(fiber), &published_[location.clock]);
   touch(fiber);
 }
 
@@ -140,17 +129,6 @@ uint64_t Memory::watchers_hash() const {
     for (uint32_t k = 0; k < std::min<uint32_t>(location.watcher_count, kWatchers); ++k)
       hash += hash_combine(region_.offset(location.word), location.watchers[k]);
   return hash;
-}
-
-uint64_t Memory::load(const uint64_t* word, bool acquire_order) {
-  const uint32_t fiber = scheduler_->current_id();
-  Location& location = at(word);
-  watch(location, fiber);
-  const auto& pending = pending_[fiber];
-  for (size_t k = pending.size(); k > 0; --k)
-    if (pending[k - 1].word == word) return pending[k - 1].value;
-  if (acquire_order) acquire(location, fiber);
-  return *word;
 }
 
 void Memory::publish(Location& location, const uint32_t* from, bool keep) {

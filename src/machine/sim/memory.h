@@ -8,11 +8,13 @@
 // acquire that reads the value joins it. What is not ordered by that is a race, in every schedule, whether
 // or not it does harm in this one (shadow.h).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "base/assert.h"
 #include "machine/sim/region.h"
 #include "machine/sim/scheduler.h"
 
@@ -36,6 +38,8 @@ class Memory {
   std::function<std::string(const void*)> describe;
 
   uint64_t load(const uint64_t* word, bool acquire);
+  // The running fiber has looked at the word since it changed last.
+  bool seen(const uint64_t* word) const;
   void store(uint64_t* word, uint64_t value, bool release);
   uint64_t fetch_add(uint64_t* word, uint64_t value, bool ordered = true);
   uint64_t compare_exchange(uint64_t* word, uint64_t expected, uint64_t desired);
@@ -82,7 +86,7 @@ class Memory {
   static constexpr uint32_t kWatchers = 4;
   static constexpr uint8_t kMixed = kWatchers + 2;
 
-  struct Location {
+  struct alignas(64) Location {
     const uint64_t* word;
     uint32_t writer;         // fiber of the value; kNoFiber: as it was made
     uint32_t writer_unit;    // the only unit that writes it
@@ -105,10 +109,28 @@ class Memory {
     bool release;
   };
 
-  Location& at(const uint64_t* word);
-  void watch(Location& location, uint32_t fiber);
+  Location& at(const uint64_t* word) {
+    STARLING_ASSERT(region_.contains(word), "a counter outside of the simulation's memory");
+    const uint32_t index = location_of_[region_.offset(word) / 8];
+    return index != 0 ? locations_[index - 1] : add_location(word);
+  }
+  Location& add_location(const uint64_t* word);
+  void watch(Location& location, uint32_t fiber) {
+    const uint32_t count = std::min<uint32_t>(location.watcher_count, kWatchers);
+    for (uint32_t k = 0; k < count; ++k)
+      if (location.watchers[k] == fiber) return;
+    add_watcher(location, fiber);
+  }
+  void add_watcher(Location& location, uint32_t fiber);
   void changed(Location& location);
-  void acquire(Location& location, uint32_t fiber);
+  // Every acquire has a release: reading what was stored relaxed orders nothing.
+  void acquire(Location& location, uint32_t fiber) {
+    if (location.writer == kNoFiber || location.writer == fiber || !checks_) return;
+    if (!location.released) not_released(location);
+    if (clock(fiber)[location.writer] < location.stamp) learn(location, fiber);
+  }
+  [[noreturn]] void not_released(const Location& location);
+  void learn(const Location& location, uint32_t fiber);
   void own(Location& location, uint32_t fiber);
   bool handed_over(const Location& location, uint32_t fiber);
   void make_visible(Location& location, uint64_t value, uint32_t fiber, bool release, const uint32_t* clock,
@@ -139,5 +161,27 @@ class Memory {
   Mark mark_ = nullptr;
   Publish publish_ = nullptr;
 };
+
+inline bool Memory::seen(const uint64_t* word) const {
+  const uint32_t index = location_of_[region_.offset(word) / 8];
+  if (index == 0) return false;
+  const Location& location = locations_[index - 1];
+  const uint32_t* end = location.watchers + std::min<uint32_t>(location.watcher_count, kWatchers);
+  return std::find(location.watchers, end, scheduler_->current_id()) != end;
+}
+
+inline uint64_t Memory::load(const uint64_t* word, bool acquire_order) {
+  const uint32_t fiber = scheduler_->current_id();
+  Location& location = at(word);
+  watch(location, fiber);
+  // Its own store that others do not see yet.
+  if (late_chance_ != 0) {
+    const auto& pending = pending_[fiber];
+    for (size_t k = pending.size(); k > 0; --k)
+      if (pending[k - 1].word == word) return pending[k - 1].value;
+  }
+  if (acquire_order) acquire(location, fiber);
+  return *word;
+}
 
 }  // namespace starling::sim

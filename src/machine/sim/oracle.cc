@@ -1,6 +1,5 @@
 #include "machine/sim/oracle.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/assert.h"
@@ -47,24 +46,25 @@ struct Inputs {
   // Group `group` of the rank's input.
   template <class T>
   void copy(uint32_t rank, uint64_t group, T* to) const {
-    const uint32_t b = base(rank);
-    const uint32_t first = uint32_t(group * count);
-    for (uint32_t e = 0; e < count; ++e) to[e] = value_at<T>(b, first + e);
+    each(rank, group, to, [](T, T v) { return v; });
   }
 
   template <class T>
   void reduce(uint64_t group, T* to) const {
     copy(0, group, to);
-    const uint32_t first = uint32_t(group * count);
     for (uint32_t r = 1; r < lane.ranks.size(); ++r) {
-      const uint32_t b = base(r);
-      for (uint32_t e = 0; e < count; ++e) {
-        const T v = value_at<T>(b, first + e);
-        if (lane.reduce_op == ReduceOp::kSum) to[e] = T(to[e] + v);
-        if (lane.reduce_op == ReduceOp::kMax) to[e] = std::max(to[e], v);
-        if (lane.reduce_op == ReduceOp::kMin) to[e] = std::min(to[e], v);
-      }
+      if (lane.reduce_op == ReduceOp::kSum) each(r, group, to, [](T a, T b) { return T(a + b); });
+      if (lane.reduce_op == ReduceOp::kMax) each(r, group, to, [](T a, T b) { return a > b ? a : b; });
+      if (lane.reduce_op == ReduceOp::kMin) each(r, group, to, [](T a, T b) { return a < b ? a : b; });
     }
+  }
+
+ private:
+  // A loop that the compiler makes vectors of: it counts in 32 bits, and all it needs is local.
+  template <class T, class Op>
+  void each(uint32_t rank, uint64_t group, T* to, Op op) const {
+    const uint32_t b = base(rank), n = uint32_t(count), first = uint32_t(group * count);
+    for (uint32_t e = 0; e < n; ++e) to[e] = op(to[e], value_at<T>(b, first + e));
   }
 };
 

@@ -24,7 +24,7 @@ void Scheduler::reset(const Options& options, uint64_t seed, Commit commit, void
   memory_ = memory;
   now_ = last_progress_ = slices_ = 0;
   slice_ = 1;
-  ended_ = 0;
+  light_steps_ = ended_ = 0;
   std::fill(std::begin(dead_), std::end(dead_), 0);
   failure_.clear();
   exploring_ = atomic_ = false;
@@ -125,8 +125,7 @@ uint32_t Scheduler::next() {
   }
   for (;;) {
     if (agenda_.empty()) return kMain;
-    const Agenda::Event event = agenda_.first();
-    agenda_.remove(event.who);
+    const Agenda::Event event = agenda_.take_first();
     const uint32_t id = event.who / 2;
     Fiber& fiber = fibers_[id];
     if (dead(fiber.rank)) continue;
@@ -157,7 +156,7 @@ void Scheduler::end_slice() {
   uint64_t delay = uint64_t(random_.below(2 * options_->op_ns)) * fiber.slowness;
   if (random_.chance(options_->stall_chance)) delay += random_.skewed(options_->stall_ns);
   const uint64_t time = now_ + delay;
-  if (at_once_.empty() && !agenda_.empty() && agenda_.first().key >> kTieBits > time && !dead(fiber.rank)) {
+  if (at_once_.empty() && !agenda_.empty() && agenda_.first_key() >> kTieBits > time && !dead(fiber.rank)) {
     // Nobody else is due before: go on without a switch.
     now_ = time;
     draw_slice();

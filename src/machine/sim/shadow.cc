@@ -1,6 +1,8 @@
 #include "machine/sim/shadow.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -59,43 +61,54 @@ void Shadow::race(const char* what, const std::byte* at, uint64_t other) {
 }
 
 // A cell that is covered in part counts only in slots, where a message never shares one with another.
+std::span<Shadow::Cell> Shadow::cells_of(const std::byte* from, uint64_t bytes) const {
+  const Region& region = region_of(from);
+  const uint64_t begin = region.offset(from), end = begin + bytes;
+  const bool slots = &region == &slots_;
+  const uint64_t first = (slots ? begin : begin + cell_bytes_ - 1) / cell_bytes_;
+  const uint64_t last = (slots ? end + cell_bytes_ - 1 : end) / cell_bytes_;
+  return {(slots ? slot_cells_ : buffer_cells_) + first, last > first ? last - first : 0};
+}
+
+// Most often all of them have one history, and to look at the first is to look at all.
+std::span<const Shadow::Cell> Shadow::distinct(std::span<const Cell> cells) {
+  if (cells.size() < 2) return cells;
+  const bool alike = std::memcmp(&cells[0], &cells[1], (cells.size() - 1) * sizeof(Cell)) == 0;
+  return alike ? cells.first(1) : cells;
+}
+
 void Shadow::will_read(const std::byte* from, uint64_t bytes) {
   if (!memory_->checks() || bytes == 0) return;
-  const Region& region = region_of(from);
-  const uint64_t begin = region.offset(from);
-  const bool whole = &region == &buffers_;
-  uint64_t first = whole ? (begin + cell_bytes_ - 1) / cell_bytes_ : begin / cell_bytes_;
-  const uint64_t last =
-      whole ? (begin + bytes) / cell_bytes_ : (begin + bytes + cell_bytes_ - 1) / cell_bytes_;
+  const std::span<Cell> cells = cells_of(from, bytes);
   const uint32_t fiber = scheduler_->current_id();
   const uint32_t* clock = memory_->clock(fiber);
   const uint64_t mine = epoch(fiber);
-  for (Cell* cell = cells(region) + first; first < last; ++first, ++cell) {
-    if (cell->writer >> 48 != generation_) race("read of what nobody wrote", from, mine);
-    if (!ordered(cell->writer, clock))
-      race("read of data whose writer is not ordered before", from, cell->writer);
-    cell->reader = mine;
+  const std::span<const Cell> looked_at = distinct(cells);
+  for (const Cell* last = nullptr; const Cell& cell : looked_at) {
+    if (same(std::exchange(last, &cell), cell)) continue;
+    if (cell.writer >> 48 != generation_) race("read of what nobody wrote", from, mine);
+    if (!ordered(cell.writer, clock))
+      race("read of data whose writer is not ordered before", from, cell.writer);
   }
+  if (looked_at.size() < cells.size())
+    std::fill(cells.begin(), cells.end(), Cell{cells[0].writer, mine});
+  else
+    for (Cell& cell : cells) cell.reader = mine;
 }
 
 void Shadow::check_write(const std::byte* to, uint64_t bytes) {
-  const Region& region = region_of(to);
-  const uint64_t begin = region.offset(to);
-  const bool whole = &region == &buffers_;
-  uint64_t first = whole ? (begin + cell_bytes_ - 1) / cell_bytes_ : begin / cell_bytes_;
-  const uint64_t last =
-      whole ? (begin + bytes) / cell_bytes_ : (begin + bytes + cell_bytes_ - 1) / cell_bytes_;
+  const std::span<Cell> cells = cells_of(to, bytes);
   const uint32_t fiber = scheduler_->current_id();
   const uint32_t* clock = memory_->clock(fiber);
   const uint64_t mine = epoch(fiber);
-  for (Cell* cell = cells(region) + first; first < last; ++first, ++cell) {
-    if (cell->writer >> 48 == generation_ && !ordered(cell->writer, clock))
-      race("write over data whose writer is not ordered before", to, cell->writer);
-    if (cell->reader >> 48 == generation_ && !ordered(cell->reader, clock))
-      race("write over data that may still be read", to, cell->reader);
-    cell->writer = mine;
-    cell->reader = 0;
+  for (const Cell* last = nullptr; const Cell& cell : distinct(cells)) {
+    if (same(std::exchange(last, &cell), cell)) continue;
+    if (cell.writer >> 48 == generation_ && !ordered(cell.writer, clock))
+      race("write over data whose writer is not ordered before", to, cell.writer);
+    if (cell.reader >> 48 == generation_ && !ordered(cell.reader, clock))
+      race("write over data that may still be read", to, cell.reader);
   }
+  std::fill(cells.begin(), cells.end(), Cell{mine, 0});
 }
 
 void Shadow::wrote(const std::byte* at, uint64_t bytes) {

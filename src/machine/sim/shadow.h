@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "machine/sim/memory.h"
@@ -54,7 +55,11 @@ class Shadow {
   static uint64_t mark(void* shadow, uint32_t fiber);
   static void publish(void* shadow, uint32_t fiber, uint64_t mark);
 
-  Cell* cells(const Region& region) const { return &region == &slots_ ? slot_cells_ : buffer_cells_; }
+  std::span<Cell> cells_of(const std::byte* from, uint64_t bytes) const;
+  static bool same(const Cell* last, const Cell& cell) {
+    return last != nullptr && last->writer == cell.writer && last->reader == cell.reader;
+  }
+  static std::span<const Cell> distinct(std::span<const Cell> cells);
   const Region& region_of(const std::byte* p) const;
   uint64_t epoch(uint32_t fiber) const;
   bool ordered(uint64_t epoch, const uint32_t* clock) const {

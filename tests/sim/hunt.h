@@ -26,9 +26,7 @@ inline std::string look(const Core& core, double seconds) {
   Simulation simulation(core);
   const auto start = std::chrono::steady_clock::now();
   for (uint64_t seed = 1;; ++seed) {
-    // The four campaigns without streams, and the seven with, in turn.
-    const Campaign campaign =
-        seed % 2 ? Campaign(seed / 2 % 4) : Campaign(uint32_t(Campaign::kStreams) + seed / 2 % 7);
+    const Campaign campaign = turn_in_mixed(seed);
     Case drawn = draw_case(campaign, seed, simulation.plans());
     drawn.options.progress_bound_ns = 20'000'000;
     drawn.options.step_bound = 2'000'000;

@@ -61,6 +61,11 @@ std::optional<Campaign> campaign_named(std::string_view name) {
   return std::nullopt;
 }
 
+Campaign turn_in_mixed(uint64_t seed) {
+  if (seed % 2) return Campaign(seed / 2 % 4);
+  return Campaign(uint32_t(Campaign::kStreams) + seed / 2 % kStreamCampaignCount);
+}
+
 Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
   switch (campaign) {
     case Campaign::kDfccl1:
@@ -68,9 +73,9 @@ Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
     case Campaign::kDfccl1Full:
     case Campaign::kDfccl2Full:
       return dfccl_case(campaign == Campaign::kDfccl1Full ? 1 : 2, true, seed, plans);
-    case Campaign::kMixed: return draw_case(Campaign(seed % 4), seed, plans);
+    case Campaign::kMixed: return draw_case(turn_in_mixed(seed), seed, plans);
     case Campaign::kStreamsMixed:
-      return draw_case(Campaign(uint32_t(Campaign::kStreams) + seed % 7), seed, plans);
+      return draw_case(Campaign(uint32_t(Campaign::kStreams) + seed % kStreamCampaignCount), seed, plans);
     case Campaign::kStreamsDeath: {
       Case drawn = stream_case(StreamKind(seed / 7 % kStreamKindCount), seed, plans);
       let_a_rank_die(drawn);

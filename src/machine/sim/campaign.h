@@ -14,7 +14,7 @@ enum class Campaign : uint8_t {
   kDfccl2 = 1,        // program 2, likewise
   kRandom = 2,        // random programs
   kDeath = 3,         // random programs, one rank dies: the others end within the timeout
-  kMixed = 4,         // the four in turn
+  kMixed = 4,         // all but those of full size in turn: turn_in_mixed()
   kDfccl1Full = 5,    // 200 iterations at full size
   kDfccl2Full = 6,
   kStreams = 7,       // programs with streams (stream_program.h), the kinds in their order ...
@@ -27,8 +27,11 @@ enum class Campaign : uint8_t {
   kStreamsMixed = 14,  // the seven in turn
 };
 inline constexpr uint32_t kCampaignCount = 15;
+inline constexpr uint32_t kStreamCampaignCount = 7;
 const char* campaign_name(Campaign campaign);
 std::optional<Campaign> campaign_named(std::string_view name);
+// The four without streams, and between them the seven with.
+Campaign turn_in_mixed(uint64_t seed);
 
 struct Case {
   Program program;

@@ -80,7 +80,8 @@ typedef enum starling_collective {
   STARLING_SCATTER = 7,
   STARLING_SEND = 8,
   STARLING_RECV = 9,
-  STARLING_BARRIER = 10
+  STARLING_BARRIER = 10,
+  STARLING_CUSTOM = 11 /* a collective of your own: `algorithm` names its plan (starling/plan.h) */
 } starling_collective;
 
 typedef struct starling_context starling_context;
@@ -128,6 +129,8 @@ STARLING_API starling_status starling_context_create(const starling_context_opti
                                                      starling_context** context);
 /* Communicators of the context must be destroyed before. Waits for what is running, two seconds at most. */
 STARLING_API starling_status starling_context_destroy(starling_context* context);
+/* Blocks of the daemon: a plan with more cannot run. 0: context is NULL. */
+STARLING_API uint32_t starling_context_blocks(const starling_context* context);
 /* Device synchronization: returns when nothing that was resident at the call is resident any more, as
  * cudaDeviceSynchronize does. It does not wait for parked operations: the daemon quits under it and is
  * started again. */
@@ -229,6 +232,7 @@ typedef void (*starling_callback)(starling_status status, const char* message, v
  *                                            in place at the root: output == input + rank * count
  *   send / recv     input count / output count; peer and tag name the other side; peer -1 in recv: any source
  *   barrier         none
+ *   custom          count elements for each group of the plan, input and output   in place: input == output
  * v-variants (all_gather, reduce_scatter, all_to_all, gather, scatter): input_counts/input_offsets and
  * output_counts/output_offsets have one entry per rank for the buffer that holds a part of every rank; the other
  * buffer's count is `count`. all_gather and gather: output_*; reduce_scatter and scatter: input_*; all_to_all: both.

@@ -28,6 +28,8 @@ class Context:
     ) -> None: ...
     @property
     def handle(self) -> int: ...
+    @property
+    def blocks(self) -> int: ...
     def destroy(self) -> None: ...
     def synchronize(self) -> None: ...
     def profile(self) -> dict[str, Any]: ...
@@ -68,6 +70,22 @@ class Communicator:
         output_counts: Sequence[int] | None = None,
         output_offsets: Sequence[int] | None = None,
     ) -> Request: ...
+    def submit_custom(
+        self,
+        plan: str,
+        input_groups: int,
+        output_groups: int,
+        input: Any,
+        output: Any,
+        data_type: str | None = None,
+        reduce_op: int = 0,
+        scalar: float = 1.0,
+        lane: str | None = None,
+        priority: int = 0,
+        timeout_ns: int = 0,
+        callback: Callable[[int, str], None] | None = None,
+    ) -> Request: ...
+    def add_plan(self, text: str, smallest_bytes: int, largest_bytes: int) -> None: ...
     def submit_message(
         self,
         kind: int,

@@ -28,6 +28,9 @@ from starling.stores import FileStore, Store
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from starling.ir import Plan
+    from starling.lang import Program
+
 __all__ = ["COLLECTIVES", "REDUCTIONS", "Communicator", "Recv", "Send", "wait_all"]
 
 # The C API's numbers.
@@ -151,6 +154,7 @@ class Communicator:
         self._under_way: deque[Request] = deque()
         self._sweep_at = 64
         self._registered: dict[int, _Registered] = {}
+        self._plans: dict[str, Plan] = {}
         context.attach(self)
 
     @classmethod
@@ -470,6 +474,65 @@ class Communicator:
             callback=callback_of(callback, buffers),
             **rest,
         )
+        return self._keep(Request(core, buffers))
+
+    # ---- plans of one's own ----------------------------------------------------------------------------------
+
+    def add_plan(self, plan: Plan | Program | str, sizes: tuple[int, int] | None = None) -> None:
+        """Adds a plan, a program (compiled for this rank's daemon), or a plan's text; it is proved here.
+
+        Every rank adds the same plans in the same order, before it calls what they serve; nothing is exchanged. From
+        then on ``run_plan(name, ...)`` and ``algorithm=name`` run it.
+
+        sizes: of the operations that run it without being told, smallest and largest, in bytes of the larger of a
+            rank's buffers with all its parts; None: by name only. Of several that fit, the one added last is taken.
+        """
+        from starling import ir
+        from starling.lang import Program
+
+        if isinstance(plan, Program):
+            plan = plan.compile(blocks=self.context.blocks, verify=False)
+        plan = ir.parse(plan) if isinstance(plan, str) else plan
+        smallest, largest = sizes or (1, 0)
+        self._core.add_plan(ir.to_text(plan), smallest, largest)
+        self._plans[plan.name] = plan
+
+    def run_plan(
+        self,
+        name: str,
+        input: Array | None,
+        output: Array | None = None,
+        op: str = "sum",
+        lane: str | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        *,
+        scalar: float = 1.0,
+        dtype: str | None = None,
+        callback: Callback | None = None,
+    ) -> Request:
+        """Runs the plan of this name. ``output=None``: in place, for plans that are.
+
+        Buffers are those of the plan's collective; of a collective of one's own, each buffer holds the plan's groups,
+        all equally long.
+        """
+        plan = self._plans.get(name)
+        if plan is None:
+            raise InvalidArgumentError(
+                f"no plan named '{name}' was added; call add_plan first, on every rank"
+            )
+        if plan.collective != "custom":
+            return self._submit(
+                plan.collective, input, output, op, lane, priority, timeout, name, dtype, callback,
+                scalar=scalar, root=plan.root,
+            )  # fmt: skip
+        if op not in REDUCTIONS:
+            raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
+        buffers = (input, output)
+        core = self._core.submit_custom(
+            name, plan.input_groups, plan.output_groups, input, output, dtype, REDUCTIONS[op], scalar,
+            lane, priority, timeout_ns_of(timeout), callback_of(callback, buffers),
+        )  # fmt: skip
         return self._keep(Request(core, buffers))
 
     # ---- messages ------------------------------------------------------------------------------------------

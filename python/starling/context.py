@@ -152,6 +152,11 @@ class Context:
         """The ``starling_context*`` as a number, for code that calls the C API; 0 after ``destroy()``."""
         return int(self._core.handle)
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of the daemon: a plan with more cannot run."""
+        return int(self._core.blocks)
+
     def synchronize(self) -> None:
         """Device synchronization: returns when nothing that was resident at the call is resident any more.
 

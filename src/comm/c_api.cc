@@ -1,4 +1,5 @@
 // The C API: checks what C cannot, and turns exceptions into statuses. The work is in the classes.
+#include <starling/plan.h>
 #include <starling/starling.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "comm/communicator.h"
 #include "comm/job_store.h"
 #include "comm/profile.h"
+#include "plan/text.h"
 
 struct starling_context {
   explicit starling_context(const starling_context_options& options) : context(options) {}
@@ -130,6 +132,10 @@ starling_status starling_context_destroy(starling_context* context) {
     Handles<starling_context>::all().remove(context);
     delete context;
   });
+}
+
+uint32_t starling_context_blocks(const starling_context* context) {
+  return context == nullptr ? 0 : const_cast<starling_context*>(context)->context.block_count();
 }
 
 starling_status starling_context_synchronize(starling_context* context) {
@@ -288,6 +294,14 @@ starling_status starling_register(starling_comm* comm, int64_t id, const uint32_
   return guarded([&] {
     const std::vector<uint32_t> list(&required(devices, "devices"), devices + device_count);
     living(comm, "comm").comm->register_collective(id, list, required(shape, "shape"));
+  });
+}
+
+starling_status starling_comm_add_plan(starling_comm* comm, const char* text, uint64_t smallest_bytes,
+                                       uint64_t largest_bytes) {
+  return guarded([&] {
+    auto plan = std::make_shared<const Plan>(plan_from_text(&required(text, "text")));
+    living(comm, "comm").comm->add_plan(std::move(plan), {smallest_bytes, largest_bytes});
   });
 }
 

@@ -91,9 +91,34 @@ RequestPtr Communicator::submit(const starling_operation& call) {
   return request;
 }
 
+void Communicator::add_plan(std::shared_ptr<const Plan> plan, const SizeRange& sizes) {
+  if (plan->rank_count() != size())
+    throw Error(Code::invalid_argument,
+                "plan '" + plan->name() + "' is for " + std::to_string(plan->rank_count()) +
+                    " ranks, the communicator has " + std::to_string(size()),
+                "compile the program for " + std::to_string(size()) + " ranks");
+  if (plan->block_count() > context_.block_count())
+    throw Error(Code::unsupported,
+                "plan '" + plan->name() + "' has " + std::to_string(plan->block_count()) +
+                    " blocks, all of which must be resident; the daemon has " +
+                    std::to_string(context_.block_count()),
+                "compile it with blocks=" + std::to_string(context_.block_count()) +
+                    ", or make the context with more blocks (STARLING_BLOCKS)");
+  const bool chosen_by_size = sizes.smallest <= sizes.largest;
+  if (chosen_by_size && plan->header(0)->channel_count > context_.block_count())
+    throw Error(Code::unsupported,
+                "plan '" + plan->name() + "' uses " + std::to_string(plan->header(0)->channel_count) +
+                    " channels; lanes have as many as the daemon has blocks, " +
+                    std::to_string(context_.block_count()),
+                "compile it with blocks=" + std::to_string(context_.block_count()) +
+                    ", or run it by name on a lane of its own");
+  const std::lock_guard lock(mutex_);
+  added_.add(std::move(plan), sizes);
+}
+
 RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request) {
   Lowered lowered =
-      lower({rank_, size(), context_.block_count(), &context_.plans(), context_.on_gpu()}, call);
+      lower({rank_, size(), context_.block_count(), &context_.plans(), context_.on_gpu(), &added_}, call);
   HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
   context_.submit(lane, flight_of(call, std::move(lowered), request));
   return request;

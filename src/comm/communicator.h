@@ -13,6 +13,7 @@
 #include "comm/context.h"
 #include "comm/join.h"
 #include "comm/store.h"
+#include "plan/added.h"
 
 namespace starling {
 
@@ -27,6 +28,10 @@ class Communicator final : public PollHook {
   Context& context() { return context_; }
 
   RequestPtr submit(const starling_operation& call);
+
+  // Throws Error(invalid_argument) if the plan is for other groups than this, or its name is taken;
+  // Error(unsupported) if the daemon is too small for it.
+  void add_plan(std::shared_ptr<const Plan> plan, const SizeRange& sizes);
 
   // The ranks `ranks` of this communicator, in their new order; no message is exchanged: everybody knows the
   // members' segments already. Null for a rank that is not among them.
@@ -100,6 +105,7 @@ class Communicator final : public PollHook {
   std::deque<AnySource> any_source_;
   std::map<uint64_t, SelfQueue> self_;
   std::map<int64_t, Registered> registered_;
+  AddedPlans added_;
   std::map<std::vector<uint32_t>, std::shared_ptr<Communicator>> device_sets_;
   bool hooked_ = false;
   uint32_t splits_ = 0;

@@ -150,7 +150,9 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
   std::unique_lock lock(mutex_);
   const bool fresh = lane.shared() == nullptr;
-  lane.open(flight.lowered.size_class_bytes, block_count());
+  // A plan of a user's may have more channels than blocks; a lane of its own has them all.
+  const uint32_t channels = flight.lowered.plan->header(lane.rank())->channel_count;
+  lane.open(flight.lowered.size_class_bytes, std::max(block_count(), channels));
   if (fresh) memory_.set_lane(lane.id(), lane.device());
   lane.check(*flight.lowered.plan);
   const bool news = lane.resolve();

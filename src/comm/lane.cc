@@ -275,6 +275,11 @@ void HostLane::check(const Plan& plan) const {
                     std::to_string(header->channel_count) + " channels; the lane has " +
                     std::to_string(kPrivateSlots) + " and " + std::to_string(shared_->channel_count),
                 "run it on a lane of its own, or with a daemon of more blocks (STARLING_BLOCKS)");
+  if (header->block_count > options_.grid)
+    throw Error(Code::unsupported,
+                "plan " + plan.name() + " has " + std::to_string(header->block_count) +
+                    " blocks, the daemon has " + std::to_string(options_.grid),
+                "compile it with fewer blocks, or make the context with more (STARLING_BLOCKS)");
 }
 
 Flight& HostLane::append(Flight&& flight) {

@@ -27,6 +27,7 @@ ShapeFunction shape_function(starling_collective kind) {
     case STARLING_SEND:
     case STARLING_RECV: return send_recv_shape;
     case STARLING_BARRIER: return barrier_shape;
+    case STARLING_CUSTOM: return custom_shape;
   }
   throw Error(Code::invalid_argument, "collective " + std::to_string(int(kind)) + " does not exist",
               "use a value of starling_collective");
@@ -94,6 +95,13 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
                                         const Shape& shape) {
   const PlanRequest base{shape.collective, context.size, shape.root, 1, shape.in_place};
   PlanRequest request = base;
+  if (context.added != nullptr) {
+    const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
+    const PlanUse use{shape.collective, context.size, shape.root, shape.in_place, unequal};
+    if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
+                                               : context.added->chosen(use, shape.choice_bytes))
+      return added;
+  }
   if (call.algorithm != nullptr) {
     request.block_count = context.block_limit;
     return context.plans->get(call.algorithm, request);

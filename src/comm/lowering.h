@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/added.h"
 #include "plan/cache.h"
 #include "plan/plan.h"
 #include "wire/arena.h"
@@ -21,6 +22,7 @@ struct LoweringContext {
   uint32_t block_limit;
   PlanCache* plans;
   bool on_gpu = false;
+  const AddedPlans* added = nullptr;  // the communicator's own; null: none
 };
 
 // Everything of an operation but its place in the lane.
@@ -72,6 +74,7 @@ Shape gather_shape(const LoweringContext&, const starling_operation&);
 Shape scatter_shape(const LoweringContext&, const starling_operation&);
 Shape send_recv_shape(const LoweringContext&, const starling_operation&);
 Shape barrier_shape(const LoweringContext&, const starling_operation&);
+Shape custom_shape(const LoweringContext&, const starling_operation&);
 
 // Throws Error(unsupported) where a plan for equal parts meets a table of counts.
 void check_parts(const Plan& plan, const Shape& shape);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <starling/plan.h>
+
 #include "python/bindings.h"
 #include "python/buffer.h"
 #include "python/operation.h"
@@ -153,10 +155,8 @@ nb::tuple error(const Communicator& comm) {
 }
 
 // Keeps the GIL: a submission never waits for another rank, and giving the GIL up may cost milliseconds.
-Request submit(const Communicator& comm, const Call& call, nb::object callback) {
+Request submit_operation(const Communicator& comm, starling_operation op, nb::object callback) {
   starling_comm* handle = comm.get();
-  starling_operation op =
-      operation_of(call, starling_comm_rank(handle), starling_comm_size(handle), comm.use->on_gpu);
   PythonCallback* python_callback = nullptr;
   if (!callback.is_none()) {
     op.callback = run_python_callback;
@@ -167,6 +167,13 @@ Request submit(const Communicator& comm, const Call& call, nb::object callback) 
   if (status != STARLING_SUCCESS && python_callback != nullptr) drop_callback(python_callback);
   check(status);
   return request;
+}
+
+Request submit(const Communicator& comm, const Call& call, nb::object callback) {
+  starling_comm* handle = comm.get();
+  return submit_operation(
+      comm, operation_of(call, starling_comm_rank(handle), starling_comm_size(handle), comm.use->on_gpu),
+      std::move(callback));
 }
 
 Call make_call(int kind, nb::object input, nb::object output, std::optional<std::string> data_type,
@@ -201,6 +208,22 @@ Request submit_collective(const Communicator& comm, int kind, nb::object input, 
   call.output_counts = std::move(output_counts);
   call.output_offsets = std::move(output_offsets);
   return submit(comm, call, std::move(callback));
+}
+
+Request submit_custom(const Communicator& comm, const std::string& plan, uint32_t input_groups,
+                      uint32_t output_groups, nb::object input, nb::object output,
+                      std::optional<std::string> data_type, int reduce_op, double scalar,
+                      std::optional<std::string> lane, int priority, int64_t timeout_ns,
+                      nb::object callback) {
+  const Call call = make_call(STARLING_CUSTOM, std::move(input), std::move(output), std::move(data_type),
+                              reduce_op, scalar, 0, std::move(lane), priority, timeout_ns, plan);
+  return submit_operation(comm, custom_operation_of(call, input_groups, output_groups, comm.use->on_gpu),
+                          std::move(callback));
+}
+
+void add_plan(const Communicator& comm, const std::string& text, uint64_t smallest_bytes,
+              uint64_t largest_bytes) {
+  check(starling_comm_add_plan(comm.get(), text.c_str(), smallest_bytes, largest_bytes));
 }
 
 Request submit_message(const Communicator& comm, int kind, nb::object buffer, int peer, uint64_t tag,
@@ -256,6 +279,10 @@ void bind_calls(nb::class_<Communicator>& c) {
         "timeout_ns"_a = 0, "algorithm"_a = nb::none(), "callback"_a = nb::none(),
         "input_counts"_a = nb::none(), "input_offsets"_a = nb::none(), "output_counts"_a = nb::none(),
         "output_offsets"_a = nb::none());
+  c.def("submit_custom", &submit_custom, "plan"_a, "input_groups"_a, "output_groups"_a, "input"_a,
+        "output"_a.none(), "data_type"_a = nb::none(), "reduce_op"_a = 0, "scalar"_a = 1.0,
+        "lane"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none());
+  c.def("add_plan", &add_plan, "text"_a, "smallest_bytes"_a, "largest_bytes"_a);
   c.def("submit_message", &submit_message, "kind"_a, "buffer"_a.none(), "peer"_a, "tag"_a,
         "data_type"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none());
   c.def("register", &register_collective, "id"_a, "devices"_a, "kind"_a, "count"_a, "data_type"_a,

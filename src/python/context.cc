@@ -177,6 +177,7 @@ void bind_context(nb::module_& m) {
       .def("__init__", &py::create, "blocks"_a, "arena_bytes"_a, "pool_bytes"_a, "scheduling"_a,
            "completion_queue"_a.none(), "device"_a = "cpu")
       .def_prop_ro("handle", [](const py::Context& c) { return reinterpret_cast<uintptr_t>(c.handle); })
+      .def_prop_ro("blocks", [](const py::Context& c) { return starling_context_blocks(c.get()); })
       .def("destroy", &py::destroy)
       .def("synchronize", &py::synchronize)
       .def("profile", &py::profile)

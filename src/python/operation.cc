@@ -33,6 +33,7 @@ Layout layout_of(starling_collective kind, bool is_root) {
     case STARLING_SEND: return {Holds::kPart, Holds::kNothing};
     case STARLING_RECV: return {Holds::kNothing, Holds::kPart};
     case STARLING_BARRIER: return {Holds::kNothing, Holds::kNothing};
+    case STARLING_CUSTOM: break;
   }
   raise(STARLING_INVALID_ARGUMENT, "no such collective");
 }
@@ -185,6 +186,35 @@ starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size, 
   op.input_offsets = input_table.offsets ? input_table.offsets->data() : nullptr;
   op.output_counts = output_table ? output_table.counts->data() : nullptr;
   op.output_offsets = output_table.offsets ? output_table.offsets->data() : nullptr;
+  return op;
+}
+
+starling_operation custom_operation_of(const Call& call, uint32_t input_groups, uint32_t output_groups,
+                                       bool on_gpu) {
+  const bool in_place = call.output.is_none();
+  const Buffer input = buffer_of(call.input, "input", in_place ? Access::kWrite : Access::kRead, on_gpu);
+  const Buffer output = in_place ? input : buffer_of(call.output, "output", Access::kWrite, on_gpu);
+  if (call.input.is_none()) refuse("input is None; pass a buffer");
+  const auto type = data_type_of(call, input, output);
+  if (!type) refuse("the buffers' data type is not supported");
+  const size_t count = input.count / input_groups;
+  if (input.count != count * input_groups || output.count != count * output_groups)
+    refuse("input has " + elements(input.count) + " and output " + elements(output.count) +
+           "; the plan has " + std::to_string(input_groups) + " and " + std::to_string(output_groups) +
+           " groups, all equally long");
+  starling_operation op{};
+  op.struct_bytes = sizeof op;
+  op.kind = STARLING_CUSTOM;
+  op.data_type = *type;
+  op.count = count;
+  op.input = input.data;
+  op.output = output.data;
+  op.reduce_op = starling_reduce_op(call.reduce_op);
+  op.scalar = call.scalar;
+  op.lane = text_of(call.lane);
+  op.priority = call.priority;
+  op.timeout_ns = call.timeout_ns;
+  op.algorithm = text_of(call.algorithm);
   return op;
 }
 

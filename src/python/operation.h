@@ -33,4 +33,8 @@ struct Call {
 // The result points into `call`. Raises InvalidArgumentError with the remedy.
 starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size, bool on_gpu);
 
+// The same for a collective of the user's own, whose plan has so many groups in each buffer.
+starling_operation custom_operation_of(const Call& call, uint32_t input_groups, uint32_t output_groups,
+                                       bool on_gpu);
+
 }  // namespace starling::python

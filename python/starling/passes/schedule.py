@@ -48,7 +48,10 @@ def schedule(graph: Graph, *, blocks: int | None, policy: str, slots: int, by_de
     """Raises StuckError if this way of choosing finds no order, ProgramError if blocks contradict each other."""
     measure_depths(graph)
     keys = sorted({channel_key(message) for node in graph.nodes for message in node.sends})
-    plan = Schedule([], {key: number for number, key in enumerate(keys)})
+    # With few blocks there are as few channels, one for each block: any lane of such a daemon has them.
+    by_hand = any(node.block is not None for node in graph.nodes)
+    limit = blocks if policy == "channels" and not by_hand else None
+    plan = Schedule([], {key: number % (limit or len(keys) or 1) for number, key in enumerate(keys)})
     _Blocks(graph, plan, blocks, policy).assign()
     _Emitter(graph, plan, slots, by_depth).run()
     return plan
@@ -85,6 +88,9 @@ class _Blocks:
             names.sort(key=lambda key: (key[0] != "manual", key[1:] if key[0] != "links" else ()))  # type: ignore
             count = max(1, min(len(names), self.limit or len(names)))
             number = {key: index % count for index, key in enumerate(names)}
+            if names and all(key[0] == "channel" for key in names):  # block c runs channel c, on every rank
+                number = {key: int(str(key[1])) for key in names}
+                count = max(number.values()) + 1
             self.plan.blocks.append([[] for _ in range(count)])
             for node_id, key in resolved.items():
                 self.plan.block_of[node_id] = number[key]
@@ -110,7 +116,7 @@ class _Blocks:
         if not messages:
             return None
         if self.policy == "channels":
-            return ("channel", *channel_key(messages[0]))
+            return ("channel", self.plan.channel(messages[0]))
         ends = [("in", self.plan.link(message)) for message in node.receives]
         ends += [("out", self.plan.link(message)) for message in node.sends]
         for end in ends[1:]:

@@ -1,0 +1,96 @@
+#include "plan/added.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "plan/geometry.h"
+#include "plan/verify.h"
+
+namespace starling {
+namespace {
+
+std::string text_of(const PlanUse& use) {
+  const CollectiveTraits& traits = traits_of(use.collective);
+  std::string text = std::string(traits.name) + " over " + std::to_string(use.rank_count) + " ranks" +
+                     (use.in_place ? ", in place" : ", out of place");
+  if (traits.rooted) text += ", root " + std::to_string(use.root);
+  return text;
+}
+
+// What the verifier says of the same instructions when input and output are one buffer.
+Verdict verdict_in_place(const Plan& plan) {
+  std::vector<std::vector<std::uint64_t>> parts;
+  std::vector<PlanView> views;
+  for (std::uint32_t rank = 0; rank < plan.rank_count(); ++rank) {
+    const auto part = plan.part(rank);
+    std::vector<std::uint64_t>& words = parts.emplace_back(part.size() / sizeof(std::uint64_t));
+    std::memcpy(words.data(), part.data(), part.size());
+    auto* header = reinterpret_cast<PlanHeader*>(words.data());
+    header->in_place = 1;
+    views.push_back({header});
+  }
+  return verify(views);
+}
+
+// Where only the root has both buffers it alone knows whether they are one: every rank runs the same plan all
+// the same, so that plan must be right either way.
+void check_rooted(const Plan& plan) {
+  if (!traits_of(plan.collective()).rooted) return;
+  const std::string what = "plan '" + plan.name() + "' of " + std::string(traits_of(plan.collective()).name);
+  if (plan.in_place())
+    throw Error(Code::invalid_argument, what + " is written for one buffer",
+                "compile it out of place: the root may pass one buffer or two");
+  const Verdict verdict = verdict_in_place(plan);
+  if (verdict.right()) return;
+  throw Error(Code::invalid_argument,
+              what + " is wrong if the root passes one buffer: " + verdict.violations.front().describe(),
+              "read a chunk of the input before its place in the output is written");
+}
+
+PlanUse use_of(const Plan& plan) {
+  return {plan.collective(), plan.rank_count(), plan.root(), plan.in_place(), false};
+}
+
+}  // namespace
+
+bool AddedPlans::Entry::serves(const PlanUse& use) const {
+  return plan->collective() == use.collective && plan->rank_count() == use.rank_count &&
+         plan->root() == use.root && plan->in_place() == use.in_place;
+}
+
+void AddedPlans::add(std::shared_ptr<const Plan> plan, const SizeRange& sizes) {
+  const PlanUse use = use_of(*plan);
+  check_rooted(*plan);
+  for (const Entry& entry : entries_) {
+    if (entry.plan->name() != plan->name() || !entry.serves(use)) continue;
+    throw Error(Code::invalid_argument,
+                "a plan named '" + plan->name() + "' for " + text_of(use) + " was added before",
+                "give each plan a name of its own");
+  }
+  entries_.push_back({std::move(plan), sizes});
+}
+
+std::shared_ptr<const Plan> AddedPlans::named(std::string_view name, const PlanUse& use) const {
+  const Entry* other = nullptr;
+  for (const Entry& entry : entries_) {
+    if (entry.plan->name() != name) continue;
+    if (entry.serves(use)) return entry.plan;
+    other = &entry;
+  }
+  if (other == nullptr) return nullptr;
+  throw Error(Code::invalid_argument,
+              "plan '" + std::string(name) + "' is for " + text_of(use_of(*other->plan)) + "; this call is " +
+                  text_of(use),
+              "compile the program for this use, and add that plan under the same name");
+}
+
+std::shared_ptr<const Plan> AddedPlans::chosen(const PlanUse& use, std::uint64_t bytes) const {
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if (bytes < entry->sizes.smallest || bytes > entry->sizes.largest || !entry->serves(use)) continue;
+    if (use.unequal_parts && entry->plan->header(0)->uniform_only != 0) continue;
+    return entry->plan;
+  }
+  return nullptr;
+}
+
+}  // namespace starling

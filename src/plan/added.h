@@ -1,0 +1,53 @@
+// Plans that a user has added to a communicator: run by name, or chosen by size before the built-in ones.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace starling {
+
+// Sizes for which a plan is chosen by itself, in bytes as ChoiceRequest counts them, both ends included.
+struct SizeRange {
+  std::uint64_t smallest = 1;
+  std::uint64_t largest = 0;  // less than `smallest`: only by name
+};
+
+// What a call needs of a plan. Which rank is the root, and whether it works in place, are the plan's own.
+struct PlanUse {
+  Collective collective = Collective::kAllReduce;
+  std::uint32_t rank_count = 1;
+  std::uint32_t root = 0;
+  bool in_place = false;
+  bool unequal_parts = false;
+};
+
+// Not thread-safe: its communicator's lock guards it.
+class AddedPlans {
+ public:
+  // Throws Error(invalid_argument) if there is one of its name for the same use; or if the plan of a rooted
+  // collective is not right both in place and out of place.
+  void add(std::shared_ptr<const Plan> plan, const SizeRange& sizes);
+
+  // Null: no plan has the name. Throws Error(invalid_argument) if one has, but for another use.
+  std::shared_ptr<const Plan> named(std::string_view name, const PlanUse& use) const;
+
+  // Of the plans for this size the one that was added last; null: none. Alike on all ranks if they added
+  // alike.
+  std::shared_ptr<const Plan> chosen(const PlanUse& use, std::uint64_t bytes) const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Plan> plan;
+    SizeRange sizes;
+
+    bool serves(const PlanUse& use) const;
+  };
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace starling

@@ -1,11 +1,14 @@
 // starling._core.sim: the simulator's campaigns for `starling soak`.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
 #include "machine/sim/campaign.h"
+#include "machine/sim/plan_program.h"
 #include "machine/sim/soak.h"
+#include "plan/text.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -42,6 +45,31 @@ Replay replay(const std::string& campaign, uint64_t seed, bool with_shrinking) {
     result.shrunk_story = story(simulation, shrink(simulation, drawn).smallest);
   return result;
 }
+
+// For each plan its text, and for each rank and group of its output the (rank, group) pairs that are summed
+// there.
+using Origins = std::vector<std::vector<std::pair<uint32_t, uint32_t>>>;
+
+class PlanRuns {
+ public:
+  PlanRuns(const std::vector<std::string>& texts, const std::vector<Origins>& origins) {
+    for (size_t k = 0; k < texts.size(); ++k) {
+      GivenPlan& given = plans_.emplace_back();
+      given.plan = std::make_shared<const Plan>(plan_from_text(texts[k]));
+      for (const auto& sources : origins.at(k)) {
+        auto& list = given.origins.emplace_back();
+        for (const auto& [rank, group] : sources) list.push_back({rank, group});
+      }
+    }
+  }
+  Report run(uint64_t largest_count, uint32_t rounds, uint64_t seed) {
+    return run_plans(simulation_, plans_, largest_count, rounds, seed);
+  }
+
+ private:
+  Simulation simulation_;
+  std::vector<GivenPlan> plans_;
+};
 
 }  // namespace
 }  // namespace starling::sim
@@ -86,6 +114,10 @@ void bind_sim(nb::module_& m) {
       .def_ro("story", &Replay::story)
       .def_ro("shrunk_story", &Replay::shrunk_story)
       .def_ro("events", &Replay::events);
+  nb::class_<PlanRuns>(sim, "PlanRuns")
+      .def(nb::init<const std::vector<std::string>&, const std::vector<Origins>&>(), "texts"_a, "origins"_a)
+      .def("run", &PlanRuns::run, "largest_count"_a, "rounds"_a, "seed"_a,
+           nb::call_guard<nb::gil_scoped_release>());
   sim.def("replay", &replay, "campaign"_a, "seed"_a, "with_shrinking"_a = true,
           nb::call_guard<nb::gil_scoped_release>());
   std::vector<std::string> names;

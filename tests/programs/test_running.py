@@ -1,8 +1,8 @@
 """Goal: compiled programs run on the cpu machine, while they are preempted, and are chosen by size and by name.
 
-Method: ranks are threads; every rank submits all programs of plans/ for its number of ranks in an order of its own, each on
-a lane of its own, with budgets of one poll, so that blocks park all the time. Results are compared with the mathematics
-(ir/oracle.py).
+Method: ranks are threads; every rank submits all programs of plans/ for its number of ranks in an order of its own,
+each on a lane of its own, with budgets of one poll, so that blocks park all the time. Results are compared with the
+mathematics (ir/oracle.py).
 """
 
 import random
@@ -10,13 +10,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from starling.plans import program
 
 from ir.oracle import Case, expected, make_case
 from programs.cases import ALWAYS_APART, NAMES, NODED, make
 from starling import Communicator, Scheduling, errors, ir, lang
 from starling.ir.plan import REDUCING, ROOTED
 from starling.launch import run_threads
-from starling.plans import program
 
 HASTY = Scheduling(initial_budget_ns=1, minimum_budget_ns=1, success_factor=1, position_shift=1)
 
@@ -131,7 +131,7 @@ def test_a_plan_is_chosen_in_its_range_of_sizes() -> None:
 def misuse(comm: Communicator) -> None:
     plan = program("all_reduce", "ring", comm.size, channels=2).compile()
     assert len(plan.ranks[0].blocks) == 2
-    with pytest.raises(errors.StarlingError, match="2 blocks.*compile it with blocks=1"):
+    with pytest.raises(errors.StarlingError, match=r"2 blocks.*compile it with blocks=1"):
         comm.add_plan(plan)
     other = program("all_reduce", "ring", comm.size + 1)
     with pytest.raises(errors.InvalidArgumentError, match="for 3 ranks, the communicator has 2"):
@@ -142,7 +142,7 @@ def misuse(comm: Communicator) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="was added before"):
         comm.add_plan(program("all_reduce", "ring", comm.size))
     data = np.zeros(4, np.float32)
-    with pytest.raises(errors.InvalidArgumentError, match="out of place; this call is all_reduce.*in place"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"out of place; this call is all_reduce.*in place"):
         comm.run_plan("ring", data)
     wrong = ir.to_text(program("all_reduce", "ring", comm.size).compile()).replace(
         "output[0]", "output[1]", 1

@@ -14,7 +14,6 @@ from dataclasses import replace
 from starling.ir.opcodes import OPCODES
 from starling.ir.plan import Block, Connection, Dependency, Instruction, Plan, RankPlan, Slice
 from starling.passes.graph import Graph, Node, slice_of
-from starling.passes.lengths import FULL, LengthClass
 from starling.passes.schedule import Schedule
 
 
@@ -118,11 +117,7 @@ def _instructions(graph: Graph, schedule: Schedule, node: Node) -> list[Instruct
 
 
 def _size(graph: Graph, node: Node) -> Slice:
-    """Chunks of the caller's that are as long as what is moved; scratch where there are none."""
-    if node.full:
-        name = node.destination or node.local
-        assert name is not None
-        return slice_of(name, node.count)
+    """Chunks of the caller's that are as long as what is moved."""
     for name in (node.destination, node.local):
         if name is not None and name[0] != "scratch":
             return slice_of(name, node.count)
@@ -134,16 +129,11 @@ def _size(graph: Graph, node: Node) -> Slice:
 # ---- synchronization --------------------------------------------------------------------------------------------
 
 
-def _lengths(node: Node) -> tuple[LengthClass, ...]:
-    return (FULL,) if node.full else node.lengths
-
-
 def _covers(waiter: Node, node: Node) -> bool:
     """Whether ``waiter`` has something to do whenever ``node`` has."""
-    mine = _lengths(waiter)
     return all(
-        FULL in mine or any(part == wanted[0] and inside <= wanted[1] for part, inside in mine)
-        for wanted in _lengths(node)
+        any(part == wanted[0] and inside <= wanted[1] for part, inside in waiter.lengths)
+        for wanted in node.lengths
     )
 
 

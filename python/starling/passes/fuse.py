@@ -81,10 +81,10 @@ def settle(graph: Graph) -> None:
     touched = _touches(graph)
     for node in graph.nodes:
         life = lives.get(id(node))
-        if life is None or life.is_kept or len(life.readers) != 1 or node.sends or node.full:
+        if life is None or life.is_kept or len(life.readers) != 1 or node.sends:
             continue
         copy = next(iter(life.readers.values()))
-        is_copy = not (copy.receives or copy.sends or copy.is_reduction or copy.final or copy.full)
+        is_copy = not (copy.receives or copy.sends or copy.is_reduction or copy.final)
         if not is_copy or copy.local != node.destination or copy.count != node.count:
             continue
         if node.destination is None or not _same_block(node, copy):
@@ -129,7 +129,7 @@ def forward(graph: Graph) -> None:
             continue
         if reduction.receives or reduction.local == node.destination or not _same_block(node, reduction):
             continue
-        if reduction.destination == node.destination or node.full or reduction.full:
+        if reduction.destination == node.destination:
             continue
         gone.add(id(node))
         message = node.receives[0]
@@ -329,9 +329,7 @@ def _can_pass_on(node: Node, send: Node) -> bool:
     # All that it waits for is the receive: no chunk of the slice was written by others since.
     waits_for_it_alone = len(send.before) == 1 and send.before[0] is node
     channels = {message.channel for message in (*node.receives, *send.sends)} - {None}
-    blocks = (
-        node.full == send.full and (node.block is None) == (send.block is None) and _same_block(node, send)
-    )
+    blocks = (node.block is None) == (send.block is None) and _same_block(node, send)
     return same_slice and waits_for_it_alone and len(channels) <= 1 and blocks
 
 
@@ -339,7 +337,7 @@ def drop(graph: Graph) -> None:
     """What a fused instruction sends on need not be stored where nobody reads it."""
     lives = _lives(graph)
     for node in graph.nodes:
-        if not node.receives or not node.sends or node.destination is None or node.full:
+        if not node.receives or not node.sends or node.destination is None:
             continue
         if graph.steps.lengths.find(node.rank, node.lengths) is None:
             continue  # only the result says how long it is

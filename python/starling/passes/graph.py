@@ -46,9 +46,6 @@ class Node:
     sends: list[Message] = field(default_factory=list)
     position: int = 0
     final: bool = False
-    full: bool = (
-        False  # only scratch at both ends, and no chunks of the caller's that are as long: sized as scratch
-    )
     replica: Replica = field(default_factory=Replica)
     block: int | None = None  # as the program says
     place: Place | None = None
@@ -123,7 +120,6 @@ def _local(step: Step, order: int) -> Node:
         node.local_least, node.other_least = step.target_least, step.source_least
     else:
         node.local_least = step.source_least
-    node.full = step.full
     node.final, node.replica, node.place = step.final, step.replica, step.place
     node.block = step.receive_block if step.receive_block is not None else step.send_block
     return node
@@ -139,7 +135,7 @@ def _remote(step: Step, order: int) -> list[Node]:
     receive.position = int(step.kind == "reduce" and step.other_first)
     send.block, receive.block = step.send_block, step.receive_block
     for node in (send, receive):
-        node.replica, node.place, node.full = step.replica, step.place, step.full
+        node.replica, node.place = step.replica, step.place
     message.sender, message.receiver = send, receive
     return [send, receive]
 

@@ -10,7 +10,6 @@ from starling.passes.moves import Layout
 
 # (part, position in the part): chunks of one class are always equally long. src/plan/geometry.cc, length_class.
 LengthClass = tuple[int, int]
-FULL: LengthClass = (-1, 0)  # scratch: as long as any chunk
 
 EACH_RANKS_PART = {"all_gather", "gather", "reduce_scatter", "scatter"}
 

@@ -45,7 +45,6 @@ class Step:
     place: Place
     source_least: Leaf = (0, 0)  # least leaf of the first chunk
     target_least: Leaf = (0, 0)
-    full: bool = False  # see graph.Node
 
     @property
     def is_remote(self) -> bool:
@@ -258,16 +257,12 @@ class _Resolver:
             return
         first = run[0]
         lengths = tuple(piece.length for piece in run)
-        full = not self._is_sized(move, first, lengths)
-        in_scratch = {first.source[0], first.destination[0], (first.target or first.source)[0]} <= {
-            "scratch",
-            "shadow",
-        }
-        if full and not in_scratch:
-            # Nothing on one of the ranks is as long as the whole run: chunk by chunk then.
+        if not self._is_sized(move, first, lengths):
+            # Nothing of a rank's is as long as the whole run: chunk by chunk then.
             if len(run) == 1:
                 raise LengthError(
-                    move.place, f"no chunk of rank {move.destination.rank} is as long as {move.source}"
+                    move.place,
+                    f"no chunk of rank {move.destination.rank}'s buffers is as long as {move.source}",
                 )
             for piece in run:
                 self._add(move, [piece])
@@ -291,7 +286,6 @@ class _Resolver:
                 move.place,
                 first.source_least,
                 first.target_least,
-                full,
             )
         )
 

@@ -192,7 +192,7 @@ std::string SimLane::check(uint64_t index) const {
   const Oracle truth = oracle(index);
   const Buffers& b = buffers_[index % buffers_.size()];
   const uint64_t bytes = truth.output_bytes(rank_);
-  if (bytes == 0) return "";
+  if (bytes == 0 || !truth.knows(rank_)) return "";
   world_->shadow.will_read(b.output, bytes);
   std::vector<std::byte> expected(bytes);
   truth.expected_output(rank_, expected.data());
@@ -245,7 +245,7 @@ std::string SimLane::complete(uint64_t index, bool faulty, Expected& shared) {
   done_ |= uint64_t(1) << (index - oldest_);
   for (; done_ & 1; done_ >>= 1) ++oldest_;
   const uint64_t bytes = truth.output_bytes(rank_);
-  if (faulty || bytes == 0) return "";
+  if (faulty || bytes == 0 || !truth.knows(rank_)) return "";
   world_->shadow.will_read(b.output, bytes);
   Expected& expected = truth.same_everywhere() ? shared : expected_;
   if (&expected != &shared || expected.index != index) {

@@ -80,12 +80,35 @@ uint64_t Oracle::output_bytes(uint32_t rank) const {
   return groups_of(*lane, BufferKind::kOutput, rank) * group_bytes();
 }
 
+bool Oracle::knows(uint32_t rank) const {
+  if (lane->plan->collective() != Collective::kCustom) return true;
+  const uint64_t groups = lane->plan->header(rank)->output_groups;
+  for (uint64_t g = 0; g < groups; ++g)
+    if (rank * groups + g >= lane->origins.size() || lane->origins[rank * groups + g].empty()) return false;
+  return true;
+}
+
 void Oracle::fill_input(uint32_t rank, std::byte* to) const {
   const uint64_t groups = groups_of(*lane, BufferKind::kInput, rank);
   const Inputs inputs{*lane, seed, lane->count};
   with_type(lane->data_type, [&]<class T>(T) {
     for (uint64_t g = 0; g < groups; ++g) inputs.copy(rank, g, reinterpret_cast<T*>(to) + g * lane->count);
   });
+}
+
+template <class T>
+void Oracle::add_origins(uint32_t rank, T* out) const {
+  const Inputs inputs{*lane, seed, lane->count};
+  const uint64_t groups = lane->plan->header(rank)->output_groups;
+  std::vector<T> part(lane->count);
+  for (uint64_t g = 0; g < groups; ++g) {
+    T* to = out + g * lane->count;
+    std::fill(to, to + lane->count, T());
+    for (const GroupSource& source : lane->origins[rank * groups + g]) {
+      inputs.copy(source.rank, source.group, part.data());
+      for (uint64_t e = 0; e < lane->count; ++e) to[e] = T(to[e] + part[e]);
+    }
+  }
 }
 
 void Oracle::expected_output(uint32_t rank, std::byte* to) const {
@@ -109,6 +132,7 @@ void Oracle::expected_output(uint32_t rank, std::byte* to) const {
       case Collective::kAllToAll:
         for (uint32_t g = 0; g < size; ++g) inputs.copy(g, rank, out + g * lane->count);
         return;
+      case Collective::kCustom: return add_origins(rank, out);
       default: STARLING_ASSERT(false, "a collective that the simulator does not know");
     }
   });

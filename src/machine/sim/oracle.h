@@ -16,10 +16,17 @@ struct Oracle {
   uint64_t input_bytes(uint32_t rank) const;   // 0: no such buffer
   uint64_t output_bytes(uint32_t rank) const;
 
+  // Whether it is known what the rank's output must be.
+  bool knows(uint32_t rank) const;
+
   void fill_input(uint32_t rank, std::byte* to) const;
   void expected_output(uint32_t rank, std::byte* to) const;
   // The output is the same on every rank.
   bool same_everywhere() const { return lane->plan->collective() == Collective::kAllReduce; }
+
+ private:
+  template <class T>
+  void add_origins(uint32_t rank, T* out) const;
 };
 
 // An output that all ranks share, computed once.

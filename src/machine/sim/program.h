@@ -12,6 +12,12 @@
 
 namespace starling::sim {
 
+// A group of a rank's input.
+struct GroupSource {
+  uint32_t rank;
+  uint32_t group;
+};
+
 struct LaneSpec {
   std::vector<uint32_t> ranks;  // of its group; the position is the rank inside the lane
   std::shared_ptr<const Plan> plan;
@@ -19,6 +25,9 @@ struct LaneSpec {
   ReduceOp reduce_op = ReduceOp::kSum;
   uint64_t count = 0;           // elements of a group of its buffers
   int16_t priority = 0;
+  // Of a custom collective: the groups that are summed into each group of each rank's output, rank by rank;
+  // an empty list: anything may be there, and the rank's output is not looked at.
+  std::vector<std::vector<GroupSource>> origins{};
 };
 
 enum class StepKind : uint8_t {

@@ -34,12 +34,13 @@ STARLING_API void starling_plan_free(char* text);
 
 /* Adds a plan to a communicator, from its text: judged like the above, and refused if it has more blocks than
  * the daemon. Every rank adds the same plans in the same order, before it calls what they serve; nothing is
- * exchanged (ranks that run different plans get STARLING_MISMATCH). From then on an operation whose `algorithm`
- * is the plan's name runs it: the plan's collective, or STARLING_CUSTOM for a plan of collective "custom". An
- * operation without `algorithm` runs the plan that was added last among those whose sizes include its own: from
- * smallest_bytes to largest_bytes of the larger of a rank's buffers, all parts included; smallest_bytes >
- * largest_bytes: by name only. Two plans may have one name if one of them is in place, or their roots differ.
- * Plans of rooted collectives are written out of place, and must be right in place too: the root alone knows. */
+ * exchanged (ranks that run different plans get STARLING_MISMATCH). From then on an operation whose
+ * `algorithm` is the plan's name runs it: the plan's collective, or STARLING_CUSTOM for a plan of collective
+ * "custom". An operation without `algorithm` runs the plan that was added last among those whose sizes
+ * include its own: from smallest_bytes to largest_bytes of the larger of a rank's buffers, all parts
+ * included; smallest_bytes > largest_bytes: by name only. Two plans may have one name if one of them is in
+ * place, or their roots differ. Plans of rooted collectives are written out of place, and must be right in
+ * place too: the root alone knows. */
 STARLING_API starling_status starling_comm_add_plan(starling_comm* comm, const char* text,
                                                     uint64_t smallest_bytes, uint64_t largest_bytes);
 

@@ -20,6 +20,7 @@ struct Settings {
   std::int64_t pool_bytes{};
   std::int64_t arena_bytes{};
   std::string job;
+  bool pull{};
   bool torch_negotiate{};  // read by the package starling.torch
 };
 

@@ -38,7 +38,17 @@ Communicator::Communicator(Context& context, uint32_t rank, std::vector<Member> 
       members_(std::move(members)),
       key_(key),
       name_(std::move(name)),
-      timeout_ns_(timeout_ns) {}
+      timeout_ns_(timeout_ns) {
+  // The same on all ranks, as their plans must be.
+  one_process_ = settings().pull;
+  for (const Member& member : members_)
+    if (member.peer.arena != nullptr && member.peer.arena->header()->process_nonce != cpu::process_nonce())
+      one_process_ = false;
+}
+
+LoweringContext Communicator::lowering(uint32_t rank, uint32_t size) const {
+  return {rank, size, context_.block_count(), &context_.plans(), context_.on_gpu(), nullptr, one_process_};
+}
 
 Communicator::~Communicator() {
   if (hooked_) context_.remove_hook(this);
@@ -117,8 +127,9 @@ void Communicator::add_plan(std::shared_ptr<const Plan> plan, const SizeRange& s
 }
 
 RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request) {
-  Lowered lowered =
-      lower({rank_, size(), context_.block_count(), &context_.plans(), context_.on_gpu(), &added_}, call);
+  LoweringContext context = lowering(rank_, size());
+  context.added = &added_;
+  Lowered lowered = lower(context, call);
   HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
   context_.submit(lane, flight_of(call, std::move(lowered), request));
   return request;
@@ -126,8 +137,7 @@ RequestPtr Communicator::submit_collective(const starling_operation& call, Reque
 
 RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request) {
   const bool sends = call.kind == STARLING_SEND;
-  Lowered lowered =
-      lower({sends ? 0u : 1u, 2, context_.block_count(), &context_.plans(), context_.on_gpu()}, call);
+  Lowered lowered = lower(lowering(sends ? 0u : 1u, 2), call);
   HostLane& lane = sends ? pair_lane(rank_, peer, call.tag) : pair_lane(peer, rank_, call.tag);
   context_.submit(lane, flight_of(call, std::move(lowered), request));
   return request;
@@ -135,9 +145,7 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
 
 // Misuse is told to the caller, not to the partner that comes later, or to the poller.
 void Communicator::check_pair_call(const starling_operation& call) {
-  lower(
-      {call.kind == STARLING_SEND ? 0u : 1u, 2, context_.block_count(), &context_.plans(), context_.on_gpu()},
-      call);
+  lower(lowering(call.kind == STARLING_SEND ? 0u : 1u, 2), call);
 }
 
 RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestPtr request) {

@@ -51,6 +51,7 @@ class Communicator final : public PollHook {
   void poll() override;
 
  private:
+  LoweringContext lowering(uint32_t rank, uint32_t size) const;
   struct AnySource {
     RequestPtr request;
     starling_operation call;
@@ -95,6 +96,7 @@ class Communicator final : public PollHook {
   Context& context_;
   const uint32_t rank_;
   std::vector<Member> members_;
+  bool one_process_ = false;  // all of them
   const LaneKey key_;
   const std::string name_;
   std::atomic<int64_t> timeout_ns_;

@@ -22,6 +22,21 @@ uint32_t slot_bytes_for(uint64_t size_class_bytes, uint32_t limit) {
   return uint32_t(std::min<uint64_t>(wanted, limit));
 }
 
+// Packets are for messages that are small on their block; larger ones go in several tiles. Slots are a
+// sixteenth of the lane's first operation.
+uint32_t packet_bytes_for(uint32_t slot_bytes, const PlaceTraits& traits) {
+  return std::min(slot_bytes == kSmallestSlot ? 1024 : slot_bytes, traits.packet_bytes_limit);
+}
+uint64_t packet_ring_bytes(uint32_t packet_bytes) { return uint64_t(kPacketSlots) * 2 * packet_bytes; }
+
+// Bytes of one chunk that an instruction moves at a time.
+uint64_t tile_bytes_for(const PlanHeader& plan, const LaneShared& lane, const PlaceTraits& traits) {
+  uint64_t message = lane.slot_bytes;
+  if (plan.protocol == Protocol::kPackets) message = lane.packet_bytes;
+  if (plan.protocol == Protocol::kPull) message = traits.pull_bytes;
+  return (message / std::max<uint32_t>(plan.largest_chunks, 1)) & ~uint64_t(15);
+}
+
 }  // namespace
 
 LaneKey key_of(const LaneKey& base, const std::string& text) {
@@ -120,7 +135,10 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   const uint64_t ends = size() * channels;
   const uint64_t credit = sizeof(Inbox) * ends;
   const uint64_t slots = (credit + sizeof(Credit) * ends + 4095) & ~uint64_t(4095);
-  connectors_.bytes = ends == 0 ? 0 : slots + ends * kPrivateSlots * slot_bytes;
+  const uint64_t packets = slots + ends * kPrivateSlots * slot_bytes;
+  const uint32_t packet_bytes = packet_bytes_for(slot_bytes, place_.traits());
+  // Zeroed: no packet has come yet.
+  connectors_.bytes = ends == 0 ? 0 : packets + ends * packet_ring_bytes(packet_bytes);
   if (ends > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
   region_.bytes = align64(sizeof(LaneShared) + sizeof(Traffic) * kBoard * size());
   region_.offset = arena_.allocate(region_.bytes);
@@ -130,11 +148,13 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   shared_->channel_count = uint32_t(channels);
   shared_->private_slots = kPrivateSlots;
   shared_->slot_bytes = slot_bytes;
+  shared_->packet_bytes = packet_bytes;
   shared_->traffic_offset = sizeof(LaneShared);
   shared_->connectors_offset = connectors_.offset;
   shared_->inbox_offset = 0;
   shared_->credit_offset = credit;
   shared_->slots_offset = slots;
+  shared_->packets_offset = packets;
   if (ends == 0) return;
   // Our sends begin with the peer's private slots granted (wire/connector.h, Grants).
   std::vector<Credit> credits(ends, Credit{});
@@ -168,6 +188,7 @@ void HostLane::open_device() {
   image_.channel_count = uint32_t(channels);
   image_.private_slots = kPrivateSlots;
   image_.slot_bytes = shared_->slot_bytes;
+  image_.packet_bytes = shared_->packet_bytes;
   const uint64_t pool_slot = arena_.header()->pool_slot_bytes;
   image_.pool_slot_bytes = pool_slot >= image_.slot_bytes ? uint32_t(pool_slot) : 0;
   image_.sends = reinterpret_cast<SendEnd*>(memory + sends);
@@ -230,6 +251,7 @@ void HostLane::connect(uint32_t peer) {
   Doorbell* bell = place_.traits().direct ? &header->daemon : nullptr;
   const uint64_t channels = shared_->channel_count;
   const uint64_t slots_bytes = uint64_t(kPrivateSlots) * shared_->slot_bytes;
+  const uint64_t ring_bytes = packet_ring_bytes(shared_->packet_bytes);
   std::vector<SendEnd> sends(channels, SendEnd{});
   std::vector<ReceiveEnd> receives(channels, ReceiveEnd{});
   for (uint64_t channel = 0; channel < channels; ++channel) {
@@ -241,12 +263,14 @@ void HostLane::connect(uint32_t peer) {
     send.inbox = reinterpret_cast<Inbox*>(base + theirs->inbox_offset) + there;
     send.private_slots = base + theirs->slots_offset + there * slots_bytes;
     send.pool = memory.at(header->pool_offset);
+    send.packets = reinterpret_cast<uint64_t*>(base + theirs->packets_offset + there * ring_bytes);
     send.doorbell = bell;
     ReceiveEnd& receive = receives[channel];
     receive.connected = 1;
     receive.inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + here;
     receive.credit = reinterpret_cast<Credit*>(base + theirs->credit_offset) + there;
     receive.private_slots = own + shared_->slots_offset + here * slots_bytes;
+    receive.packets = reinterpret_cast<uint64_t*>(own + shared_->packets_offset + here * ring_bytes);
     receive.doorbell = bell;
   }
   // Column by column, the counters between them left alone: those are the blocks'.
@@ -305,7 +329,7 @@ void HostLane::place(Flight& flight, uint64_t token) {
   op.plan = shelf_.get(flight.lowered.plan, rank());
   op.sequence = flight.sequence;
   op.token = token;
-  op.tile_bytes = (shared_->slot_bytes / std::max<uint32_t>(plan->largest_chunks, 1)) & ~uint64_t(15);
+  op.tile_bytes = tile_bytes_for(*plan, *shared_, place_.traits());
   op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
   const bool canonical = plan->canonical != 0;
   op.fence_previous = canonical && last_canonical_ ? 0 : 1;

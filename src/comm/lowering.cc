@@ -91,23 +91,37 @@ uint64_t largest(const std::vector<GroupExtent>& groups) {
   return bytes;
 }
 
+// A plan of the caller's own has no other form.
+std::shared_ptr<const Plan> refuse_pull(std::shared_ptr<const Plan> plan) {
+  if (plan->protocol() != Protocol::kPull) return plan;
+  throw Error(
+      Code::unsupported,
+      "plan '" + plan->name() +
+          "' pulls from peers' buffers, which takes ranks that are threads of one process, STARLING_PULL=1, "
+          "and a reduction other than premul_sum",
+      "compile it with another protocol");
+}
+
 std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
                                         const Shape& shape) {
   const PlanRequest base{shape.collective, context.size, shape.root, 1, shape.in_place};
   PlanRequest request = base;
+  // A factor multiplies what is read from the input, and a puller does not know its peer's.
+  const bool pulls =
+      context.one_process && !(shape.reduces && ReduceOp(call.reduce_op) == ReduceOp::kPremulSum);
   if (context.added != nullptr) {
     const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
     const PlanUse use{shape.collective, context.size, shape.root, shape.in_place, unequal};
     if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
                                                : context.added->chosen(use, shape.choice_bytes))
-      return added;
+      return pulls ? added : refuse_pull(std::move(added));
   }
   if (call.algorithm != nullptr) {
     request.block_count = context.block_limit;
-    return context.plans->get(call.algorithm, request);
+    return context.plans->get(pulls ? call.algorithm : without_pull(call.algorithm), request);
   }
   const Choice choice = choose({shape.collective, context.size, shape.choice_bytes, DataType(call.data_type),
-                                context.block_limit, context.on_gpu});
+                                context.block_limit, context.on_gpu, pulls});
   request.block_count = choice.block_count;
   return context.plans->get(choice.algorithm, request);
 }

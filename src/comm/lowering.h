@@ -23,6 +23,7 @@ struct LoweringContext {
   PlanCache* plans;
   bool on_gpu = false;
   const AddedPlans* added = nullptr;  // the communicator's own; null: none
+  bool one_process = false;  // all ranks: their blocks address each other's buffers
 };
 
 // Everything of an operation but its place in the lane.

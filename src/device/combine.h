@@ -10,6 +10,7 @@
 #include "base/portable.h"
 #include "device/element.h"
 #include "device/machine.h"
+#include "wire/pack.h"
 #include "wire/plan.h"
 
 namespace starling::device {
@@ -25,6 +26,14 @@ struct Combine {
   double factor;
   DataType data_type;
   ReduceOp reduce_op;
+  const std::byte* offered;  // what a message of protocol pull names; null: another protocol
+  // Packets (device/packets.h): bit k of a mask says that operand k is a packet slot, not plain memory.
+  uint32_t packet_sources;
+  uint32_t packet_destinations;
+  uint32_t refreshed;     // of the destinations: to be filled to their end
+  uint32_t packet_bytes;  // data of a packet slot; 0: no operand is one
+  uint32_t source_flags[kMaxFan + 1];
+  uint32_t destination_flags[kMaxFan + 1];
 
   STARLING_HOST_DEVICE void clear() {
     for (auto& source : sources) source = nullptr;
@@ -34,22 +43,15 @@ struct Combine {
     factor = 0;
     data_type = DataType{};
     reduce_op = ReduceOp{};
+    offered = nullptr;
+    packet_sources = packet_destinations = refreshed = packet_bytes = 0;
+    for (auto& flag : source_flags) flag = 0;
+    for (auto& flag : destination_flags) flag = 0;
   }
 };
 inline constexpr uint32_t kNoSource = ~0u;
 
 // ---- machines with vector threads (CUDA): all threads stride over 16-byte packs ------------------------
-
-struct alignas(16) Pack {
-  uint64_t low, high;
-};
-
-template <class T>
-union PackElements {
-  Pack pack;
-  T elements[16 / sizeof(T)];
-  STARLING_HOST_DEVICE PackElements() {}
-};
 
 template <class T, class Op>
 STARLING_HOST_DEVICE T combine_element(const Combine& c, uint64_t index) {
@@ -64,33 +66,47 @@ STARLING_HOST_DEVICE T combine_element(const Combine& c, uint64_t index) {
   return E::store(value);
 }
 
-// `kPacks` packs at a time, `stride` apart: their loads are under way together.
+// `kPacks` packs at a time, `stride` apart: their loads are under way together, and those of the next source
+// while this one is added. What is rare, scaling and dividing, is asked once a pack of packs, not once an
+// element.
 template <class T, class Op, uint32_t kPacks>
 STARLING_HOST_DEVICE void combine_packs(const Combine& c, uint64_t index, uint64_t stride) {
   using E = Element<T>;
   constexpr uint32_t kElements = 16 / sizeof(T);
-  typename E::Accumulator values[kPacks][kElements];
-  for (uint32_t s = 0; s < c.source_count; ++s) {
+  PackElements<T> next[kPacks];
+  const auto load_next = [&](uint32_t s) {
     const Pack* source = reinterpret_cast<const Pack*>(c.sources[s]) + index;
-    PackElements<T> in[kPacks];
     STARLING_UNROLL
-    for (uint32_t p = 0; p < kPacks; ++p) in[p].pack = source[p * stride];
+    for (uint32_t p = 0; p < kPacks; ++p) next[p].pack = source[p * stride];
+  };
+  typename E::Accumulator values[kPacks][kElements];
+  const auto each = [&](auto&& change) {
     STARLING_UNROLL
     for (uint32_t p = 0; p < kPacks; ++p) {
       STARLING_UNROLL
-      for (uint32_t e = 0; e < kElements; ++e) {
-        auto value = E::load(in[p].elements[e]);
-        if (s == c.scaled_source) value = E::scale(value, c.factor);
-        values[p][e] = s == 0 ? value : Op::apply(values[p][e], value);
-      }
+      for (uint32_t e = 0; e < kElements; ++e) change(p, e);
     }
+  };
+  load_next(0);
+  each([&](uint32_t p, uint32_t e) { values[p][e] = E::load(next[p].elements[e]); });
+  if (c.source_count > 1) load_next(1);
+  if (c.scaled_source == 0)
+    each([&](uint32_t p, uint32_t e) { values[p][e] = E::scale(values[p][e], c.factor); });
+  for (uint32_t s = 1; s < c.source_count; ++s) {
+    typename E::Accumulator terms[kPacks][kElements];
+    each([&](uint32_t p, uint32_t e) { terms[p][e] = E::load(next[p].elements[e]); });
+    if (s + 1 < c.source_count) load_next(s + 1);
+    if (s == c.scaled_source)
+      each([&](uint32_t p, uint32_t e) { terms[p][e] = E::scale(terms[p][e], c.factor); });
+    each([&](uint32_t p, uint32_t e) { values[p][e] = Op::apply(values[p][e], terms[p][e]); });
   }
+  if (c.divisor != 1)
+    each([&](uint32_t p, uint32_t e) { values[p][e] = E::divide(values[p][e], c.divisor); });
   STARLING_UNROLL
   for (uint32_t p = 0; p < kPacks; ++p) {
     PackElements<T> out;
     STARLING_UNROLL
-    for (uint32_t e = 0; e < kElements; ++e)
-      out.elements[e] = E::store(c.divisor != 1 ? E::divide(values[p][e], c.divisor) : values[p][e]);
+    for (uint32_t e = 0; e < kElements; ++e) out.elements[e] = E::store(values[p][e]);
     for (uint32_t d = 0; d < c.destination_count; ++d)
       reinterpret_cast<Pack*>(c.destinations[d])[index + p * stride] = out.pack;
   }
@@ -217,7 +233,7 @@ void copy_contiguous(M& m, const Combine& c) {
       m.write(c.destinations[d] + begin, c.sources[0] + begin, end - begin);
 }
 
-// Runs on all threads of the block; ends without a barrier.
+// Runs on all threads of the block; ends without a barrier. For plain memory: packets have combine_packets().
 template <class M>
 STARLING_HOST_DEVICE void combine(M& m, const Combine& c) {
   const bool plain = c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;

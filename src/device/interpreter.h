@@ -7,6 +7,7 @@
 #include "device/combine.h"
 #include "device/connector.h"
 #include "device/machine.h"
+#include "device/packets.h"
 #include "wire/lane.h"
 #include "wire/operation.h"
 
@@ -54,6 +55,7 @@ class Interpreter {
     receives_ = plan.connections() + block_.receive_first;
     sends_ = plan.connections() + block_.send_first;
     dependencies_ = plan.dependencies();
+    protocol_ = op_.plan->protocol;
   }
 
   // Advances `c`, the same on all threads. kDone or kStuck.
@@ -69,6 +71,7 @@ class Interpreter {
       }
       c.instruction = 0;
     }
+    if (protocol_ == Protocol::kPull && !wait_for_readers()) return Outcome::kStuck;
     return Outcome::kDone;
   }
 
@@ -76,13 +79,15 @@ class Interpreter {
   // connected yet has no counter to look at; acquire: pairs with the host's release once its pointers are
   // set.
   STARLING_HOST_DEVICE Awaited awaits(const DynamicContext& c) {
-    if (c.tile >= op_.tile_count || c.instruction >= block_.instruction_count) return {};
+    if (c.tile >= op_.tile_count) return awaits_readers();
+    if (c.instruction >= block_.instruction_count) return {};
     const Instruction& i = instructions_[block_.instruction_first + c.instruction];
     for (uint32_t k = 0; k < i.dependency_count; ++k) {
       const Dependency& d = dependencies_[i.dependency_first + k];
       if (!dependency_done(d, c.tile))
         return {&x_.lane->blocks[d.block].progress, dependency_value(d, c.tile), ~0u};
     }
+    if (protocol_ == Protocol::kPackets) return awaits_packets(i);
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
       const ReceiveEnd& end = receive_end(i, k);
       if (can_receive(m_, receive_end(i, k))) continue;
@@ -99,6 +104,25 @@ class Interpreter {
   }
 
  private:
+  // Of several units of a message one is looked at: the first. If that is there, it has to be tried.
+  STARLING_HOST_DEVICE Awaited awaits_packets(const Instruction& i) {
+    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
+      ReceiveEnd& end = receive_end(i, k);
+      if (!can_look_for_packets(m_, end)) return {&end.connected, 1, end.peer};
+      // A word with its flag above is a counter: it has come as soon as it is at the flag or past it.
+      const uint64_t* word = packet_slot(*x_.lane, end.packets, end.packets_received);
+      const uint64_t target = uint64_t(packet_flag(end.packets_received)) << 32;
+      if ((m_.load_relaxed(word) ^ target) >> 32) return {word, target, end.peer};
+    }
+    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
+      SendEnd& end = send_end(i, k);
+      if (can_send_packets(m_, end)) continue;
+      if (m_.load_acquire(&end.connected) == 0) return {&end.connected, 1, end.peer};
+      return {&end.credit->packets_read, end.packets_sent + 1 - kPacketSlots, end.peer};
+    }
+    return {};
+  }
+
   // The lane's earlier operation may have used our connectors from other blocks: wait until all are out.
   // Then tell the connectors how many messages to expect, which lets them borrow from the pool.
   STARLING_HOST_DEVICE bool start() {
@@ -114,7 +138,7 @@ class Interpreter {
           [] {});
       if (!ready) return false;
     }
-    if (leads(m_)) prepare_receives();
+    if (leads(m_) && protocol_ != Protocol::kPackets) prepare_receives();
     return true;
   }
 
@@ -123,6 +147,7 @@ class Interpreter {
       ReceiveEnd& end = receive_end_of(receives_[k]);
       end.expected = end.received;
     }
+    if (protocol_ == Protocol::kPull) return;  // slots hold addresses: the private ones do
     for (uint32_t n = 0; n < block_.instruction_count; ++n) {
       const Instruction& i = instructions_[block_.instruction_first + n];
       if (!receives(i.opcode)) continue;
@@ -143,7 +168,13 @@ class Interpreter {
     if (i.opcode != Opcode::nop) piece = piece_from(i, 0, c.tile);
     if (piece.range.bytes != 0) {
       if (!wait_for_inputs(i, c, piece)) return false;
-      if (i.opcode != Opcode::nop) {
+      if (protocol_ == Protocol::kPackets) {
+        if (!exchange_packets(i)) return false;
+      } else if (i.opcode == Opcode::send && protocol_ == Protocol::kPull) {
+        // Nothing moves here. What the slice holds was written before this operation, or by instructions that
+        // ended with a barrier.
+        if (leads(m_)) signal(i);
+      } else if (i.opcode != Opcode::nop) {
         combine(m_, *x_.operands);
         if (i.chunks > 1) combine_others(i, piece.k + 1, c.tile);
         m_.barrier();  // all threads have read the messages and written theirs
@@ -185,6 +216,25 @@ class Interpreter {
     }
   }
 
+  // Every thread looks for its own units. None has an effect before the vote has shown that all are there.
+  STARLING_HOST_DEVICE bool exchange_packets(const Instruction& i) {
+    if (i.opcode == Opcode::nop) return true;
+    const Combine& c = *x_.operands;
+    if (receives(i.opcode)) {
+      bool stuck = false;
+      for (uint64_t u = m_.thread_index(); u < packet_units(c) && !stuck; u += m_.thread_count())
+        stuck = !in_time([&] { return packet_unit_there(m_, c, u); });
+      if (m_.any(stuck)) return false;
+    }
+    combine_packets(m_, c);
+    m_.barrier();  // all threads have loaded the messages and stored theirs
+    if (!leads(m_)) return true;
+    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
+      packets_were_read(m_, receive_end(i, k));
+    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) packets_were_sent(m_, send_end(i, k));
+    return true;
+  }
+
   STARLING_HOST_DEVICE uint64_t progress_value(uint64_t tile, uint32_t count, uint32_t instruction) const {
     return (op_.sequence << 40) + tile * count + instruction + 1;
   }
@@ -206,6 +256,7 @@ class Interpreter {
     const auto ready = [&] {
       for (uint32_t k = 0; k < i.dependency_count; ++k)
         if (!dependency_done(dependencies_[i.dependency_first + k], c.tile)) return false;
+      if (protocol_ == Protocol::kPackets) return packets_ready(i);
       if (receives(i.opcode))
         for (uint32_t k = 0; k < i.receive_count; ++k)
           if (!can_receive(m_, receive_end(i, k))) return false;
@@ -219,24 +270,33 @@ class Interpreter {
     });
   }
 
-  // The scheduler's bounded wait: the only one. Polls at least once. `then` is the leader's, when it is
-  // ready, and seen by all threads after.
+  // All but the messages themselves, which every thread looks for.
+  STARLING_HOST_DEVICE bool packets_ready(const Instruction& i) {
+    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
+      if (!can_look_for_packets(m_, receive_end(i, k))) return false;
+    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k)
+      if (!can_send_packets(m_, send_end(i, k))) return false;
+    return true;
+  }
+
+  // The scheduler's bounded wait: the only one. Polls at least once.
+  template <class Ready>
+  STARLING_HOST_DEVICE bool in_time(Ready&& ready) {
+    if (ready()) return true;
+    const uint64_t start = m_.now();
+    for (uint32_t attempt = 0;; ++attempt) {
+      m_.pause(attempt);
+      if (ready()) return true;
+      const bool ended = budget_.unbounded ? false : m_.expired(start, budget_.ticks);
+      // A broken lane ends every wait, also one whose budget would last long.
+      if (ended || (attempt % 64 == 63 && m_.load_relaxed(x_.lane->fault) != 0)) return false;
+    }
+  }
+
+  // By the leader for all. `then` is the leader's, when it is ready, and seen by all threads after.
   template <class Ready, class Then>
   STARLING_HOST_DEVICE bool wait(Ready&& ready, Then&& then) {
-    bool stuck = false;
-    if (leads(m_) && !ready()) {
-      const uint64_t start = m_.now();
-      for (uint32_t attempt = 0;; ++attempt) {
-        m_.pause(attempt);
-        if (ready()) break;
-        const bool ended = budget_.unbounded ? false : m_.expired(start, budget_.ticks);
-        // A broken lane ends every wait, also one whose budget would last long.
-        if (ended || (attempt % 64 == 63 && m_.load_relaxed(x_.lane->fault) != 0)) {
-          stuck = true;
-          break;
-        }
-      }
-    }
+    const bool stuck = leads(m_) && !in_time(ready);
     if (leads(m_) && !stuck) then();
     return !m_.any(stuck);
   }
@@ -250,15 +310,18 @@ class Interpreter {
     c.divisor = (i.flags & kFinal) && op_.reduce_op == ReduceOp::kAvg ? op_.rank_count : 1;
     c.source_count = 0;
     c.destination_count = 0;
+    c.packet_sources = c.packet_destinations = c.refreshed = 0;
+    c.packet_bytes = protocol_ == Protocol::kPackets ? x_.lane->packet_bytes : 0;
+    c.offered = nullptr;
     if (i.opcode == Opcode::reduce)
       c.sources[c.source_count++] = operand(i.destination_buffer, i.destination_chunk, piece);
     bind_sources(i, piece, c);
     if (writes_destination(i.opcode))
       c.destinations[c.destination_count++] = operand(i.destination_buffer, i.destination_chunk, piece);
     if (sends(i.opcode))
-      for (uint32_t k = 0; k < i.send_count; ++k)
-        c.destinations[c.destination_count++] =
-            next_send_slot(*x_.lane, send_end(i, k)) + piece.k * op_.tile_bytes;
+      for (uint32_t k = 0; k < i.send_count; ++k) bind_send(send_end(i, k), piece.k, c);
+    if (protocol_ == Protocol::kPull && sends(i.opcode))
+      c.offered = writes_destination(i.opcode) ? c.destinations[0] : c.sources[0];
   }
 
   STARLING_HOST_DEVICE void bind_sources(const Instruction& i, const Piece& piece, Combine& c) {
@@ -272,10 +335,36 @@ class Interpreter {
         }
         c.sources[c.source_count++] = operand(i.source_buffer, i.source_chunk, piece);
       }
-      if (k < received)
-        c.sources[c.source_count++] =
-            next_receive_slot(*x_.lane, receive_end(i, k), x_.pool_base) + piece.k * op_.tile_bytes;
+      if (k < received) bind_receive(receive_end(i, k), piece.k, c);
     }
+  }
+
+  // `chunk`: number in the slice; packets and pulls have one.
+  STARLING_HOST_DEVICE void bind_receive(const ReceiveEnd& end, uint32_t chunk, Combine& c) {
+    const uint32_t at = c.source_count++;
+    if (protocol_ != Protocol::kPackets) {
+      c.sources[at] = next_receive_slot(*x_.lane, end, x_.pool_base) + chunk * op_.tile_bytes;
+      if (protocol_ != Protocol::kPull) return;
+      c.sources[at] = reinterpret_cast<const std::byte*>(m_.load_few(c.sources[at], sizeof(uint64_t)).low);
+      return;
+    }
+    c.sources[at] =
+        reinterpret_cast<const std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_received));
+    c.source_flags[at] = packet_flag(end.packets_received);
+    c.packet_sources |= 1u << at;
+  }
+
+  STARLING_HOST_DEVICE void bind_send(const SendEnd& end, uint32_t chunk, Combine& c) {
+    if (protocol_ == Protocol::kPull) return;  // the message is what signal() writes
+    const uint32_t at = c.destination_count++;
+    if (protocol_ == Protocol::kSlots) {
+      c.destinations[at] = next_send_slot(*x_.lane, end) + chunk * op_.tile_bytes;
+      return;
+    }
+    c.destinations[at] = reinterpret_cast<std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_sent));
+    c.destination_flags[at] = packet_flag(end.packets_sent);
+    c.packet_destinations |= 1u << at;
+    if (refreshes(end.packets_sent)) c.refreshed |= 1u << at;
   }
 
   STARLING_HOST_DEVICE std::byte* operand(BufferKind kind, uint32_t chunk, const Piece& piece) const {
@@ -287,7 +376,47 @@ class Interpreter {
     if (receives(i.opcode))
       for (uint32_t k = 0; k < i.receive_count; ++k) consume(m_, *x_.lane, receive_end(i, k), *x_.pool);
     if (sends(i.opcode))
-      for (uint32_t k = 0; k < i.send_count; ++k) post(m_, send_end(i, k));
+      for (uint32_t k = 0; k < i.send_count; ++k) {
+        if (protocol_ == Protocol::kPull) offer(send_end(i, k));
+        post(m_, send_end(i, k));
+      }
+  }
+
+  // The message is an address. The release in post() covers what lies there as well: peers read it after
+  // their acquire.
+  STARLING_HOST_DEVICE void offer(SendEnd& end) {
+    m_.store_few(next_send_slot(*x_.lane, end), {uint64_t(x_.operands->offered), 0}, sizeof(uint64_t));
+  }
+
+  // Protocol pull: the operation's buffers are its caller's again when every message was read, which gave its
+  // private slot back.
+  STARLING_HOST_DEVICE bool wait_for_readers() {
+    return wait(
+        [&] {
+          for (uint32_t k = 0; k < block_.send_count; ++k)
+            if (!was_read(send_end_of(sends_[k]))) return false;
+          return true;
+        },
+        [] {});
+  }
+
+  STARLING_HOST_DEVICE bool was_read(SendEnd& end) {
+    const uint64_t all = end.sent + x_.lane->private_slots;
+    if (int64_t(end.granted_seen - all) >= 0) return true;
+    // Acquire: pairs with the host's release once the pointers of this end are set. Not connected: nothing
+    // sent.
+    if (m_.load_acquire(&end.connected) == 0) return true;
+    // Acquire: pairs with store_release(granted) in grant(): the receiver has read our memory before.
+    end.granted_seen = m_.load_acquire(&end.credit->granted);
+    return int64_t(end.granted_seen - all) >= 0;
+  }
+
+  STARLING_HOST_DEVICE Awaited awaits_readers() {
+    for (uint32_t k = 0; protocol_ == Protocol::kPull && k < block_.send_count; ++k) {
+      SendEnd& end = send_end_of(sends_[k]);
+      if (!was_read(end)) return {&end.credit->granted, end.sent + x_.lane->private_slots, end.peer};
+    }
+    return {};
   }
 
   STARLING_HOST_DEVICE ReceiveEnd& receive_end_of(const Connection& c) {
@@ -296,9 +425,11 @@ class Interpreter {
   STARLING_HOST_DEVICE ReceiveEnd& receive_end(const Instruction& i, uint32_t k) {
     return receive_end_of(receives_[i.receive_first + k]);
   }
-  STARLING_HOST_DEVICE SendEnd& send_end(const Instruction& i, uint32_t k) {
-    const Connection& c = sends_[i.send_first + k];
+  STARLING_HOST_DEVICE SendEnd& send_end_of(const Connection& c) {
     return x_.lane->sends[c.peer * x_.lane->channel_count + c.channel];
+  }
+  STARLING_HOST_DEVICE SendEnd& send_end(const Instruction& i, uint32_t k) {
+    return send_end_of(sends_[i.send_first + k]);
   }
 
   M& m_;
@@ -310,6 +441,7 @@ class Interpreter {
   const Connection* receives_;
   const Connection* sends_;
   const Dependency* dependencies_;
+  Protocol protocol_;
 };
 
 }  // namespace starling::device

@@ -11,6 +11,7 @@
 
 #include "base/portable.h"
 #include "wire/doorbell.h"
+#include "wire/pack.h"
 
 namespace starling::device {
 
@@ -30,6 +31,12 @@ enum class Outcome : uint8_t {
 //   any(value)                     barrier of the block; true on all threads if any thread passed true
 //   barrier()                      of the block; orders what its threads wrote and read
 //   write(to, from, bytes)         this thread stores data that peers will read after a release
+//   load_few(from, bytes)          this thread loads at most 16 bytes of data; the rest of the pack is zero
+//   store_few(to, pack, bytes)     likewise stores, as write()
+//   write_words(to, a, b)          two neighbouring words (16-byte aligned), each whole, in no order
+//   read_words(from, a, b)         likewise
+//   store_after_loads(p, v)        what this block loaded before it (a barrier between) is not touched by what
+//                                  others store once they have seen `v`. Says nothing of what it stored
 //   now()                          ticks of a monotone clock, the leader's
 //   expired(start, budget)         has a wait that began at `start` used up its budget of ticks?
 //   pause(attempt)                 between two polls inside one bounded wait
@@ -53,6 +60,11 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   { m.any(b) } -> std::same_as<bool>;
   m.barrier();
   m.write(to, from, v);
+  { m.load_few(from, v) } -> std::same_as<Pack>;
+  m.store_few(to, Pack{}, v);
+  m.write_words(q, v, v);
+  m.read_words(p, *q, *q);
+  m.store_after_loads(q, v);
   { m.now() } -> std::same_as<uint64_t>;
   { m.expired(v, v) } -> std::same_as<bool>;
   m.pause(n);

@@ -45,6 +45,7 @@ class PlanBuilder {
   // Appends to a block, making it and those before it if need be; gives the instruction's index in the block.
   std::uint32_t add(std::uint32_t rank, std::uint32_t block, Step step);
   void set_scratch(std::uint32_t rank, std::uint32_t chunks);
+  void set_protocol(Protocol protocol) { protocol_ = protocol; }
   // At least so many blocks, also if they stay empty.
   void set_blocks(std::uint32_t rank, std::uint32_t blocks);
 
@@ -65,6 +66,7 @@ class PlanBuilder {
 
   std::string name_;
   Geometry geometry_;
+  Protocol protocol_ = Protocol::kSlots;
   std::vector<Rank> ranks_;
 };
 

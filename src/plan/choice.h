@@ -17,6 +17,7 @@ struct ChoiceRequest {
   DataType data_type = DataType::kFloat32;
   std::uint32_t block_limit = 1;  // blocks of the daemon
   bool on_gpu = false;
+  bool pulls = false;  // blocks can read peers' buffers
 };
 
 struct Choice {

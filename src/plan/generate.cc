@@ -23,31 +23,55 @@ struct Algorithm {
   std::uint32_t rank_limit;
   Cut cut;
   void (*generate)(PlanBuilder&, const PlanRequest&);
+  Protocol protocol = Protocol::kSlots;
 };
 
 constexpr std::uint32_t kAnyRanks = kMaxPlanRanks;
 constexpr std::uint32_t kFanInRanks = kMaxFan + 1;  // one instruction reduces the parts of all ranks
 
 using enum Collective;
+constexpr Protocol kPackets = Protocol::kPackets;
+constexpr Protocol kPull = Protocol::kPull;
 // The most general algorithm of a collective stands first.
 constexpr Algorithm kAlgorithms[] = {
     {kAllReduce, "ring", kAnyRanks, Cut::kBlocksAndRanks, algorithms::ring_all_reduce},
     {kAllReduce, "one_shot", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce},
     {kAllReduce, "two_shot", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce},
+    {kAllReduce, "one_shot_packets", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce, kPackets},
+    {kAllReduce, "two_shot_packets", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce,
+     kPackets},
+    {kAllReduce, "two_shot_pull", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce, kPull},
     {kAllGather, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_all_gather},
     {kAllGather, "all_pairs", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather},
+    {kAllGather, "all_pairs_packets", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPackets},
+    {kAllGather, "all_pairs_pull", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPull},
     {kReduceScatter, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_reduce_scatter},
     {kReduceScatter, "all_pairs", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter},
+    {kReduceScatter, "all_pairs_packets", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter,
+     kPackets},
+    {kReduceScatter, "all_pairs_pull", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter,
+     kPull},
     {kBroadcast, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_broadcast},
     {kBroadcast, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast},
+    {kBroadcast, "direct_packets", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPackets},
+    {kBroadcast, "direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPull},
     {kReduce, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_reduce},
     {kReduce, "direct", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce},
+    {kReduce, "direct_packets", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPackets},
+    {kReduce, "direct_pull", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPull},
     {kAllToAll, "pairwise", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all},
+    {kAllToAll, "pairwise_packets", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPackets},
+    {kAllToAll, "pairwise_pull", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPull},
     {kGather, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_gather},
+    {kGather, "direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_gather, kPull},
     {kScatter, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_scatter},
+    {kScatter, "direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_scatter, kPull},
     {kSendRecv, "direct", 2, Cut::kBlocks, algorithms::direct_send_recv},
+    {kSendRecv, "direct_packets", 2, Cut::kBlocks, algorithms::direct_send_recv, kPackets},
+    {kSendRecv, "direct_pull", 2, Cut::kBlocks, algorithms::direct_send_recv, kPull},
     {kBarrier, "ring", kAnyRanks, Cut::kBlocksAndRanks, algorithms::ring_all_reduce},
     {kBarrier, "one_shot", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce},
+    {kBarrier, "one_shot_packets", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce, kPackets},
 };
 
 // Names by collective, made once from the table.
@@ -119,11 +143,19 @@ Plan generate(std::string_view name, const PlanRequest& request) {
   PlanBuilder builder(std::string(name),
                       Geometry::standard(request.collective, request.rank_count, request.root,
                                          request.in_place, request.block_count * ranks_in_cut));
+  // In place an exchange writes over parts that their readers may not have pulled yet.
+  const bool overwrites = request.in_place && request.collective == kAllToAll;
+  builder.set_protocol(overwrites && algorithm.protocol == kPull ? Protocol::kSlots : algorithm.protocol);
   (alone ? algorithms::alone : algorithm.generate)(builder, request);
   return builder.build();
 }
 
 std::span<const std::string_view> algorithms_for(Collective collective) { return names_of(collective); }
+
+std::string_view without_pull(std::string_view name) {
+  constexpr std::string_view kSuffix = "_pull";
+  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
+}
 
 bool algorithm_takes(std::string_view name, Collective collective, std::uint32_t rank_count) {
   const Algorithm* algorithm = find(name, collective);

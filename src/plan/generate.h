@@ -20,6 +20,9 @@ Plan generate(std::string_view algorithm, const PlanRequest& request);
 // plans have.
 std::span<const std::string_view> algorithms_for(Collective collective);
 
+// The algorithm that does the same without reading peers' buffers; the name itself if it reads none.
+std::string_view without_pull(std::string_view algorithm);
+
 // Whether the algorithm exists for the collective and takes so many ranks (fan-in is bounded by kMaxFan).
 bool algorithm_takes(std::string_view algorithm, Collective collective, std::uint32_t rank_count);
 

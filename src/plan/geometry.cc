@@ -22,6 +22,8 @@ constexpr std::array<CollectiveTraits, kCollectiveCount> kTraits{{
     {"custom", false, true, false, false},   // anything: no postcondition is known
 }};
 
+constexpr std::array<std::string_view, kProtocolCount> kProtocols{"slots", "packets", "pull"};
+
 }  // namespace
 
 const CollectiveTraits& traits_of(Collective collective) {
@@ -32,6 +34,15 @@ const CollectiveTraits& traits_of(Collective collective) {
 std::optional<Collective> collective_named(std::string_view name) {
   for (std::uint32_t i = 0; i < kCollectiveCount; ++i) {
     if (kTraits[i].name == name) return static_cast<Collective>(i);
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of(Protocol protocol) { return kProtocols[static_cast<std::uint32_t>(protocol)]; }
+
+std::optional<Protocol> protocol_named(std::string_view name) {
+  for (std::uint32_t i = 0; i < kProtocolCount; ++i) {
+    if (kProtocols[i] == name) return static_cast<Protocol>(i);
   }
   return std::nullopt;
 }

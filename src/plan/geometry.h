@@ -22,6 +22,8 @@ struct CollectiveTraits {
 const CollectiveTraits& traits_of(Collective collective);
 std::optional<Collective> collective_named(std::string_view name);
 std::string_view name_of(BufferKind buffer);
+std::string_view name_of(Protocol protocol);
+std::optional<Protocol> protocol_named(std::string_view name);
 
 // The fields of PlanHeader that describe buffers, as far as every rank shares them.
 struct Geometry {

@@ -258,6 +258,7 @@ class Parser {
     geometry.rank_count = field("ranks");
     geometry.root = field("root");
     geometry.in_place = field("in_place") != 0;
+    const Protocol protocol = optional_protocol();
     geometry.chunks_per_group = field("chunks_per_group");
     Line groups = next_line("groups");
     groups.expect("groups");
@@ -265,7 +266,26 @@ class Parser {
     geometry.output_groups = groups.number("the number of output groups");
     groups.expect_end();
     rank_count_ = geometry.rank_count;
-    return PlanBuilder(plan_name, geometry);
+    PlanBuilder builder(plan_name, geometry);
+    builder.set_protocol(protocol);
+    return builder;
+  }
+
+  // A plan that names none uses slots.
+  Protocol optional_protocol() {
+    const std::string_view rest = rest_;
+    const std::size_t number = line_number_;
+    std::optional<Line> line = try_next_line();
+    if (!line || line->peek() != "protocol") {
+      rest_ = rest;
+      line_number_ = number;
+      return Protocol::kSlots;
+    }
+    line->next("protocol");
+    const std::optional<Protocol> protocol = protocol_named(line->next("the name of a protocol"));
+    if (!protocol) line->refuse_last("no protocol has this name");
+    line->expect_end();
+    return *protocol;
   }
 
   void body(Line& line, PlanBuilder& builder) {

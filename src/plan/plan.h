@@ -26,6 +26,7 @@ class Plan {
   std::uint32_t rank_count() const { return static_cast<std::uint32_t>(offsets_.size()) - 1; }
   std::uint32_t root() const { return header(0)->root; }
   bool in_place() const { return header(0)->in_place != 0; }
+  Protocol protocol() const { return header(0)->protocol; }
   std::uint64_t hash() const { return header(0)->hash; }
 
   // Largest number of blocks that any rank uses.

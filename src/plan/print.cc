@@ -74,6 +74,7 @@ std::string to_text(const Plan& plan) {
   field("ranks", std::to_string(header.rank_count));
   field("root", std::to_string(header.root));
   field("in_place", std::to_string(header.in_place));
+  if (header.protocol != Protocol::kSlots) field("protocol", std::string(name_of(header.protocol)));
   field("chunks_per_group", std::to_string(header.chunks_per_group));
   field("groups", std::to_string(header.input_groups) + " " + std::to_string(header.output_groups));
   for (std::uint32_t rank = 0; rank < plan.rank_count(); ++rank) {

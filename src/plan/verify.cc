@@ -107,9 +107,13 @@ Verdict judge(std::span<const PlanView> ranks) {
     // Blocks ordered only by messages of another part are ordered only while no part is empty.
     std::vector<Violation> unequal;
     stages::check_races(network, Parts::kUnequal, unequal);
+    stages::check_pulls(network, Parts::kUnequal, unequal);
     if (!unequal.empty()) parts = Parts::kEqual;
   }
-  if (parts == Parts::kEqual) stages::check_races(network, Parts::kEqual, violations);
+  if (parts == Parts::kEqual) {
+    stages::check_races(network, Parts::kEqual, violations);
+    stages::check_pulls(network, Parts::kEqual, violations);
+  }
   if (!violations.empty()) return verdict;
   verdict.facts.uniform_only = parts == Parts::kEqual;
   stages::check_result(network, violations);

@@ -114,6 +114,11 @@ constexpr Rule kRules[] = {
               " blocks; all blocks of a rank must be resident together, at most " +
               std::to_string(kMaxPlanBlocks);
      }},
+    {"protocol",
+     [](const Part& p) { return static_cast<std::uint32_t>(p.header().protocol) < kProtocolCount; },
+     [](const Part& p) {
+       return "no protocol has number " + std::to_string(static_cast<int>(p.header().protocol));
+     }},
     {"geometry",
      [](const Part& p) {
        const PlanHeader& h = p.header();

@@ -15,6 +15,23 @@
 #include "plan/verify_stages.h"
 
 namespace starling::stages {
+
+std::optional<LengthClass> length_of(const Network& network, Parts parts, std::uint32_t rank,
+                                     const Instruction& i, std::uint32_t k) {
+  if (i.size_buffer == BufferKind::kScratch) return std::nullopt;
+  return length_class(network.geometry, parts, rank, i.size_buffer, i.size_chunk + k);
+}
+
+bool carries(const Network& network, Parts parts, std::uint32_t rank, const Instruction& i,
+             const std::optional<LengthClass>& length) {
+  if (i.opcode == Opcode::nop) return true;
+  for (std::uint32_t k = 0; k < i.chunks; ++k) {
+    const std::optional<LengthClass> mine = length_of(network, parts, rank, i, k);
+    if (!mine || (length && mine->covers(*length))) return true;
+  }
+  return false;
+}
+
 namespace {
 
 using Clock = std::vector<std::uint64_t>;  // per block of the rank: how many of its instructions lie before
@@ -32,23 +49,6 @@ struct Conflict {
   std::uint64_t chunk;  // of the rank's storage
   bool ordered = false;
 };
-
-std::optional<LengthClass> length_of(const Network& network, Parts parts, std::uint32_t rank,
-                                     const Instruction& i, std::uint32_t k) {
-  if (i.size_buffer == BufferKind::kScratch) return std::nullopt;
-  return length_class(network.geometry, parts, rank, i.size_buffer, i.size_chunk + k);
-}
-
-// Whether the instruction has something to do whenever a chunk of such a length has. A nop always waits.
-bool carries(const Network& network, Parts parts, std::uint32_t rank, const Instruction& i,
-             const std::optional<LengthClass>& length) {
-  if (i.opcode == Opcode::nop) return true;
-  for (std::uint32_t k = 0; k < i.chunks; ++k) {
-    const std::optional<LengthClass> mine = length_of(network, parts, rank, i, k);
-    if (!mine || (length && mine->covers(*length))) return true;
-  }
-  return false;
-}
 
 class RankRaces {
  public:

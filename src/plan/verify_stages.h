@@ -1,5 +1,6 @@
 // The stages behind verify(); each adds what it finds and may rely on the stages before it (plan/verify.h).
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "plan/network.h"
@@ -17,7 +18,16 @@ void check_lengths(const Network& network, Parts parts, std::vector<Violation>& 
 // The least number of slots with which the plan finishes; 0 if none does, and then there are violations.
 std::uint32_t find_minimum_slots(const Network& network, std::vector<Violation>& violations);
 void check_races(const Network& network, Parts parts, std::vector<Violation>& violations);
+// Protocol pull: a slice that a message names is not written before its reader is through.
+void check_pulls(const Network& network, Parts parts, std::vector<Violation>& violations);
 void check_result(const Network& network, std::vector<Violation>& violations);
+
+// Length of chunk k of the instruction's slice; none: scratch that is used at its full size, never empty.
+std::optional<LengthClass> length_of(const Network& network, Parts parts, std::uint32_t rank,
+                                     const Instruction& i, std::uint32_t k);
+// Whether the instruction has something to do whenever a chunk of such a length has. A nop always waits.
+bool carries(const Network& network, Parts parts, std::uint32_t rank, const Instruction& i,
+             const std::optional<LengthClass>& length);
 
 // Where a rank's chunks lie in memory, in chunks: input and output of an in-place plan overlap.
 class Storage {

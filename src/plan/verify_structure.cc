@@ -170,6 +170,18 @@ constexpr InstructionRule kInstructionRules[] = {
        return wrong_fan(s, s.traits().sends, kMaxFan, "send to", s.i.send_first, s.i.send_count,
                         s.block_plan().send_count);
      }},
+    {"protocol",
+     [](const Site& s) {
+       if (s.view.header->protocol == Protocol::kSlots) return true;
+       const bool names_memory =
+           !s.traits().sends || s.traits().writes_destination || s.i.opcode == Opcode::send;
+       return s.i.chunks == 1 && (names_memory || s.view.header->protocol != Protocol::kPull);
+     },
+     [](const Site& s) {
+       return s.i.chunks != 1 ? std::string(name_of(s.view.header->protocol)) +
+                                    " take instructions of one chunk, not " + std::to_string(s.i.chunks)
+                              : s.opcode() + " sends what lies in no buffer; protocol pull sends slices";
+     }},
     {"local_position",
      [](const Site& s) {
        return s.i.local_position <= (s.traits().receives && s.traits().reads_source ? s.i.receive_count : 0);
@@ -226,6 +238,7 @@ struct HeaderRule {
 constexpr HeaderRule kSharedFields[] = {
     {"collective", [](const PlanHeader& h) { return std::uint64_t(h.collective); }},
     {"in_place", [](const PlanHeader& h) { return std::uint64_t{h.in_place}; }},
+    {"protocol", [](const PlanHeader& h) { return std::uint64_t(h.protocol); }},
     {"rank_count", [](const PlanHeader& h) { return std::uint64_t{h.rank_count}; }},
     {"root", [](const PlanHeader& h) { return std::uint64_t{h.root}; }},
     {"chunks_per_group", [](const PlanHeader& h) { return std::uint64_t{h.chunks_per_group}; }},

@@ -93,15 +93,16 @@ struct alignas(64) LaneShared {
   uint32_t channel_count;
   uint32_t private_slots;
   uint32_t slot_bytes;
-  uint32_t reserved;
+  uint32_t packet_bytes;
   uint64_t closed;  // peers that will never touch this region again; writers: peers' hosts, atomically
   uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
-  uint64_t connectors_offset;  // of exported memory; the next three are counted from there
+  uint64_t connectors_offset;  // of exported memory; the next four are counted from there
   uint64_t inbox_offset;
   uint64_t credit_offset;
   uint64_t slots_offset;
+  uint64_t packets_offset;
   uint64_t traffic_offset;  // from the LaneShared
-  uint64_t reserved_tail[6];
+  uint64_t reserved_tail[5];
   Signature board[kBoard];
 };
 static_assert(sizeof(LaneShared) % 64 == 0);

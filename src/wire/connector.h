@@ -15,8 +15,12 @@
 // again as soon as it was read. While an operation still expects more messages than are granted, the
 // receiver adds slots of its pool: those make the pipe deeper, never possible. Because grants are used in
 // order and a pool slot is added only while granted < expected, all of them are back when it ends.
-// A broken lane ends amid an operation: what it has lent comes back when the sender's host has `withdrawn`,
-// or the sender's process is gone: then nobody writes into those slots any more.
+// Packets have a ring of their own, of kPacketSlots, and counters of their own, so that plans of both
+// protocols may follow each other in a lane: message k goes into packet slot k % kPacketSlots, as soon as
+// message k - kPacketSlots was read. Nothing else is ever stored there, which is why a flag that is not
+// message k's is an older message's (device/packets.h). A broken lane ends amid an operation: what it has
+// lent comes back when the sender's host has `withdrawn`, or the sender's process is gone: then nobody writes
+// into those slots any more.
 #pragma once
 #include <cstdint>
 
@@ -25,8 +29,9 @@
 
 namespace starling {
 
-inline constexpr uint32_t kMaxCredits = 8;         // grants outstanding per connector at most
-inline constexpr uint32_t kPoolSlot = 1u << 16;    // grants from here on name slots of the pool
+inline constexpr uint32_t kMaxCredits = 8;  // grants outstanding per connector at most
+inline constexpr uint32_t kPoolSlot = 1u << 16;  // grants from here on name slots of the pool
+inline constexpr uint32_t kPacketSlots = 4;  // packet messages under way per connector at most
 
 struct alignas(64) Inbox {
   uint64_t posted;  // writer: the sending block
@@ -36,41 +41,48 @@ struct alignas(64) Inbox {
 static_assert(sizeof(Inbox) == 64);
 
 struct alignas(64) Credit {
-  uint64_t granted;               // writer: the receiving block
-  uint32_t grants[kMaxCredits];   // writer: the receiving block, before `granted`
-  uint64_t reserved[3];
+  uint64_t granted;  // writer: the receiving block
+  uint32_t grants[kMaxCredits];  // writer: the receiving block, before `granted`
+  uint64_t packets_read;  // packet messages read to their end; writer: the receiving block
+  uint64_t reserved[2];
 };
 static_assert(sizeof(Credit) == 64);
 
 // The sending end: pointers set once by the host, counters by the block that owns the end.
 struct alignas(16) SendEnd {
-  uint64_t connected;        // writer: host, after all below is set (release; the block acquires)
-  const Credit* credit;      // in this rank's memory
-  Inbox* inbox;              // in the peer's memory
+  uint64_t connected;  // writer: host, after all below is set (release; the block acquires)
+  const Credit* credit;  // in this rank's memory
+  Inbox* inbox;  // in the peer's memory
   std::byte* private_slots;  // in the peer's memory
-  std::byte* pool;           // in the peer's memory
-  uint64_t sent;             // messages posted so far; writer: the block
-  uint64_t granted_seen;     // last value read from credit->granted; writer: the block
-  Doorbell* doorbell;        // of the peer's daemon
+  std::byte* pool;  // in the peer's memory
+  uint64_t* packets;  // in the peer's memory: the ring of packet slots
+  uint64_t sent;  // messages posted so far; writer: the block
+  uint64_t granted_seen;  // last value read from credit->granted; writer: the block
+  uint64_t packets_sent;  // packet messages sent so far; writer: the block
+  uint64_t
+      packets_granted;  // packet messages before this one may be sent, as far as is known; writer: the block
+  Doorbell* doorbell;  // of the peer's daemon
   uint32_t peer;
   uint32_t reserved;
 };
-static_assert(sizeof(SendEnd) == 80);
+static_assert(sizeof(SendEnd) == 96);
 
 struct alignas(16) ReceiveEnd {
-  uint64_t connected;        // as above
-  const Inbox* inbox;        // in this rank's memory
-  Credit* credit;            // in the peer's memory
+  uint64_t connected;  // as above
+  const Inbox* inbox;  // in this rank's memory
+  Credit* credit;  // in the peer's memory
   std::byte* private_slots;  // in this rank's memory
-  uint64_t received;         // messages read so far; writer: the block, as all below
+  const uint64_t* packets;  // in this rank's memory
+  uint64_t received;  // messages read so far; writer: the block, as all below
   uint64_t granted;
   uint64_t posted_seen;
-  uint64_t expected;         // value of `received` when the current operation will have ended
+  uint64_t expected;  // value of `received` when the current operation will have ended
+  uint64_t packets_received;  // packet messages read so far
   uint32_t grants[kMaxCredits];  // what was granted, to find message k and to give it back
-  Doorbell* doorbell;        // of the peer's daemon
+  Doorbell* doorbell;  // of the peer's daemon
   uint32_t peer;
-  uint32_t reserved;
+  uint32_t seen_connected;  // 1: the block has seen `connected`, and need not look again
 };
-static_assert(sizeof(ReceiveEnd) == 112);
+static_assert(sizeof(ReceiveEnd) == 128);
 
 }  // namespace starling

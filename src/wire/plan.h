@@ -25,12 +25,21 @@ inline constexpr uint16_t kPlanVersion = 1;
 inline constexpr uint32_t kMaxFan = 15;  // connections that one instruction reads, or writes, at most
 inline constexpr uint16_t kNoConnection = 0xffff;
 
+// How the messages of a plan travel. Every instruction means the same whatever the protocol.
+enum class Protocol : uint8_t {
+  kSlots = 0,  // bytes in the receiver's slots, then a counter
+  kPackets = 1,  // flags in the data: no counter, no release on the way (device/packets.h)
+  kPull = 2,  // the slot holds the address of the sender's slice; the receiver reads it there, and gives
+              // credit when it has. Sender and receiver address each other's memory
+};
+inline constexpr uint32_t kProtocolCount = 3;
+
 enum class BufferKind : uint8_t { kNone = 0, kInput = 1, kOutput = 2, kScratch = 3 };
 
 // Flags of an instruction.
 enum : uint8_t {
   kHasDependents = 1,  // other blocks wait for it: publish progress when it is done
-  kFinal = 2,          // its result is a final value: avg divides here
+  kFinal = 2,  // its result is a final value: avg divides here
 };
 
 struct Instruction {
@@ -42,13 +51,13 @@ struct Instruction {
   uint32_t destination_chunk;
   uint32_t size_chunk;  // chunk of `size_buffer` whose length is the length of this instruction's slice
   BufferKind size_buffer;
-  uint8_t local_position;      // how many received operands come before the local one in a reduction
-  uint16_t chunks;             // contiguous chunks, 1 or more
-  uint16_t receive_first;      // index into the block's connections, kNoConnection if none
-  uint16_t send_first;         // likewise
-  uint8_t receive_count;       // fan-in: this many consecutive connections, in order of reduction
-  uint8_t send_count;          // fan-out
-  uint16_t dependency_count;   // entries of the dependency table to wait for, per tile
+  uint8_t local_position;  // how many received operands come before the local one in a reduction
+  uint16_t chunks;  // contiguous chunks, 1 or more
+  uint16_t receive_first;  // index into the block's connections, kNoConnection if none
+  uint16_t send_first;  // likewise
+  uint8_t receive_count;  // fan-in: this many consecutive connections, in order of reduction
+  uint8_t send_count;  // fan-out
+  uint16_t dependency_count;  // entries of the dependency table to wait for, per tile
   uint32_t dependency_first;
 };
 static_assert(sizeof(Instruction) == 32);
@@ -86,21 +95,22 @@ struct PlanHeader {
   uint16_t rank;
   uint16_t rank_count;
   uint16_t block_count;
-  uint16_t channel_count;     // over all ranks: channels are 0 .. channel_count-1
+  uint16_t channel_count;  // over all ranks: channels are 0 .. channel_count-1
   uint32_t chunks_per_group;
-  uint32_t input_groups;      // groups are alike on every rank, also where a rank has no such buffer
+  uint32_t input_groups;  // groups are alike on every rank, also where a rank has no such buffer
   uint32_t output_groups;
-  uint32_t scratch_chunks;    // each as large as the largest chunk
+  uint32_t scratch_chunks;  // each as large as the largest chunk
   uint32_t connection_count;
   uint32_t instruction_count;
   uint32_t dependency_count;
-  uint16_t minimum_slots;     // messages in flight per connection without which it would deadlock
-  uint16_t largest_chunks;    // largest Instruction::chunks: a tile of that many chunks fits in a slot
+  uint16_t minimum_slots;  // messages in flight per connection without which it would deadlock
+  uint16_t largest_chunks;  // largest Instruction::chunks: a tile of that many chunks fits in a slot
   uint8_t canonical;  // 1: channel c is used by block c alone, on every rank, and blocks share nothing:
                       // no dependencies, no scratch (see Operation::fence_previous)
   uint8_t uniform_only;  // 1: right only if all groups are equally long; not for the v-variants
   uint16_t root;  // broadcast, reduce, gather, scatter; else 0
-  uint8_t reserved[4];
+  Protocol protocol;
+  uint8_t reserved[3];
   uint32_t total_bytes;  // of header and tables
   uint32_t reserved_tail;
   uint64_t hash;  // of the whole plan over all ranks: equal on every rank

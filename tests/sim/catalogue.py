@@ -19,6 +19,7 @@ class Mutation:
 
 CONNECTOR = "connector.h"
 INTERPRETER = "interpreter.h"
+PACKETS = "packets.h"
 DAEMON = "daemon.h"
 HANDOVER = "handover.h"
 START = "start.h"
@@ -151,6 +152,63 @@ MUTATIONS = [
         "        combine(m_, moved);\n        m_.barrier();\n"
         "        if (leads(m_) && sends(i.opcode))\n"
         "          for (uint32_t k = 0; k < i.send_count; ++k) post(m_, send_end(i, k));",
+    ),
+    # ---- packets -----------------------------------------------------------------------------------------
+    Mutation(
+        "packets_without_vote",
+        "packets are used although not all have come: the vote is not heeded",
+        INTERPRETER,
+        "      if (m_.any(stuck)) return false;\n",
+        "      (void)m_.any(stuck);\n",
+    ),
+    Mutation(
+        "stale_flag_accepted",
+        "any flag will do: an older message's data is taken for this one's",
+        PACKETS,
+        "  return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag",
+        "  return a >> 32 != 0 && uint32_t(b >> 32) == flag",
+    ),
+    Mutation(
+        "one_flag_of_two",
+        "only the first word of a pack is looked at: the second comes late",
+        PACKETS,
+        " && uint32_t(d >> 32) == flag &&\n         uint32_t(e >> 32) == flag;",
+        " && uint32_t(d >> 32) == flag;",
+    ),
+    Mutation(
+        "packet_credit_too_large",
+        "one packet message more than there are slots: a slot is written before it was read",
+        PACKETS,
+        "m.load_acquire(&end.credit->packets_read) + kPacketSlots;",
+        "m.load_acquire(&end.credit->packets_read) + kPacketSlots + 1;",
+    ),
+    Mutation(
+        "packet_credit_before_reading",
+        "the packet slot is given back before its values were used",
+        INTERPRETER,
+        "    combine_packets(m_, c);\n"
+        "    m_.barrier();  // all threads have loaded the messages and stored theirs\n"
+        "    if (!leads(m_)) return true;\n"
+        "    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)\n"
+        "      packets_were_read(m_, receive_end(i, k));\n",
+        "    for (uint32_t k = 0; leads(m_) && receives(i.opcode) && k < i.receive_count; ++k)\n"
+        "      packets_were_read(m_, receive_end(i, k));\n"
+        "    combine_packets(m_, c);\n    m_.barrier();\n    if (!leads(m_)) return true;\n",
+    ),
+    # ---- pulls -------------------------------------------------------------------------------------------
+    Mutation(
+        "readers_not_waited_for",
+        "an operation is complete while a peer still reads its buffers",
+        INTERPRETER,
+        "if (protocol_ == Protocol::kPull && !wait_for_readers())",
+        "if (false && !wait_for_readers())",
+    ),
+    Mutation(
+        "offers_the_source",
+        "a sum's message names the input",
+        INTERPRETER,
+        "c.offered = writes_destination(i.opcode) ? c.destinations[0] : c.sources[0];",
+        "c.offered = c.sources[0];",
     ),
     # ---- the interpreter -------------------------------------------------------------------------------
     Mutation(

@@ -167,7 +167,7 @@ class _Machine:
 
     def _combine(self, state: _BlockState, i: Instruction, begin: int, lengths: list[int]) -> None:
         """destinations = combine(sources): received operands before the local one, the local one, the rest."""
-        operands = [(self._fifo(c.peer, state.rank, c).popleft(), False) for c in i.receives]
+        operands = [(self._fifo(c.peer, state.rank, c).popleft().copy(), False) for c in i.receives]
         if i.source is not None:
             scaled = i.source.buffer == "input" and self.reduce_op == "premul_sum"
             operands.insert(i.local_position, (self._read(state, i.source, begin, lengths), scaled))
@@ -182,7 +182,15 @@ class _Machine:
                 view[:] = result[first : first + len(view)]
                 first += len(view)
         for c in i.sends:
-            self._fifo(state.rank, c.peer, c).append(result.copy())
+            self._fifo(state.rank, c.peer, c).append(self._message(state, i, begin, result))
+
+    def _message(self, state: _BlockState, i: Instruction, begin: int, result: Bytes) -> Bytes:
+        # A factor belongs to who reads the input: premul_sum is never pulled (src/comm/lowering.cc).
+        if self.plan.protocol != "pull" or self.reduce_op == "premul_sum":
+            return result.copy()
+        named = i.destination or i.source  # a view of the sender's memory, read when it is received
+        assert named is not None
+        return self._pieces(state, named, begin, [len(result)])[0]
 
     def _pieces(self, state: _BlockState, s: Slice, begin: int, lengths: list[int]) -> list[Bytes]:
         """Of each chunk of the slice the part that lies in the tile."""

@@ -19,6 +19,7 @@ COLLECTIVES = (
 )
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce", "barrier"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+PROTOCOLS = ("slots", "packets", "pull")
 BUFFERS = ("input", "output", "scratch")
 
 
@@ -89,6 +90,7 @@ class Plan:
     input_groups: int
     output_groups: int
     ranks: list[RankPlan]
+    protocol: str = "slots"  # how messages travel; what they mean is the same
 
     def groups(self, buffer: str) -> int:
         return self.input_groups if buffer == "input" else self.output_groups

@@ -7,6 +7,7 @@ from starling.ir.opcodes import OPCODES
 from starling.ir.plan import (
     BUFFERS,
     COLLECTIVES,
+    PROTOCOLS,
     Block,
     Connection,
     Dependency,
@@ -31,13 +32,25 @@ class _Lines:
     def __init__(self, text: str) -> None:
         self.number = 0
         self._lines = iter(text.splitlines())
+        self._put_back: list[list[str]] = []
 
     def __iter__(self) -> Iterator[list[str]]:
+        while self._put_back:
+            yield self._put_back.pop()
         for line in self._lines:
             self.number += 1
             words = line.split("#")[0].split()
             if words:
                 yield words
+
+    def optional(self, name: str) -> str | None:
+        """The value of a line that may be missing."""
+        for words in self:
+            if words[0] == name and len(words) == 2:
+                return words[1]
+            self._put_back.append(words)
+            break
+        return None
 
     def fields(self, name: str, count: int) -> list[str]:
         for words in self:
@@ -68,9 +81,11 @@ def parse(text: str) -> Plan:
     collective = lines.fields("collective", 1)[0]
     if collective not in COLLECTIVES:
         raise lines.error(f"no collective is called '{collective}'")
-    rank_count, root, in_place, chunks = (
-        lines.field(word) for word in ("ranks", "root", "in_place", "chunks_per_group")
-    )
+    rank_count, root, in_place = (lines.field(word) for word in ("ranks", "root", "in_place"))
+    protocol = lines.optional("protocol") or "slots"
+    if protocol not in PROTOCOLS:
+        raise lines.error(f"no protocol is called '{protocol}'")
+    chunks = lines.field("chunks_per_group")
     groups = [lines.whole(word) for word in lines.fields("groups", 2)]
     ranks = _parse_ranks(lines)
     # A part, or a rank's block, that the text leaves out is empty; every rank has at least one block.
@@ -78,7 +93,9 @@ def parse(text: str) -> Plan:
     for rank in ranks:
         if not rank.blocks:
             rank.blocks.append(Block())
-    return Plan(name, collective, rank_count, root, bool(in_place), chunks, groups[0], groups[1], ranks)
+    return Plan(
+        name, collective, rank_count, root, bool(in_place), chunks, groups[0], groups[1], ranks, protocol
+    )
 
 
 def _parse_ranks(lines: _Lines) -> list[RankPlan]:
@@ -166,6 +183,7 @@ def to_text(plan: Plan) -> str:
         f"ranks {plan.rank_count}",
         f"root {plan.root}",
         f"in_place {int(plan.in_place)}",
+        *([f"protocol {plan.protocol}"] if plan.protocol != "slots" else []),
         f"chunks_per_group {plan.chunks_per_group}",
         f"groups {plan.input_groups} {plan.output_groups}",
     ]

@@ -63,6 +63,21 @@ class CpuMachine {
   bool any(bool value) const { return value; }
   void barrier() const {}
   void write(std::byte* to, const std::byte* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
+  Pack load_few(const std::byte* from, uint64_t bytes) {
+    Pack pack{0, 0};
+    std::memcpy(&pack, from, bytes);
+    return pack;
+  }
+  void store_few(std::byte* to, Pack pack, uint64_t bytes) { std::memcpy(to, &pack, bytes); }
+  void write_words(uint64_t* to, uint64_t first, uint64_t second) {
+    store_relaxed(to, first);
+    store_relaxed(to + 1, second);
+  }
+  void read_words(const uint64_t* from, uint64_t& first, uint64_t& second) const {
+    first = load_relaxed(from);
+    second = load_relaxed(from + 1);
+  }
+  void store_after_loads(uint64_t* p, uint64_t v) { store_release(p, v); }
 
   uint64_t now() const { return monotonic_ns(); }
   bool expired(uint64_t start, uint64_t budget) const { return monotonic_ns() - start >= budget; }

@@ -28,6 +28,8 @@ const PlaceTraits& CpuPlace::traits() const {
                                        .default_blocks = 1,
                                        .lane_limit = kMaxLanes,
                                        .slot_bytes_limit = 1 << 16,
+                                       .packet_bytes_limit = 256,
+                                       .pull_bytes = 1 << 18,
                                        .trace_capacity = 16384};
   return kTraits;
 }

@@ -2,7 +2,7 @@
 // and the rows compile side by side. The interpreter finds combine() by argument-dependent lookup, before the
 // template of device/combine.h, which does the work here too.
 #pragma once
-#include "device/combine.h"
+#include "device/packets.h"
 #include "machine/cuda/machine.cuh"
 
 namespace starling::cuda {
@@ -15,9 +15,11 @@ __device__ void combine_longs(CudaMachine& m, const device::Combine& c);
 __device__ void combine_halves(CudaMachine& m, const device::Combine& c);
 __device__ void combine_floats(CudaMachine& m, const device::Combine& c);
 
-__device__ inline void combine(CudaMachine& m, const device::Combine& c) {
-  const bool plain = c.source_count == 1 && c.scaled_source == device::kNoSource && c.divisor == 1;
-  if (plain) return device::copy_strided(m, c);
+__device__ inline bool is_plain(const device::Combine& c) {
+  return c.source_count == 1 && c.scaled_source == device::kNoSource && c.divisor == 1;
+}
+
+__device__ inline void combine_row(CudaMachine& m, const device::Combine& c) {
   switch (c.data_type) {
     case DataType::kInt8:
     case DataType::kUint8:
@@ -35,11 +37,23 @@ __device__ inline void combine(CudaMachine& m, const device::Combine& c) {
   }
 }
 
+__device__ inline void combine(CudaMachine& m, const device::Combine& c) {
+  is_plain(c) ? device::copy_strided(m, c) : combine_row(m, c);
+}
+
+__device__ inline void combine_packets(CudaMachine& m, const device::Combine& c) {
+  is_plain(c) ? device::copy_packets(m, c) : combine_row(m, c);
+  device::refresh(m, c);
+}
+
 // A row, for the files of the rows.
 template <class T>
 __device__ void combine_as(CudaMachine& m, const device::Combine& c) {
   device::with_op(T{}, c.data_type, c.reduce_op, [&](auto element, auto op) {
-    device::combine_strided<decltype(element), decltype(op)>(m, c);
+    if (c.packet_bytes != 0)
+      device::reduce_packets_as<decltype(element), decltype(op)>(m, c);
+    else
+      device::combine_strided<decltype(element), decltype(op)>(m, c);
   });
 }
 

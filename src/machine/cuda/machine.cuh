@@ -4,6 +4,7 @@
 
 #include "device/machine.h"
 #include "wire/lane.h"
+#include "wire/pack.h"
 #include "wire/plan.h"
 
 namespace starling::cuda {
@@ -79,14 +80,18 @@ class CudaMachine {
   }
   __device__ void fence() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
-  // Barrier 1: barrier 0 is that of all threads of the thread block.
+  // Barrier 1: barrier 0 is that of all threads of the thread block. The leader comes from code of its own:
+  // its warp meets first, so that the whole warp executes one and the same barrier instruction. (Without that
+  // the compiler may give the leader a copy of its own, and a warp that arrives at one barrier in two ways is
+  // an illegal instruction.)
   __device__ bool any(bool value) {
     uint32_t result;
+    __syncwarp();
     asm volatile(
         "{\n"
         ".reg .pred mine, all;\n"
         "setp.ne.u32 mine, %1, 0;\n"
-        "barrier.cta.red.or.pred all, 1, %2, mine;\n"
+        "bar.red.or.pred all, 1, %2, mine;\n"
         "selp.u32 %0, 1, 0, all;\n"
         "}"
         : "=r"(result)
@@ -94,10 +99,47 @@ class CudaMachine {
         : "memory");
     return result != 0;
   }
-  __device__ void barrier() { asm volatile("barrier.cta.sync 1, %0;" ::"r"(threads_) : "memory"); }
+  __device__ void barrier() {
+    __syncwarp();
+    asm volatile("bar.sync 1, %0;" ::"r"(threads_) : "memory");
+  }
   __device__ void write(std::byte* to, const std::byte* from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; ++i) to[i] = from[i];
   }
+  // In registers all the way. Whole packs are aligned mostly; of others the bytes go one by one.
+  __device__ Pack load_few(const std::byte* from, uint64_t bytes) const {
+    if (bytes == 16 && uint64_t(from) % 16 == 0) return *reinterpret_cast<const Pack*>(from);
+    Pack pack{0, 0};
+    for (uint32_t i = 0; i < bytes; ++i) {
+      const uint64_t byte = uint64_t(from[i]) << (i % 8 * 8);
+      i < 8 ? pack.low |= byte : pack.high |= byte;
+    }
+    return pack;
+  }
+  __device__ void store_few(std::byte* to, Pack pack, uint64_t bytes) {
+    if (bytes == 16 && uint64_t(to) % 16 == 0) {
+      *reinterpret_cast<Pack*>(to) = pack;
+      return;
+    }
+    for (uint32_t i = 0; i < bytes; ++i)
+      to[i] = std::byte(uint8_t((i < 8 ? pack.low : pack.high) >> (i % 8 * 8)));
+  }
+  // One access of 16 bytes. The hardware may split it, but never inside a word.
+  __device__ void write_words(uint64_t* to, uint64_t first, uint64_t second) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second)
+                 : "memory");
+  }
+  __device__ void read_words(const uint64_t* from, uint64_t& first, uint64_t& second) const {
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(first), "=l"(second)
+                 : "l"(from)
+                 : "memory");
+  }
+  // A load whose value is in a register, as it is when a barrier after its use was passed, cannot be changed
+  // by a later store, and a peer stores only after it has seen `v`. So no fence is needed, and none is paid
+  // for: a release would wait until all stores of the block, the packets on their way among them, have
+  // arrived.
+  __device__ void store_after_loads(uint64_t* p, uint64_t v) { store_relaxed(p, v); }
 
   __device__ uint64_t now() const {
     uint64_t ns;

@@ -48,6 +48,8 @@ const PlaceTraits& CudaPlace::traits() const {
                                        .default_blocks = 16,
                                        .lane_limit = 4096,
                                        .slot_bytes_limit = 1 << 17,
+                                       .packet_bytes_limit = 8192,
+                                       .pull_bytes = 1 << 20,
                                        .trace_capacity = 0};
   return kTraits;
 }

@@ -82,7 +82,7 @@ class Relay {
                    : "=l"(low), "=l"(high)
                    : "l"(static_cast<const char*>(from) + k * 16)
                    : "memory");
-      static_cast<device::Pack*>(to)[k] = {low, high};
+      static_cast<Pack*>(to)[k] = {low, high};
     }
   }
 

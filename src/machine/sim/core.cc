@@ -28,6 +28,18 @@ inline void combine(SimMachine& m, const device::Combine& c) {
   m.move(move);
 }
 
+// The arithmetic of packets likewise; their words go through the machine one by one.
+inline void reduce_unit(SimMachine& m, const device::Combine& c, const Pack* in, Pack& out) {
+  Move move{};
+  move.source_count = c.source_count;
+  move.scaled_source = c.scaled_source;
+  move.divisor = c.divisor;
+  move.factor = c.factor;
+  move.data_type = c.data_type;
+  move.reduce_op = c.reduce_op;
+  m.reduce_unit(move, in, &out);
+}
+
 }  // namespace starling::sim
 
 // In the core's own namespace: each planted bug's core has its own (tests/sim/make_mutants.py).

@@ -94,6 +94,7 @@ class SimLane {
   };
   void make_slots();
   void expect(uint32_t peer);
+  const uint64_t* make_packets();
   void connect(uint32_t peer, SimLane& other, SimMachine& host);
   void point(uint32_t peer, uint32_t channel, SimLane& other);
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "device/combine.h"
+#include "device/packets.h"
 
 namespace starling::sim {
 namespace {
@@ -39,6 +39,17 @@ void SimMachine::move(const Move& move) {
   c.reduce_op = move.reduce_op;
   device::combine(*this, c);
   w_.scheduler.note_progress();
+}
+
+void SimMachine::reduce_unit(const Move& move, const void* in, void* out) {
+  device::Combine c;
+  c.source_count = move.source_count;
+  c.scaled_source = move.scaled_source;
+  c.divisor = move.divisor;
+  c.factor = move.factor;
+  c.data_type = move.data_type;
+  c.reduce_op = move.reduce_op;
+  device::reduce_unit(*this, c, static_cast<const Pack*>(in), *static_cast<Pack*>(out));
 }
 
 bool SimMachine::meet(bool value) {

@@ -2,11 +2,13 @@
 // a place where others may run. Satisfies device::Machine (asserted in core.cc).
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 #include "machine/sim/memory.h"
 #include "machine/sim/scheduler.h"
 #include "machine/sim/shadow.h"
 #include "wire/doorbell.h"
+#include "wire/pack.h"
 #include "wire/plan.h"
 #include "wire/types.h"
 
@@ -80,8 +82,32 @@ class SimMachine {
   void barrier() {
     if (thread_count() > 1) meet(false);
   }
-  void write(std::byte* to, const std::byte* from, uint64_t bytes) { w_.shadow.write(to, from, bytes); }
+  void write(std::byte* to, const std::byte* from, uint64_t bytes) {
+    w_.shadow.write(to, from, bytes);
+    w_.scheduler.note_progress();
+  }
+  Pack load_few(const std::byte* from, uint64_t bytes) {
+    Pack pack{0, 0};
+    w_.shadow.will_read(from, bytes);
+    std::memcpy(&pack, from, bytes);
+    return pack;
+  }
+  void store_few(std::byte* to, Pack pack, uint64_t bytes) {
+    write(to, reinterpret_cast<const std::byte*>(&pack), bytes);
+  }
+  void write_words(uint64_t* to, uint64_t first, uint64_t second) {
+    store(to, first, false);
+    store(to + 1, second, false);
+    w_.scheduler.note_progress();
+  }
+  void read_words(const uint64_t* from, uint64_t& first, uint64_t& second) {
+    first = load(from, false);
+    second = load(from + 1, false);
+  }
+  void store_after_loads(uint64_t* p, uint64_t v) { store(p, v, true); }
   void move(const Move& move);
+  // 16 bytes of each source, one after the other, into 16 bytes.
+  void reduce_unit(const Move& move, const void* in, void* out);
 
   uint64_t now() const { return w_.scheduler.now(); }
   bool expired(uint64_t start, uint64_t budget);

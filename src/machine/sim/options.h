@@ -70,6 +70,7 @@ struct Options {
   uint32_t completion_kind = 1;  // device::CompletionQueueKind
   uint32_t private_slots = 2;
   uint32_t slot_bytes = 4096;
+  uint32_t packet_bytes = 128;  // data of a packet message
   uint32_t pool_slots = 8;  // of a rank
   uint64_t first_sequence = 0;  // of every lane
   uint64_t first_message = 0;  // of every connector

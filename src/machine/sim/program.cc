@@ -77,7 +77,8 @@ LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine
   static constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
   lane.data_type = kTypes[random.below(std::size(kTypes))];
   lane.reduce_op = kOps[random.below(std::size(kOps))];
-  lane.count = 1 + random.skewed(4096);
+  // Every word of a packet is a step of its own: fewer elements do.
+  lane.count = 1 + random.skewed(lane.plan->protocol() == Protocol::kPackets ? 256 : 4096);
   lane.priority = int16_t(random.below(3)) - 1;
   return lane;
 }
@@ -169,6 +170,7 @@ void draw_memory(Options& o, Random& random) {
   if (random.chance(kAlways / 4)) o.completion_capacity = 1u << random.below(3);
   o.completion_kind = random.below(3);
   if (random.chance(kAlways / 4)) o.slot_bytes = 256u << random.below(4);
+  o.packet_bytes = 16u << random.below(5);
   o.pool_slots = random.below(16);
   if (random.chance(kAlways / 4)) {
     // Where progress words, tokens, laps of the rings and 32-bit halves wrap.

@@ -1,0 +1,251 @@
+// Small messages whose every word says by itself that it is there: flags in the data, as in NCCL's LL
+// protocol.
+//
+//   word   8 bytes, stored and loaded whole:   data 4 bytes (low) | flag 4 bytes (high)
+//   slot   2 x Lane::packet_bytes: two planes of 16-byte packs. 16 bytes of a message, a unit, are pack u of
+//          the first plane and pack u of the second, so that neighbouring threads store neighbouring packs
+//   flag   low half of the message's number on its connection, plus 1
+//
+//      sender's block                              receiver's block
+//      packets_sent = k                            packets_received = k
+//      credit? k < packets_read + kPacketSlots
+//      words with flag k + 1 ────────────────────▶ every thread polls its own units: are all flags k + 1?
+//      packets_sent = k + 1                        barrier and vote, then the values are used
+//      packets_read  ◀──────────────────────────── barrier, then packets_read := k + 1 (store_after_loads)
+//
+// Order. A word is whole, so who sees its flag has its data: no release, no acquire, no counter. What the
+// message says of other memory is nothing: it carries values only. The slot is written again only after
+// packets_read said that all threads have loaded this message. A flag that is not k + 1 is an older message's
+// of this slot: nothing but packets is stored here, and a slot that is not written to its end for long keeps
+// old flags. Before the flags come round again, 2^32 messages later, kRefresh makes each slot be filled to
+// its end once. Fresh memory is zero, and flag 0 comes after a refresh.
+#pragma once
+#include "device/combine.h"
+#include "device/machine.h"
+#include "wire/connector.h"
+#include "wire/lane.h"
+
+namespace starling::device {
+
+inline constexpr uint64_t kRefresh = uint64_t(1) << 30;  // messages
+
+STARLING_HOST_DEVICE constexpr uint32_t packet_flag(uint64_t message) { return uint32_t(message + 1); }
+
+// Is this message to fill its slot to the end?
+STARLING_HOST_DEVICE constexpr bool refreshes(uint64_t message) { return message % kRefresh < kPacketSlots; }
+
+template <class Word>
+STARLING_HOST_DEVICE Word* packet_slot(const Lane& lane, Word* slots, uint64_t message) {
+  return slots + message % kPacketSlots * (lane.packet_bytes / sizeof(uint32_t));
+}
+
+// ---- the ends; only the leader of the block that owns the end calls these
+// -------------------------------------
+
+// May a packet message be written now?
+template <class M>
+STARLING_HOST_DEVICE bool can_send_packets(M& m, SendEnd& end) {
+  if (end.packets_sent < end.packets_granted) return true;
+  // Acquire: pairs with the host's release once the pointers of this end are set.
+  if (m.load_acquire(&end.connected) == 0) return false;
+  // Acquire: pairs with store_after_loads() in packets_were_read(); the receiver has done with what we
+  // overwrite.
+  end.packets_granted = m.load_acquire(&end.credit->packets_read) + kPacketSlots;
+  return end.packets_sent < end.packets_granted;
+}
+
+// Is the end connected, so that its slots can be looked at?
+template <class M>
+STARLING_HOST_DEVICE bool can_look_for_packets(M& m, ReceiveEnd& end) {
+  // Acquire: pairs with the host's release once the pointers of this end are set.
+  if (end.seen_connected == 0) end.seen_connected = m.load_acquire(&end.connected) != 0;
+  return end.seen_connected != 0;
+}
+
+// All threads have loaded the message (a barrier came before).
+template <class M>
+STARLING_HOST_DEVICE void packets_were_read(M& m, ReceiveEnd& end) {
+  ++end.packets_received;
+  m.store_after_loads(&end.credit->packets_read, end.packets_received);
+  m.notify(end.doorbell);
+}
+
+// All threads have stored the message (a barrier came before).
+template <class M>
+STARLING_HOST_DEVICE void packets_were_sent(M& m, SendEnd& end) {
+  ++end.packets_sent;
+  m.notify(end.doorbell);
+}
+
+// ---- moving; on all threads, each its own units
+// ------------------------------------------------------------------
+
+STARLING_HOST_DEVICE inline uint64_t packet_units(const Combine& c) { return (c.bytes + 15) / 16; }
+STARLING_HOST_DEVICE inline uint64_t unit_bytes(const Combine& c, uint64_t unit) {
+  const uint64_t left = c.bytes - 16 * unit;
+  return left < 16 ? left : 16;
+}
+
+template <class M>
+STARLING_HOST_DEVICE bool read_packet_unit(M& m, const Combine& c, const std::byte* slot, uint32_t flag,
+                                           uint64_t unit, Pack& data) {
+  const auto* words = reinterpret_cast<const uint64_t*>(slot) + 2 * unit;
+  uint64_t a, b, d, e;
+  m.read_words(words, a, b);
+  m.read_words(words + c.packet_bytes / sizeof(uint64_t), d, e);
+  data.low = uint64_t(uint32_t(a)) | b << 32;
+  data.high = uint64_t(uint32_t(d)) | e << 32;
+  return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag && uint32_t(d >> 32) == flag &&
+         uint32_t(e >> 32) == flag;
+}
+
+template <class M>
+STARLING_HOST_DEVICE void write_packet_unit(M& m, const Combine& c, std::byte* slot, uint32_t flag,
+                                            uint64_t unit, Pack data) {
+  auto* words = reinterpret_cast<uint64_t*>(slot) + 2 * unit;
+  const uint64_t high = uint64_t(flag) << 32;
+  m.write_words(words, high | uint32_t(data.low), high | data.low >> 32);
+  m.write_words(words + c.packet_bytes / sizeof(uint64_t), high | uint32_t(data.high),
+                high | data.high >> 32);
+}
+
+// Has the unit come from every peer?
+template <class M>
+STARLING_HOST_DEVICE bool packet_unit_there(M& m, const Combine& c, uint64_t unit) {
+  Pack unused;
+  for (uint32_t s = 0; s < c.source_count; ++s)
+    if ((c.packet_sources >> s & 1) && !read_packet_unit(m, c, c.sources[s], c.source_flags[s], unit, unused))
+      return false;
+  return true;
+}
+
+template <class M>
+STARLING_HOST_DEVICE Pack load_unit(M& m, const Combine& c, uint32_t s, uint64_t unit, uint64_t bytes) {
+  if (!(c.packet_sources >> s & 1)) return m.load_few(c.sources[s] + 16 * unit, bytes);
+  Pack data;
+  (void)read_packet_unit(m, c, c.sources[s], c.source_flags[s], unit, data);
+  return data;
+}
+
+template <class M>
+STARLING_HOST_DEVICE void store_unit(M& m, const Combine& c, uint64_t unit, uint64_t bytes, Pack data) {
+  for (uint32_t d = 0; d < c.destination_count; ++d) {
+    if (c.packet_destinations >> d & 1)
+      write_packet_unit(m, c, c.destinations[d], c.destination_flags[d], unit, data);
+    else
+      m.store_few(c.destinations[d] + 16 * unit, data, bytes);
+  }
+}
+
+// Flags for the units behind the message's end.
+template <class M>
+STARLING_HOST_DEVICE void refresh(M& m, const Combine& c) {
+  if (c.refreshed == 0) return;
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < c.packet_bytes / 16; u += m.thread_count())
+    for (uint32_t d = 0; u >= units && d < c.destination_count; ++d)
+      if (c.refreshed >> d & 1)
+        write_packet_unit(m, c, c.destinations[d], c.destination_flags[d], u, Pack{0, 0});
+}
+
+// The reduction of one unit, source by source.
+template <class T, class Op>
+struct UnitReduction {
+  using E = Element<T>;
+  static constexpr uint32_t kElements = 16 / sizeof(T);
+  typename E::Accumulator values[kElements] = {};
+
+  STARLING_HOST_DEVICE void add(uint32_t s, Pack pack) {
+    PackElements<T> in;
+    in.pack = pack;
+    STARLING_UNROLL
+    for (uint32_t e = 0; e < kElements; ++e) {
+      const auto value = E::load(in.elements[e]);
+      values[e] = s == 0 ? value : Op::apply(values[e], value);
+    }
+  }
+  // Of the source that is scaled.
+  STARLING_HOST_DEVICE void add_scaled(const Combine& c, uint32_t s, Pack pack) {
+    PackElements<T> in;
+    in.pack = pack;
+    STARLING_UNROLL
+    for (uint32_t e = 0; e < kElements; ++e) {
+      const auto value = E::scale(E::load(in.elements[e]), c.factor);
+      values[e] = s == 0 ? value : Op::apply(values[e], value);
+    }
+  }
+  STARLING_HOST_DEVICE void divide(uint32_t divisor) {
+    STARLING_UNROLL
+    for (uint32_t e = 0; e < kElements; ++e) values[e] = E::divide(values[e], divisor);
+  }
+  STARLING_HOST_DEVICE Pack result() const {
+    PackElements<T> out;
+    STARLING_UNROLL
+    for (uint32_t e = 0; e < kElements; ++e) out.elements[e] = E::store(values[e]);
+    return out.pack;
+  }
+};
+
+// A machine may have its own, found by argument-dependent lookup: the table of types and reductions is large.
+template <class M>
+STARLING_HOST_DEVICE void reduce_unit(M&, const Combine& c, const Pack* in, Pack& out) {
+  with_type_and_op(c.data_type, c.reduce_op, [&](auto element, auto op) {
+    UnitReduction<decltype(element), decltype(op)> reduction;
+    for (uint32_t s = 0; s < c.source_count; ++s)
+      s == c.scaled_source ? reduction.add_scaled(c, s, in[s]) : reduction.add(s, in[s]);
+    if (c.divisor != 1) reduction.divide(c.divisor);
+    out = reduction.result();
+  });
+}
+
+// destinations = reduce(sources), as combine(), in units: a function for each type and reduction.
+template <class T, class Op, class M>
+STARLING_HOST_DEVICE void reduce_packets_as(M& m, const Combine& c) {
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
+    const uint64_t bytes = unit_bytes(c, u);
+    UnitReduction<T, Op> reduction;
+    for (uint32_t s = 0; s < c.source_count; ++s) {
+      const Pack pack = load_unit(m, c, s, u, bytes);
+      s == c.scaled_source ? reduction.add_scaled(c, s, pack) : reduction.add(s, pack);
+    }
+    if (c.divisor != 1) reduction.divide(c.divisor);
+    store_unit(m, c, u, bytes, reduction.result());
+  }
+}
+
+// The same with one choice of type and reduction a unit: slower, and the table exists once.
+template <class M>
+STARLING_HOST_DEVICE void reduce_packets(M& m, const Combine& c) {
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
+    const uint64_t bytes = unit_bytes(c, u);
+    Pack in[kMaxFan + 1];
+    Pack out;
+    for (uint32_t s = 0; s < c.source_count; ++s) in[s] = load_unit(m, c, s, u, bytes);
+    reduce_unit(m, c, in, out);
+    store_unit(m, c, u, bytes, out);
+  }
+}
+
+template <class M>
+STARLING_HOST_DEVICE void copy_packets(M& m, const Combine& c) {
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
+    const uint64_t bytes = unit_bytes(c, u);
+    store_unit(m, c, u, bytes, load_unit(m, c, 0, u, bytes));
+  }
+}
+
+// The counterpart of combine() for instructions with packets; ends without a barrier. All packets are there.
+template <class M>
+STARLING_HOST_DEVICE void combine_packets(M& m, const Combine& c) {
+  const bool plain = c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;
+  if (plain)
+    copy_packets(m, c);
+  else
+    reduce_packets(m, c);
+  refresh(m, c);
+}
+
+}  // namespace starling::device

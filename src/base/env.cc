@@ -41,7 +41,7 @@ const std::vector<Row>& table() {
        "How long an operation may take before it fails with an error that names who waits for what.",
        &Settings::timeout_s, 1e-3},
       {"STARLING_BLOCKS", "count", "0",
-       "Blocks of a rank's daemon: threads on the CPU, thread blocks on a GPU. 0: 1 on the CPU, 16 on a GPU.",
+       "Blocks of a rank's daemon: threads on the CPU, thread blocks on a GPU. 0: 1 on the CPU, 32 on a GPU.",
        &Settings::blocks},
       {"STARLING_POOL_BYTES", "bytes", "64m",
        "Shared pool of a rank from which connectors borrow large slots.", Bytes{&Settings::pool_bytes}},

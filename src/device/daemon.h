@@ -177,8 +177,7 @@ class Daemon {
 
   STARLING_HOST_DEVICE uint32_t decide(uint32_t fruitless) {
     auto reason = [](LeaveReason r) { return uint32_t(r) + 1; };
-    // Acquire: pairs with the release of `drain` in quit(), or in the host that ends the residency.
-    if (m_.load_acquire(&d_.drain) >= a_.launch) return reason(LeaveReason::kDrained);
+    if (is_drained()) return reason(LeaveReason::kDrained);
     if (b_.unpublished_count > 0) return 0;
     if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);
     if (a_.stays || (d_.scheduling.unbounded && b_.task_count > 0)) return 0;
@@ -186,6 +185,18 @@ class Daemon {
       return reason(b_.task_count == 0 ? LeaveReason::kIdle : LeaveReason::kStuck);
     if (m_.expired(launched_at_, d_.scheduling.residency_limit)) return reason(LeaveReason::kResidency);
     return 0;
+  }
+
+  // Mostly not, and a look without an order says so: an acquire would forget what the block has in its cache.
+  STARLING_HOST_DEVICE bool is_drained() {
+    if (m_.load_relaxed(&d_.drain) < a_.launch) return false;
+    // Acquire: pairs with the release of `drain` in quit(), or in the host that ends the residency.
+    return m_.load_acquire(&d_.drain) >= a_.launch;
+  }
+  STARLING_HOST_DEVICE bool is_broken(const Lane& lane) {
+    if (m_.load_relaxed(lane.fault) == 0) return false;
+    // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
+    return m_.load_acquire(lane.fault) != 0;
   }
 
   STARLING_HOST_DEVICE void note_progress(uint64_t now) {
@@ -239,7 +250,7 @@ class Daemon {
       const Outcome outcome = run_selected(position);
       ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
       progressed |= outcome != Outcome::kStuck || slot.context.steps != steps_before;
-      const bool drain = m_.any(leads(m_) && m_.load_acquire(&d_.drain) >= a_.launch);
+      const bool drain = m_.any(leads(m_) && is_drained());
       if (leads(m_)) finish(outcome, steps_before);
       if (outcome == Outcome::kStuck) ++position;
       if (drain) return progressed;
@@ -324,8 +335,7 @@ class Daemon {
       if (m_.any(leads(m_) && !may_begin(lane, slot.operation.sequence))) return Outcome::kStuck;
       if (m_.block_index() >= slot.operation.block_count) return Outcome::kDone;
     }
-    // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
-    if (m_.any(leads(m_) && m_.load_acquire(lane.fault) != 0)) return Outcome::kFault;
+    if (m_.any(leads(m_) && is_broken(lane))) return Outcome::kFault;
     if (leads(m_)) trace(m_, b_.trace, TraceEvent::kRun, s_.lane, slot.context.sequence, slot.context.steps);
     Budget budget = budget_at(position);
     const Execution execution{slot.near, &slot.operation, &lane.blocks[m_.block_index()],

@@ -374,7 +374,7 @@ MUTATIONS = [
         "fault_ignored",
         "a broken lane's operations are kept: their completion never comes",
         DAEMON,
-        "if (m_.any(leads(m_) && m_.load_acquire(lane.fault) != 0)) return Outcome::kFault;",
+        "if (m_.any(leads(m_) && is_broken(lane))) return Outcome::kFault;",
         "",
     ),
     Mutation(

@@ -45,7 +45,7 @@ const PlaceTraits& CudaPlace::traits() const {
   // No trace: a record costs a release to memory that others read, on the path of every instruction.
   static constexpr PlaceTraits kTraits{.direct = false,
                                        .notifies = false,
-                                       .default_blocks = 16,
+                                       .default_blocks = 32,
                                        .lane_limit = 4096,
                                        .slot_bytes_limit = 1 << 17,
                                        .packet_bytes_limit = 8192,

@@ -11,7 +11,7 @@ Examples:
 
   starling bench --collective all_reduce,all_gather -n 2,4 --compare gloo,openmpi --json out.json
 
-  starling bench disorder | late-rank | cq | all
+  starling bench disorder | late-rank | cq | gpu | all
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from . import collectives as collective_run
-from . import completion_queue, convention, disorder, everything, late_rank, tables
+from . import completion_queue, convention, disorder, everything, gpu, late_rank, tables
 from .collectives import Sweep
 from .joined import follow, place_in_job
 from .libraries import Choices, MissingLibraryError
@@ -35,6 +35,7 @@ app = typer.Typer(help=__doc__, invoke_without_command=True, rich_markup_mode="m
 app.command("disorder")(disorder.command)
 app.command("late-rank")(late_rank.command)
 app.command("cq")(completion_queue.command)
+app.command("gpu")(gpu.command)
 app.command("all")(everything.command)
 app.command("tables")(tables.command)
 

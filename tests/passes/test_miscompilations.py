@@ -1,7 +1,7 @@
 """Goal: mistakes that other compilers of this kind have made, or programs get wrong, are refused or compiled right.
 
-Method: one test each: the program, or the plan, that shows the mistake; what is compiled is proved and interpreted under
-random schedules.
+Method: one test each: the program, or the plan, that shows the mistake; what is compiled is proved and interpreted
+under random schedules.
 """
 
 import random
@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from starling.plans import program
 
 from ir.oracle import assert_right, make_case
 from starling import errors, ir, lang
 from starling.lang import AllReduce, AllToAll, Collective, Program, Value, leaf
 from starling.passes import CompileError, run_passes
-from starling.plans import program
 
 
 def assert_runs(plan: ir.Plan, count: int = 53) -> None:
@@ -241,7 +241,7 @@ def test_a_plan_that_needs_two_slots_deadlocks_with_one() -> None:
 
 
 def test_a_program_that_no_order_runs_with_the_slots_says_so() -> None:
-    """One block for each direction by hand; the ring of ranks cannot turn with one slot unless somebody receives first."""
+    """With one slot the ring turns only where nothing is fused; without any, nothing does."""
     made = program("all_reduce", "ring", 4)
     plan = made.compile(slots=1, fusion=False)
     assert ir.verify(plan) == 1

@@ -119,12 +119,13 @@ class _Machine:
                 ("input", "output"), key=lambda buffer: sizes[buffer] * 2 + (buffer == "output")
             )
             first = 0
-            if len(groups[large]) > len(groups[small]):
+            # The one part is the rank's own; of a collective of one's own, the two begin together.
+            if len(groups[large]) > len(groups[small]) and self.plan.collective != "custom":
                 first = groups[large][rank][0]
             memory[small] = memory[large][first : first + sizes[small]]
         buffers = {buffer: _Buffer(memory[buffer], groups[buffer], chunks) for buffer in groups}
         largest = max(length for extents in groups.values() for _, length in extents)
-        chunk_bytes = _chunk_bytes(largest, chunks)
+        chunk_bytes = largest if chunks == 1 else _chunk_bytes(largest, chunks)
         scratch_chunks = max(self.plan.ranks[rank].scratch_chunks, 1)
         scratch = np.full(chunk_bytes * scratch_chunks, 0xA5, np.uint8)
         buffers["scratch"] = _Buffer(

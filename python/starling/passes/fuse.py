@@ -56,10 +56,7 @@ def _is_result(graph: Graph, key: int) -> bool:
     rank, index = graph.output_index(key)
     if not 0 <= index < collective.chunks_of("output", rank) * layout.instances * layout.parts:
         return False
-    group, inside = divmod(index, layout.pieces)
-    per_instance = layout.chunks_per_group * layout.parts
-    chunk = group * layout.chunks_per_group + inside % per_instance // layout.parts
-    return collective.expected(rank, chunk) is not None
+    return collective.expected(rank, layout.chunk_of(index)) is not None
 
 
 def _same_block(a: Node, b: Node) -> bool:

@@ -1,8 +1,8 @@
 """First pass: the trace as moves of pieces of chunks, replicated (GC3 section 5.1).
 
 Replication happens here, on chunks, before anything looks at dependencies: whatever pieces overlap, the passes after
-this one see it. With ``instances`` each instance owns one stretch of every part, so slices of several chunks stay in
-one piece.
+this one see it. With ``instances`` each instance owns one stretch of every part of a standard collective, so slices of
+several chunks stay in one piece.
 ``parallelize`` cuts the run of chunks of one operation into equal stretches.
 """
 
@@ -62,9 +62,21 @@ class Layout:
         chunks = c.input_chunks() if buffer == "input" else c.output_chunks()
         return chunks // self.chunks_per_group
 
+    @property
+    def _stretch(self) -> int:
+        """Chunks that an instance has side by side. What a standard collective does to an element does not depend on
+        its position in its part, so an instance may take one stretch of every part. In a collective of one's own every
+        chunk keeps its place, and each instance has a stretch of each chunk."""
+        return 1 if self.collective.kind == "custom" else self.chunks_per_group
+
+    def chunk_of(self, piece: int) -> int:
+        """Which chunk of the program's a piece of a caller's buffer belongs to."""
+        stretch, inside = divmod(piece, self._stretch * self.instances * self.parts)
+        return stretch * self._stretch + inside % (self._stretch * self.parts) // self.parts
+
     def pieces_of(self, span: Span, instance: int) -> list[int]:
         """Indices of the pieces of one instance of a span, in order."""
-        group_chunks = self.chunks_per_group
+        group_chunks = self._stretch
         if span.buffer == "scratch":
             group_chunks = self.scratch_chunks[span.rank]
         found: list[int] = []

@@ -25,7 +25,12 @@ COMMANDS = {
         "starling.sim.command:app", "Run the core in the simulator, under seeds, for as long as you like."
     ),
     "torch": Lazy("starling.cli.torch_adapter:app", "Build the PyTorch backend ahead of its first use."),
-    "plan": Lazy("starling.plan.command:app", "Make, print, verify and tune plans."),
+    "compile": Lazy("starling.passes.command:compile_app", "Compile a program of the language into a plan."),
+    "verify": Lazy("starling.passes.command:verify_app", "Judge a plan: structure, deadlock, races, result."),
+    "draw": Lazy("starling.passes.command:draw_app", "Draw a program's graph, or a plan's schedule."),
+    "tune": Lazy(
+        "starling.tune.command:app", "Measure plans on this machine, and write the table of choices."
+    ),
 }
 _there = {name: command for name, command in COMMANDS.items() if command.exists()}
 

@@ -17,7 +17,7 @@ from starling.passes.moves import Layout, Move, layout_of, replicate
 from starling.passes.schedule import Schedule, StuckError, schedule
 from starling.passes.steps import LengthError, Steps, resolve
 
-PASSES = ("trace", "moves", "steps", "graph", "fused", "schedule", "plan")
+PASSES = ("trace", "moves", "steps", "graph", "schedule", "plan")
 # Slots per connection that every lane has (src/comm/lane.cc); plans that need more run nowhere.
 SLOTS = 2
 
@@ -47,11 +47,12 @@ def run_passes(
     slots: int = SLOTS,
     fusion: bool = True,
     fans: bool = True,
+    by_hand: bool = True,
 ) -> Compilation:
     """All passes but the verifier; see ``compile_program``."""
     program.check()
     with _no_collector():
-        return _run(program, blocks, policy, slots, fusion, fans)
+        return _run(program, blocks, policy, slots, fusion, fans, by_hand)
 
 
 @contextmanager
@@ -67,9 +68,11 @@ def _no_collector() -> Iterator[None]:
 
 
 def _run(
-    program: Program, blocks: int | None, policy: str, slots: int, fusion: bool, fans: bool
+    program: Program, blocks: int | None, policy: str, slots: int, fusion: bool, fans: bool, by_hand: bool
 ) -> Compilation:
     layout, moves, steps = _resolved(program)
+    for step in steps.steps if not by_hand else ():
+        step.send_block = step.receive_block = None
     # What is fused in one way may find no order; less fused it does. The trace itself is an order with one slot.
     attempts = [(fusion, fans and policy == "channels", True), (fusion, fans and policy == "channels", False)]
     attempts += [(fusion, False, True), (fusion, False, False), (False, False, False)]
@@ -111,6 +114,7 @@ def compile_program(
     slots: int = SLOTS,
     fusion: bool = True,
     fans: bool = True,
+    by_hand: bool = True,
     verify: bool = True,
 ) -> ir.Plan:
     """The plan of a program, proved: postcondition, structure, deadlock, races, result.
@@ -118,10 +122,12 @@ def compile_program(
     blocks: of each rank at most (None: one for every channel and instance, or as the program says). policy:
     "channels" puts what uses one channel into one block; "connections" gives every connection that shares no
     instruction with another a block of its own, as GC3 does. slots: messages under way on a connection at most.
-    fusion, fans: see passes/fuse.py. Raises ProgramError and its kin with the line at fault, CompileError if no order
-    runs with the slots.
+    fusion, fans: see passes/fuse.py. by_hand: whether the program's sendtb and recvtb count. Raises ProgramError and
+    its kin with the line at fault, CompileError if no order runs with the slots.
     """
-    plan = run_passes(program, blocks=blocks, policy=policy, slots=slots, fusion=fusion, fans=fans).plan
+    plan = run_passes(
+        program, blocks=blocks, policy=policy, slots=slots, fusion=fusion, fans=fans, by_hand=by_hand
+    ).plan
     if verify:
         ir.verify(plan)
     return plan

@@ -1,0 +1,144 @@
+"""`starling compile`, `starling verify` and `starling draw`.
+
+A SOURCE is a program of the library (all_reduce/ring), a file of Python (file.py, file.py:function), a plan as text, or
+MSCCL XML.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from starling import ir
+from starling.errors import StarlingError
+from starling.lang.errors import ProgramError
+from starling.lang.source import SourceError, plan_of, program_of
+from starling.passes.compiler import PASSES, run_passes
+
+compile_app = typer.Typer(help="Compile a program into a plan, prove it, and write it.", add_completion=False)
+verify_app = typer.Typer(help="Judge a plan: structure, deadlock, races, result.", add_completion=False)
+draw_app = typer.Typer(
+    help="Draw a program's graph, or a plan's schedule, as SVG or PNG.", add_completion=False
+)
+
+SOURCE = typer.Argument(help="all_reduce/ring, file.py[:function], a plan's text, or MSCCL XML")
+RANKS = typer.Option(None, "--ranks", "-n", help="of the program's function")
+OPTION = typer.Option([], "--option", "-O", help="NAME=VALUE, of the program's function; again for more")
+BLOCKS = typer.Option(None, help="blocks of a rank at most")
+POLICY = typer.Option("channels", help="channels or connections: what shares a block")
+Wrong = (ProgramError, SourceError, StarlingError, ir.PlanTextError, ValueError, TypeError)
+
+
+class What(str, Enum):
+    graph = "graph"
+    schedule = "schedule"
+
+
+def _options(words: list[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise SourceError(f"'{word}' should be NAME=VALUE")
+        try:
+            options[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[name] = value
+    return options
+
+
+def _fail(error: Exception) -> None:
+    typer.secho(str(error), fg="red", err=True)
+    raise typer.Exit(1)
+
+
+def _described(plan: ir.Plan, slots: int) -> str:
+    blocks = max(len(rank.blocks) for rank in plan.ranks)
+    steps = sum(len(block.instructions) for rank in plan.ranks for block in rank.blocks)
+    return (
+        f"{plan.name}: {plan.collective} over {plan.rank_count} ranks is right: {steps} instructions, at most {blocks} "
+        f"blocks, {slots} slots needed"
+    )
+
+
+@compile_app.command()
+def compile_(
+    source: str = SOURCE,
+    ranks: int | None = RANKS,
+    option: list[str] = OPTION,
+    blocks: int | None = BLOCKS,
+    policy: str = POLICY,
+    slots: int = typer.Option(2, help="messages under way on a connection at most"),
+    fusion: bool = typer.Option(True, help="fuse instructions"),
+    output: Path | None = typer.Option(None, "--output", "-o", help="of the plan's text; .xml: MSCCL XML"),
+    dump: str | None = typer.Option(None, help=f"print what a pass leaves behind: {', '.join(PASSES)}"),
+) -> None:
+    """Compiles SOURCE and proves the plan."""
+    try:
+        if dump is not None:
+            from starling.passes.dump import dump as dumped
+
+            made = program_of(source, ranks, _options(option))
+            sys.stdout.write(
+                dumped(run_passes(made, blocks=blocks, policy=policy, slots=slots, fusion=fusion), dump)
+            )
+            return
+        plan = plan_of(
+            source, ranks, _options(option), blocks=blocks, policy=policy, slots=slots, fusion=fusion
+        )
+        described = _described(plan, ir.verify(plan))
+        if output is None:
+            sys.stdout.write(ir.to_text(plan))
+        elif output.suffix == ".xml":
+            from starling.lang.msccl_xml import write
+
+            output.write_text(write(plan))
+        else:
+            output.write_text(ir.to_text(plan))
+        typer.echo(described, err=True)
+    except Wrong as error:
+        _fail(error)
+
+
+@verify_app.command()
+def verify(source: str = SOURCE, ranks: int | None = RANKS, option: list[str] = OPTION) -> None:
+    """Says whether SOURCE is right, or what is wrong with it."""
+    try:
+        plan = plan_of(source, ranks, _options(option))
+        typer.echo(_described(plan, ir.verify(plan)))
+    except Wrong as error:
+        _fail(error)
+
+
+@draw_app.command()
+def draw(
+    source: str = SOURCE,
+    output: Path = typer.Option(..., "--output", "-o", help="a file ending in .svg or .png"),
+    ranks: int | None = RANKS,
+    option: list[str] = OPTION,
+    what: What = typer.Option(
+        What.schedule, help="graph: of instructions; schedule: a timeline by the cost model"
+    ),
+    size: int = typer.Option(65536, help="bytes of a part, for the schedule"),
+    blocks: int | None = BLOCKS,
+    policy: str = POLICY,
+) -> None:
+    """Draws SOURCE."""
+    from starling.passes.draw import draw_graph, draw_schedule
+
+    try:
+        if what is What.graph:
+            made = program_of(source, ranks, _options(option))
+            draw_graph(run_passes(made, blocks=blocks, policy=policy), output)
+        else:
+            draw_schedule(
+                plan_of(source, ranks, _options(option), blocks=blocks, policy=policy), output, size
+            )
+        typer.echo(f"wrote {output}")
+    except Wrong as error:
+        _fail(error)

@@ -1,0 +1,234 @@
+"""The cost model: a discrete-event simulation of a plan, instruction by instruction, tile by tile.
+
+A block runs its list in order; an instruction begins when its block is free and its messages, slots and dependencies
+are there, takes a fixed time and so much for each byte that it reads and reduces, and its messages go over links that
+carry one message at a time. With many tiles the first few tell the pace of the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from starling.ir.plan import Block, Connection, Instruction, Plan
+
+_PACED_TILES = (6, 12)  # simulated; longer operations go on at the pace between the two
+
+
+@dataclass(frozen=True)
+class Link:
+    """latency_us: from the end of the send until the receiver sees it. bytes_per_us: of one message at a time."""
+
+    latency_us: float
+    bytes_per_us: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What an instruction costs. ranks_per_node: neighbours that share ``inside``; others meet over ``between``.
+
+    ports: messages that leave a node at the same time for others (0: no limit). cores: blocks that run at the same time
+    (0: all); more blocks take turns.
+    """
+
+    inside: Link = Link(0.6, 8000.0)
+    between: Link = Link(5.0, 12000.0)
+    ranks_per_node: int = 1 << 30
+    ports: int = 0
+    cores: int = 0
+    instruction_us: float = 0.15
+    copy_bytes_per_us: float = 9000.0
+    reduce_bytes_per_us: float = 5000.0
+    slot_bytes: int = 65536
+    slots: int = 8
+
+    def link(self, source: int, destination: int) -> Link:
+        return self.inside if self.node(source) == self.node(destination) else self.between
+
+    def node(self, rank: int) -> int:
+        return rank // self.ranks_per_node
+
+
+CPU = Machine(cores=2)
+"""Threads of a small host, where a message is a copy in and a copy out."""
+GPUS = Machine(
+    inside=Link(1.1, 140000.0), copy_bytes_per_us=90000.0, reduce_bytes_per_us=70000.0, instruction_us=0.4
+)
+"""GPUs of one host over NVLink, 8 of them on a node; hosts over a 50 GB/s port for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One instruction on one tile."""
+
+    rank: int
+    block: int
+    instruction: int
+    tile: int
+    begin_us: float
+    end_us: float
+
+
+@dataclass
+class _Run:
+    rank: int
+    block: int
+    instructions: list[Instruction]
+    tile: int = 0
+    index: int = 0
+    free_us: float = 0.0
+
+    def key(self) -> tuple[int, int]:
+        return self.rank, self.block
+
+
+@dataclass
+class _Simulation:
+    plan: Plan
+    machine: Machine
+    chunk_bytes: int
+    tile_bytes: int
+    tiles: int
+    visit: Callable[[Span], None] | None
+    runs: dict[tuple[int, int], _Run] = field(default_factory=dict)
+    arrived: dict[tuple[int, int, int], deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    freed: dict[tuple[int, int, int], deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    sent: dict[tuple[int, int, int], int] = field(default_factory=lambda: defaultdict(int))
+    busy: dict[object, float] = field(default_factory=lambda: defaultdict(float))
+    done: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    sleeping: dict[object, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    cores: list[float] = field(default_factory=list)  # when each is free again; empty: there are enough
+
+    def run(self) -> float:
+        self.cores = [0.0] * self.machine.cores
+        for rank, part in enumerate(self.plan.ranks):
+            for number, block in enumerate(part.blocks):
+                self._add(rank, number, block)
+        heap = [(0.0, key) for key, run in self.runs.items() if run.instructions]
+        heapq.heapify(heap)
+        end = 0.0
+        while heap:
+            _, key = heapq.heappop(heap)
+            run = self.runs[key]
+            if run.tile == self.tiles:
+                continue
+            begin, waits_for = self._begin(run)
+            if waits_for is not None:
+                self.sleeping[waits_for].append(key)
+                continue
+            finish, woken = self._execute(run, begin)
+            end = max(end, finish)
+            heapq.heappush(heap, (run.free_us, key))
+            for other in woken:
+                heapq.heappush(heap, (self.runs[other].free_us, other))
+        if any(run.instructions and run.tile < self.tiles for run in self.runs.values()):
+            raise ValueError(f"plan {self.plan.name} does not finish with {self.machine.slots} slots")
+        return end
+
+    def _add(self, rank: int, number: int, block: Block) -> None:
+        self.runs[rank, number] = _Run(rank, number, block.instructions)
+        self.done[rank, number] = []
+
+    def _begin(self, run: _Run) -> tuple[float, object | None]:
+        """When the next instruction can begin; or what it still waits for."""
+        i = run.instructions[run.index]
+        begin = run.free_us
+        for c in i.receives:
+            end = (c.peer, run.rank, c.channel)
+            if not self.arrived[end]:
+                return 0.0, ("message", end)
+            begin = max(begin, self.arrived[end][0])
+        for c in i.sends:
+            end = (run.rank, c.peer, c.channel)
+            if self.sent[end] >= self.machine.slots:
+                if not self.freed[end]:
+                    return 0.0, ("slot", end)
+                begin = max(begin, self.freed[end][0])
+        for d in i.after:
+            other = self.runs[run.rank, d.block]
+            position = run.tile * len(other.instructions) + d.instruction
+            if len(self.done[other.key()]) <= position:
+                return 0.0, ("block", other.key())
+            begin = max(begin, self.done[other.key()][position])
+        return begin, None
+
+    def _execute(self, run: _Run, begin: float) -> tuple[float, list[tuple[int, int]]]:
+        i = run.instructions[run.index]
+        m = self.machine
+        bytes_ = min(self.tile_bytes, self.chunk_bytes - run.tile * self.tile_bytes) * i.size.chunks
+        operands = len(i.receives) + (i.source is not None) + (i.opcode.name == "reduce")
+        rate = m.reduce_bytes_per_us if i.opcode.reduces else m.copy_bytes_per_us
+        work = 0.0 if i.opcode.name == "nop" else bytes_ * max(1, operands - int(i.opcode.reduces)) / rate
+        copies = max(0, len(i.sends) + (i.destination is not None) - 1)
+        if self.cores:
+            begin = max(begin, self.cores[0])
+        end = begin + m.instruction_us + work + copies * bytes_ / m.copy_bytes_per_us
+        if self.cores:
+            heapq.heapreplace(self.cores, end)
+        woken: list[tuple[int, int]] = []
+        for c in i.receives:
+            link = (c.peer, run.rank, c.channel)
+            self.arrived[link].popleft()
+            self.freed[link].append(end)
+            woken += self.sleeping.pop(("slot", link), [])
+        for c in i.sends:
+            link = (run.rank, c.peer, c.channel)
+            if self.sent[link] >= m.slots:
+                self.freed[link].popleft()
+            self.sent[link] += 1
+            self.arrived[link].append(self._carry(run.rank, c, bytes_, begin, end))
+            woken += self.sleeping.pop(("message", link), [])
+        self.done[run.key()].append(end)
+        woken += self.sleeping.pop(("block", run.key()), [])
+        if self.visit is not None:
+            self.visit(Span(run.rank, run.block, run.index, run.tile, begin, end))
+        run.free_us = end
+        run.index += 1
+        if run.index == len(run.instructions):
+            run.index, run.tile = 0, run.tile + 1
+        return end, woken
+
+    def _carry(self, rank: int, c: Connection, bytes_: int, begin: float, end: float) -> float:
+        """When the message is there. Its link, and its node's port, carry one at a time."""
+        link = self.machine.link(rank, c.peer)
+        roads: list[object] = [(rank, c.peer)]
+        crosses = self.machine.node(rank) != self.machine.node(c.peer)
+        if self.machine.ports and crosses:
+            roads.append(("port", self.machine.node(rank), rank % self.machine.ports))
+        start = max([begin, *(self.busy[road] for road in roads)])
+        over = start + bytes_ / link.bytes_per_us
+        for road in roads:
+            self.busy[road] = over
+        return max(over, end) + link.latency_us
+
+
+def _sizes(plan: Plan, group_bytes: int, machine: Machine) -> tuple[int, int, int]:
+    """Bytes of a chunk and of a tile, and how many tiles."""
+    per_group = plan.chunks_per_group
+    chunk = group_bytes if per_group == 1 else (-(-group_bytes // per_group) + 15) // 16 * 16
+    widest = max(
+        (i.size.chunks for rank in plan.ranks for block in rank.blocks for i in block.instructions), default=1
+    )
+    tile = max(16, machine.slot_bytes // widest // 16 * 16)
+    return chunk, tile, max(1, -(-chunk // tile))
+
+
+def cost_us(plan: Plan, group_bytes: int, machine: Machine) -> float:
+    """How long the operation takes by the model. ``group_bytes``: of a rank's part (of the buffer where it has one)."""
+    chunk, tile, tiles = _sizes(plan, group_bytes, machine)
+    few, more = _PACED_TILES
+    if tiles <= more:
+        return _Simulation(plan, machine, chunk, tile, tiles, None).run()
+    first = _Simulation(plan, machine, chunk, tile, few, None).run()
+    second = _Simulation(plan, machine, chunk, tile, more, None).run()
+    return second + (tiles - more) * (second - first) / (more - few)
+
+
+def timeline(plan: Plan, group_bytes: int, machine: Machine) -> list[Span]:
+    """Every instruction of the operation on every tile, in the order in which the model runs them."""
+    spans: list[Span] = []
+    chunk, tile, tiles = _sizes(plan, group_bytes, machine)
+    _Simulation(plan, machine, chunk, tile, tiles, spans.append).run()
+    return spans

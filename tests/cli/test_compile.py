@@ -1,0 +1,89 @@
+"""Goal: `starling compile`, `verify` and `draw` do what they say, and say what is wrong.
+
+Method: called in this process, on programs of the library, on a file of one's own, on text and on XML.
+"""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from starling import ir
+from starling.passes import PASSES
+from starling.passes.command import compile_app, draw_app, verify_app
+
+OWN = """
+from starling.lang import AllGather, Program
+
+def program(ranks, wrong=False):
+    made = Program("own", AllGather(ranks))
+    for rank in range(ranks):
+        for peer in range(ranks):
+            if not (wrong and peer == 1):
+                made.chunk(rank, "input", 0).copy(peer, "output", rank)
+    return made
+"""
+
+
+def call(app, *words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_to_a_file_and_back(tmp_path: Path) -> None:
+    for name in ("plan.txt", "plan.xml"):
+        path = str(tmp_path / name)
+        words = (
+            "all_reduce/ring",
+            "-n",
+            "3",
+            "-O",
+            "instances=2",
+            "--policy",
+            "connections",
+            "--output",
+            path,
+        )
+        code, output = call(compile_app, *words)
+        assert code == 0 and "is right" in output
+        code, output = call(verify_app, path)
+        assert code == 0 and "ring: all_reduce over 3 ranks is right" in output
+    assert len(ir.parse((tmp_path / "plan.txt").read_text()).ranks[0].blocks) == 2
+
+
+def test_a_program_of_one_s_own(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    assert call(verify_app, str(path), "-n", "3")[0] == 0
+    code, output = call(verify_app, str(path), "-n", "3", "-O", "wrong=True")
+    assert code == 1 and "rank 1 output[0] holds nothing" in output
+    code, output = call(compile_app, f"{path}:absent", "-n", "3")
+    assert code == 1 and "has no function absent" in output
+    code, output = call(compile_app, str(path))
+    assert code == 1 and "needs ranks" in output
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_every_pass_can_be_seen(name: str) -> None:
+    code, output = call(compile_app, "all_reduce/hierarchical", "-n", "4", "--dump", name)
+    assert code == 0 and output.count("\n") > 10
+
+
+@pytest.mark.parametrize("what", ["graph", "schedule"])
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_pictures(tmp_path: Path, what: str, suffix: str) -> None:
+    pictures = []
+    for number in range(2):
+        path = tmp_path / f"{number}.{suffix}"
+        code, _ = call(draw_app, "all_reduce/two_shot", "-n", "3", "--what", what, "--output", str(path))
+        assert code == 0
+        pictures.append(path.read_bytes())
+    assert len(pictures[0]) > 2000 and pictures[0] == pictures[1]
+
+
+def test_nonsense_is_refused() -> None:
+    code, output = call(compile_app, "all_reduce/rung", "-n", "3")
+    assert code == 1 and "all_reduce/ring" in output
+    code, output = call(compile_app, "all_reduce/ring", "-n", "3", "--dump", "soup")
+    assert code == 1 and "no pass is called 'soup'" in output

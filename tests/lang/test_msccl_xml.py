@@ -1,0 +1,211 @@
+"""Goal: MSCCL XML of every dialect becomes a right plan, and plans become XML that means the same.
+
+Method: XML written here, for algorithms that everybody knows, in the words of each dialect; what is read is proved and
+interpreted against the mathematics. Plans of plans/ are written, read back and checked likewise. Wrong files are
+refused with the place of the mistake.
+"""
+
+import random
+
+import pytest
+
+from ir.oracle import assert_right, make_case
+from programs.cases import ALWAYS_APART, NAMES, make
+from starling import ir
+from starling.lang import PostconditionError
+from starling.lang.msccl_xml import XmlError, read, write
+
+
+def step(s, kind, src, dst, count=1, wait=(-1, -1), dependents=0) -> str:
+    return (
+        f'<step s="{s}" type="{kind}" srcbuf="{src[0]}" srcoff="{src[1:]}" dstbuf="{dst[0]}" dstoff="{dst[1:]}" '
+        f'cnt="{count}" depid="{wait[0]}" deps="{wait[1]}" hasdep="{dependents}"/>'
+    )
+
+
+def assert_means(plan: ir.Plan, collective: str, in_place: bool) -> None:
+    assert (plan.collective, plan.in_place) == (collective, in_place)
+    slots = ir.verify(plan)
+    for seed, count in enumerate((1, 7, 64, 100)):
+        case = make_case(plan, count, "int32", "sum", seed)
+        outputs = ir.run(
+            plan,
+            case.inputs,
+            counts=count,
+            data_type="int32",
+            slots=slots,
+            tile_bytes=16,
+            schedule=random.Random(seed),
+        )
+        assert_right(case, outputs)
+
+
+def ring_all_reduce(ranks: int, head: str) -> str:
+    """In place, one chunk for each rank; sums are passed on without a store (rrs) until they are complete."""
+    text = head
+    for r in range(ranks):
+        text += f'<gpu id="{r}" i_chunks="{ranks}" o_chunks="0" s_chunks="0">'
+        text += f'<tb id="0" send="{(r + 1) % ranks}" recv="{(r - 1) % ranks}" chan="0">'
+
+        def at(back: int, rank: int = r) -> str:
+            return f"i{(rank - back) % ranks}"
+
+        steps = [step(0, "s", at(0), at(0))]
+        steps += [step(s, "rrs", at(s), at(s)) for s in range(1, ranks - 1)]
+        steps.append(step(ranks - 1, "rrcs", at(ranks - 1), at(ranks - 1)))
+        steps += [step(ranks + s, "rcs", at(s), at(s)) for s in range(ranks - 2)]
+        steps.append(step(2 * ranks - 2, "r", at(ranks - 2), at(ranks - 2)))
+        text += "".join(steps) + "</tb></gpu>"
+    return text + "</algo>"
+
+
+DIALECTS = {
+    "msccl-tools": '<algo name="ring" proto="Simple" nchannels="1" nchunksperloop="4" ngpus="4" coll="allreduce" '
+    'inplace="1">',
+    "azure": '<algo name="ring" proto="LL" nchannels="1" nchunksperloop="4" ngpus="4" coll="allreduce" inplace="1" '
+    'outofplace="0" minBytes="0" maxBytes="65536">',
+    "rccl": '<algo name="ring" nchannels="1" nchunksperloop="4" proto="LL128" ngpus="4" coll="allreduce" inplace="1" '
+    'outofplace="1" nthreadblocks="1" maxcount="1" redop="sum">',
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_ring_of_every_dialect(dialect: str) -> None:
+    plan = read(ring_all_reduce(4, DIALECTS[dialect]))
+    assert_means(plan, "all_reduce", True)
+    names = [i.opcode.name for i in plan.ranks[0].blocks[0].instructions]
+    assert names.count("recv_reduce_send") == 2
+    assert plan.ranks[0].scratch_chunks == 0
+
+
+def test_both_ways_where_the_file_serves_both() -> None:
+    text = ring_all_reduce(4, DIALECTS["rccl"])
+    with pytest.raises(PostconditionError):  # this one leaves its result in the input
+        read(text, in_place=False)
+    with pytest.raises(XmlError, match="in place; read it as it is"):
+        read(ring_all_reduce(4, DIALECTS["azure"]), in_place=False)
+
+
+def test_reduce_scatter_in_both_spellings_with_waits_between_blocks() -> None:
+    """All pairs: each contribution comes to a block of its own, the sums are made in block 0, led by nops."""
+    ranks = 3
+    for spelling in ("reducescatter", "reduce_scatter"):
+        text = f'<algo name="pairs" nchunksperloop="{ranks}" ngpus="{ranks}" coll="{spelling}" inplace="0">'
+        for r in range(ranks):
+            text += f'<gpu id="{r}" i_chunks="{ranks}" o_chunks="1" s_chunks="{ranks}">'
+            peers = [p for p in range(ranks) if p != r]
+            for number, peer in enumerate(peers):
+                text += f'<tb id="{number}" send="{peer}" recv="{peer}" chan="0">'
+                text += step(0, "s", f"i{peer}", f"s{r}") + step(
+                    1, "r", f"i{r}", f"s{peer}", 1, (-1, -1), number
+                )
+                if number == 0:
+                    text += step(2, "cpy", f"i{r}", "o0") + step(3, "re", f"s{peer}", "o0")
+                    text += step(4, "nop", "i0", "i0", 1, (1, 1)) + step(5, "re", f"s{peers[1]}", "o0")
+                text += "</tb>"
+            text += "</gpu>"
+        plan = read(text + "</algo>")
+        assert_means(plan, "reduce_scatter", False)
+        assert len(plan.ranks[0].blocks) == 2
+
+
+def test_all_to_all_with_wide_steps_and_several_channels() -> None:
+    text = '<algo name="a2a" nchannels="2" nchunksperloop="4" ngpus="2" coll="alltoall" inplace="0">'
+    for r in range(2):
+        p = 1 - r
+        text += f'<gpu id="{r}" i_chunks="4" o_chunks="4" s_chunks="0">'
+        text += f'<tb id="0" send="{p}" recv="{p}" chan="0">' + step(0, "s", f"i{2 * p}", f"o{2 * r}", 2)
+        text += step(1, "r", f"i{2 * r}", f"o{2 * p}", 2) + "</tb>"
+        text += (
+            '<tb id="1" send="-1" recv="-1" chan="1">'
+            + step(0, "cpy", f"i{2 * r}", f"o{2 * r}", 2)
+            + "</tb></gpu>"
+        )
+    assert_means(read(text + "</algo>"), "all_to_all", False)
+
+
+def test_a_message_that_is_overwritten_at_its_source_before_it_is_received() -> None:
+    """Rank 0 and 1 swap in place: each sends, then receives over what it sent. The message lies in a slot meanwhile."""
+    text = '<algo name="swap" nchannels="1" nchunksperloop="2" ngpus="2" coll="alltoall" inplace="1">'
+    for r in range(2):
+        p = 1 - r
+        text += (
+            f'<gpu id="{r}" i_chunks="2" o_chunks="2" s_chunks="0"><tb id="0" send="{p}" recv="{p}" chan="0">'
+        )
+        text += step(0, "s", f"i{p}", f"o{r}") + step(1, "r", f"i{r}", f"o{p}") + "</tb></gpu>"
+    assert_means(read(text + "</algo>"), "all_to_all", True)
+
+
+@pytest.mark.parametrize(("collective", "name"), [n for n in NAMES if n[0] != "all_to_next"])
+def test_written_and_read_again(collective: str, name: str) -> None:
+    for ranks, in_place in ((2, False), (4, False), (4, True)):
+        if in_place and collective in ALWAYS_APART:
+            continue
+        plan = make(collective, name, ranks, 1, in_place).compile(
+            policy="connections", fans=False, verify=False
+        )
+        try:
+            text = write(plan)
+        except XmlError as error:
+            assert "several peers" in str(error)
+            plan = make(collective, name, ranks, 1, in_place).compile(
+                policy="connections", fusion=False, verify=False
+            )
+            text = write(plan)
+        assert_means(read(text), collective, in_place)
+
+
+def test_sums_in_an_order_of_each_rank_s_own_come_to_the_same_bits() -> None:
+    """One shot over a block for each peer; every rank begins with its own contribution. Compiled, they have one order."""
+    ranks = 4
+    text = f'<algo name="small" nchunksperloop="1" ngpus="{ranks}" coll="allreduce" inplace="1" proto="LL">'
+    for r in range(ranks):
+        text += f'<gpu id="{r}" i_chunks="1" o_chunks="1" s_chunks="{ranks}">'
+        peers = [p for p in range(ranks) if p != r]
+        for number, peer in enumerate(peers):
+            text += f'<tb id="{number}" send="{peer}" recv="{peer}" chan="0">' + step(0, "s", "i0", f"s{r}")
+            text += step(1, "r", "i0", f"s{peer}", 1, (-1, -1), number > 0)
+            if number == 0:
+                text += "".join(step(2 + k, "nop", "i0", "i0", 1, (k + 1, 1)) for k in range(ranks - 2))
+                text += "".join(step(ranks + k, "re", f"s{p}", "i0") for k, p in enumerate(peers))
+            text += "</tb>"
+        text += "</gpu>"
+    assert_means(read(text.replace('hasdep="True"', 'hasdep="1"') + "</algo>"), "all_reduce", True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("<algo", "<alog"), "no XML"),
+        (('type="rrs"', 'type="rxs"'), "no step has the type 'rxs'"),
+        (('ngpus="4"', 'ngpus="four"'), "a whole number as ngpus"),
+        (('srcbuf="i"', 'srcbuf="q"'), "names the buffer 'q'"),
+        (
+            ('<step s="0" type="s"', '<step s="0" type="r"'),
+            "the algorithm deadlocks: gpu 0 tb 0 waits for ever in step",
+        ),
+        (('depid="-1" deps="-1"', 'depid="7" deps="0"'), "waits for a step that is not there"),
+        (('srcoff="3"', 'srcoff="9"'), "gpu 0 tb 0 step 1 .rrs.: .*out of bounds"),
+    ],
+)
+def test_wrong_files_are_refused_with_the_place(change: tuple[str, str], message: str) -> None:
+    text = ring_all_reduce(4, DIALECTS["azure"]).replace(*change, 1)
+    with pytest.raises(XmlError, match=message):
+        read(text)
+
+
+def test_a_wrong_algorithm_is_refused() -> None:
+    text = ring_all_reduce(4, DIALECTS["azure"]).replace('type="rrcs"', 'type="rcs"', 1)
+    with pytest.raises(PostconditionError):
+        read(text)
+
+
+def test_an_algorithm_of_its_own_collective() -> None:
+    text = '<algo name="mine" nchannels="1" nchunksperloop="1" ngpus="2" coll="custom" inplace="0">'
+    text += '<gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0"><tb id="0" send="1" recv="-1" chan="0">'
+    text += step(0, "s", "i0", "o0") + "</tb></gpu>"
+    text += '<gpu id="1" i_chunks="1" o_chunks="1" s_chunks="0"><tb id="0" send="-1" recv="0" chan="0">'
+    text += step(0, "r", "i0", "o0") + "</tb></gpu></algo>"
+    plan = read(text)
+    assert plan.collective == "custom"
+    assert ir.verify(plan) == 1

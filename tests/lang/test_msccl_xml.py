@@ -156,7 +156,7 @@ def test_written_and_read_again(collective: str, name: str) -> None:
 
 
 def test_sums_in_an_order_of_each_rank_s_own_come_to_the_same_bits() -> None:
-    """One shot over a block for each peer; every rank begins with its own contribution. Compiled, they have one order."""
+    """One shot over a block for each peer; every rank begins with its own contribution. Compiled, all have one."""
     ranks = 4
     text = f'<algo name="small" nchunksperloop="1" ngpus="{ranks}" coll="allreduce" inplace="1" proto="LL">'
     for r in range(ranks):

@@ -102,3 +102,14 @@ def test_every_program_is_short(repository_root) -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 30, f"{path.name}: {node.name}"
+
+
+@pytest.mark.parametrize("protocol", ["packets", "pull"])
+def test_protocols(protocol: str) -> None:
+    """What messages mean does not depend on how they travel; a plan that cannot travel so is refused by name."""
+    for collective, name in NAMES:
+        made = make(collective, name, 4)
+        made.protocol = protocol
+        plan = made.compile()
+        assert plan.protocol == protocol
+        interpret(plan, 37, 16, ir.verify(plan))

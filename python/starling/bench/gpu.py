@@ -52,9 +52,13 @@ def measure(
         found = json.loads(result.read_text())
     rows = found.pop("rows")
     gpus = found["gpus"]
-    say(f"# all_reduce of float32 on {gpus} x {found['device']}; us: median of one alone, one of {found['burst']}")
-    say(f"# {'bytes':>10} {'place':>5} | {'starling':>9} {'burst':>9} {'GB/s':>6} | "
-        f"{'nccl':>9} {'burst':>9} {'GB/s':>6} | {'nccl / starling':>15}")
+    say(
+        f"# all_reduce of float32 on {gpus} x {found['device']}; us: median of one alone, one of {found['burst']}"
+    )
+    say(
+        f"# {'bytes':>10} {'place':>5} | {'starling':>9} {'burst':>9} {'GB/s':>6} | "
+        f"{'nccl':>9} {'burst':>9} {'GB/s':>6} | {'nccl / starling':>15}"
+    )
     for row in rows:
         ours, theirs = row["starling"], row["nccl"]
         line = f"  {row['bytes']:>10} {'in' if row['in_place'] else 'out':>5} | {ours['median']:>9.1f} "

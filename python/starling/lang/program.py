@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from starling.ir.plan import PROTOCOLS
 from starling.lang.collectives import Collective
 from starling.lang.errors import (
     Place,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from starling import ir
 
 BUFFERS = ("input", "output", "scratch")
-# How messages travel: "auto" leaves it to the library.
-PROTOCOLS = ("auto", "simple", "packets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +132,12 @@ class Program:
     """An algorithm for one collective.
 
     name: of the plan. instances: so many copies of the whole program, each on its part of every chunk and on
-    channels of its own. protocol: one of ``PROTOCOLS``.
+    channels of its own. protocol: how messages travel (docs/WIRE.md): slots; packets, for small ones; pull, from the
+    sender's buffer.
     """
 
     def __init__(
-        self, name: str, collective: Collective, *, instances: int = 1, protocol: str = "auto"
+        self, name: str, collective: Collective, *, instances: int = 1, protocol: str = "slots"
     ) -> None:
         place = caller()
         if instances < 1:

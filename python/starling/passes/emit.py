@@ -17,7 +17,7 @@ from starling.passes.graph import Graph, Node, slice_of
 from starling.passes.schedule import Schedule
 
 
-def emit(graph: Graph, schedule: Schedule, name: str) -> Plan:
+def emit(graph: Graph, schedule: Schedule, name: str, protocol: str = "slots") -> Plan:
     layout = graph.steps.layout
     collective = layout.collective
     plan = Plan(
@@ -30,6 +30,7 @@ def emit(graph: Graph, schedule: Schedule, name: str) -> Plan:
         layout.groups("input"),
         layout.groups("output"),
         [],
+        protocol,
     )
     for rank, blocks in enumerate(schedule.blocks):
         instructions = {id(node): _instructions(graph, schedule, node) for block in blocks for node in block}

@@ -332,6 +332,8 @@ def _can_pass_on(node: Node, send: Node) -> bool:
 
 def drop(graph: Graph) -> None:
     """What a fused instruction sends on need not be stored where nobody reads it."""
+    if graph.steps.protocol == "pull":
+        return  # what is sent is read where it lies
     lives = _lives(graph)
     for node in graph.nodes:
         if not node.receives or not node.sends or node.destination is None:

@@ -66,6 +66,7 @@ class Steps:
     lengths: Lengths
     steps: list[Step]
     scratch: list[int] = field(default_factory=list)  # chunks of each rank
+    protocol: str = "slots"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class _Resolver:
         self.totals: dict[int, Value] = {}
         self.cells: list[dict[int, _Cell]] = [self._inputs(rank) for rank in range(self.collective.ranks)]
         self.moves = moves
+        self.protocol = program.protocol
         # A custom collective's reductions are final where nothing reduces them again. Results by number of the move
         # and chunk, and which of them (by identity) are operands later.
         self.results: dict[tuple[int, int], Value] = {}
@@ -114,7 +116,7 @@ class _Resolver:
         for number, move in enumerate(self.moves):
             self._move(number, move)
         self._finish_untouched()
-        return Steps(self.layout, self.lengths, self.steps, self._place_shadows())
+        return Steps(self.layout, self.lengths, self.steps, self._place_shadows(), self.protocol)
 
     # ---- memory -------------------------------------------------------------------------------------------------
 
@@ -257,8 +259,9 @@ class _Resolver:
             return
         first = run[0]
         lengths = tuple(piece.length for piece in run)
-        if not self._is_sized(move, first, lengths):
-            # Nothing of a rank's is as long as the whole run: chunk by chunk then.
+        whole = self.protocol == "slots" or len(run) == 1  # the others take one chunk at a time
+        if not whole or not self._is_sized(move, first, lengths):
+            # Or nothing of a rank's is as long as the whole run: chunk by chunk then.
             if len(run) == 1:
                 raise LengthError(
                     move.place,

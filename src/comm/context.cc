@@ -148,6 +148,9 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   const Operation& op = flight.lowered.operation;
   place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
   place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
+  if (flight.lowered.plan->protocol() == Protocol::kPull)
+    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
+      place_->check_pulled(op.buffers[uint32_t(kind)].base);
   std::unique_lock lock(mutex_);
   const bool fresh = lane.shared() == nullptr;
   // A plan of a user's may have more channels than blocks; a lane of its own has them all.

@@ -12,20 +12,28 @@ namespace starling::device {
 template <class M>
 STARLING_HOST_DEVICE bool can_send(M& m, SendEnd& end) {
   if (end.sent < end.granted_seen) return true;
-  // Acquire: pairs with the host's release once the pointers of this end are set.
-  if (m.load_acquire(&end.connected) == 0) return false;
+  // Acquire: pairs with the host's release once the pointers of this end are set. Who was granted has seen
+  // that.
+  if (end.granted_seen == 0 && m.load_acquire(&end.connected) == 0) return false;
   // Acquire: pairs with store_release(granted) in grant(); after it the grant is readable, and the slot's
   // previous message was read to its end.
   end.granted_seen = m.load_acquire(&end.credit->granted);
   return end.sent < end.granted_seen;
 }
 
+// Have the pointers of this end been set? Looked at once.
+template <class M>
+STARLING_HOST_DEVICE bool sees_connected(M& m, ReceiveEnd& end) {
+  // Acquire: pairs with the host's release once they are.
+  if (end.seen_connected == 0) end.seen_connected = m.load_acquire(&end.connected) != 0;
+  return end.seen_connected != 0;
+}
+
 // Is the next message there?
 template <class M>
 STARLING_HOST_DEVICE bool can_receive(M& m, ReceiveEnd& end) {
   if (end.received < end.posted_seen) return true;
-  // Acquire: pairs with the host's release once the pointers of this end are set.
-  if (m.load_acquire(&end.connected) == 0) return false;
+  if (!sees_connected(m, end)) return false;
   // Acquire: pairs with store_release(posted) in post(); after it the message's bytes are readable.
   end.posted_seen = m.load_acquire(&end.inbox->posted);
   return end.received < end.posted_seen;

@@ -108,7 +108,7 @@ class Interpreter {
   STARLING_HOST_DEVICE Awaited awaits_packets(const Instruction& i) {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
       ReceiveEnd& end = receive_end(i, k);
-      if (!can_look_for_packets(m_, end)) return {&end.connected, 1, end.peer};
+      if (!sees_connected(m_, end)) return {&end.connected, 1, end.peer};
       // A word with its flag above is a counter: it has come as soon as it is at the flag or past it.
       const uint64_t* word = packet_slot(*x_.lane, end.packets, end.packets_received);
       const uint64_t target = uint64_t(packet_flag(end.packets_received)) << 32;
@@ -273,7 +273,7 @@ class Interpreter {
   // All but the messages themselves, which every thread looks for.
   STARLING_HOST_DEVICE bool packets_ready(const Instruction& i) {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
-      if (!can_look_for_packets(m_, receive_end(i, k))) return false;
+      if (!sees_connected(m_, receive_end(i, k))) return false;
     for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k)
       if (!can_send_packets(m_, send_end(i, k))) return false;
     return true;

@@ -21,6 +21,7 @@
 // its end once. Fresh memory is zero, and flag 0 comes after a refresh.
 #pragma once
 #include "device/combine.h"
+#include "device/connector.h"
 #include "device/machine.h"
 #include "wire/connector.h"
 #include "wire/lane.h"
@@ -46,20 +47,13 @@ STARLING_HOST_DEVICE Word* packet_slot(const Lane& lane, Word* slots, uint64_t m
 template <class M>
 STARLING_HOST_DEVICE bool can_send_packets(M& m, SendEnd& end) {
   if (end.packets_sent < end.packets_granted) return true;
-  // Acquire: pairs with the host's release once the pointers of this end are set.
-  if (m.load_acquire(&end.connected) == 0) return false;
+  // Acquire: pairs with the host's release once the pointers of this end are set. Who was granted has seen
+  // that.
+  if (end.packets_granted == 0 && m.load_acquire(&end.connected) == 0) return false;
   // Acquire: pairs with store_after_loads() in packets_were_read(); the receiver has done with what we
   // overwrite.
   end.packets_granted = m.load_acquire(&end.credit->packets_read) + kPacketSlots;
   return end.packets_sent < end.packets_granted;
-}
-
-// Is the end connected, so that its slots can be looked at?
-template <class M>
-STARLING_HOST_DEVICE bool can_look_for_packets(M& m, ReceiveEnd& end) {
-  // Acquire: pairs with the host's release once the pointers of this end are set.
-  if (end.seen_connected == 0) end.seen_connected = m.load_acquire(&end.connected) != 0;
-  return end.seen_connected != 0;
 }
 
 // All threads have loaded the message (a barrier came before).

@@ -49,8 +49,8 @@ STARLING_HOST_DEVICE bool fetch_submission(M& m, SubmissionRing& ring, uint32_t 
   if ((entry ^ submission_lap(position, ring.capacity)) >> 56) return false;
   submission = unpack_submission(entry);
   ++position;
-  // Release: our reading of the entry; pairs with the acquire in push_submission().
-  m.store_release(&ring.heads[block * SubmissionRing::kHeadStride], position);
+  // Our reading of the entry before it; pairs with the acquire in push_submission().
+  m.store_after_loads(&ring.heads[block * SubmissionRing::kHeadStride], position);
   return true;
 }
 

@@ -115,6 +115,8 @@ class Place {
   virtual std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) = 0;
   // Throws Error(invalid_argument) if the daemon cannot read and write there. Null is fine.
   virtual void check_buffer(const void* memory, const char* name) const = 0;
+  // Blocks of peers in this process will read there (protocol pull). Says in the log, once, if they cannot.
+  virtual void check_pulled(const void* memory) const = 0;
 
   virtual std::unique_ptr<Executor> start(const DaemonStart& start) = 0;
 };

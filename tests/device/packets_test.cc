@@ -89,7 +89,7 @@ TEST_P(FromMessage, MessagesArriveInOrder) {
   });
   cpu::CpuMachine m(0, kPolicy, nullptr, nullptr);
   for (uint64_t k = 0; k < kMessages; ++k) {
-    ASSERT_TRUE(can_look_for_packets(m, wired.receive));
+    ASSERT_TRUE(sees_connected(m, wired.receive));
     std::vector<std::byte> data(bytes_of(k));
     const Combine c = receiving(wired, data.data(), data.size());
     for (uint64_t u = 0; u < packet_units(c); ++u)

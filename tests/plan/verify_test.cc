@@ -369,6 +369,56 @@ std::string refusal_of_parts(std::vector<std::span<const std::byte>> parts) {
   return "";
 }
 
+// The text of a built-in plan with another protocol.
+std::string with_protocol(const char* algorithm, const PlanRequest& request, const std::string& protocol) {
+  std::string text = to_text(generate(algorithm, request));
+  const std::string line = "chunks_per_group";
+  return text.insert(text.find(line), "protocol " + protocol + "\n");
+}
+
+std::string refusal_of(const std::string& text) {
+  try {
+    plan_from_text(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Verify, ANamedSliceIsNotWrittenBeforeItWasRead) {
+  using enum Collective;
+  for (const std::uint32_t ranks : {2u, 3u, 8u})
+    for (const std::uint32_t blocks : {1u, 3u}) {
+      // Whoever gets a sum has everybody's input read before; an exchange in place overwrites what is on its
+      // way.
+      EXPECT_EQ(refusal_of(with_protocol("two_shot", {kAllReduce, ranks, 0, blocks, true}, "pull")), "");
+      EXPECT_EQ(refusal_of(with_protocol("pairwise", {kAllToAll, ranks, 0, blocks, false}, "pull")), "");
+      for (const auto& [algorithm, collective] :
+           {std::pair("pairwise", kAllToAll), std::pair("one_shot", kAllReduce)}) {
+        const std::string message =
+            refusal_of(with_protocol(algorithm, {collective, ranks, 0, blocks, true}, "pull"));
+        EXPECT_NE(message.find("(rule pull)"), std::string::npos) << algorithm << ": " << message;
+        EXPECT_NE(message.find("and nothing orders them"), std::string::npos) << message;
+        EXPECT_EQ(refusal_of(with_protocol(algorithm, {collective, ranks, 0, blocks, true}, "packets")), "");
+      }
+    }
+}
+
+TEST(Verify, PullsNameMemory) {
+  using enum Collective;
+  const std::string forwards = refusal_of(with_protocol("ring", {kAllReduce, 3, 0, 1, false}, "pull"));
+  EXPECT_NE(forwards.find("recv_reduce_send sends what lies in no buffer"), std::string::npos) << forwards;
+  EXPECT_NE(refusal_of(with_protocol("ring", {kAllReduce, 3, 0, 1, false}, "letters")).find("protocol"),
+            std::string::npos);
+  const std::string wide =
+      "protocol packets\nchunks_per_group 2\ngroups 1 1\nrank 0 scratch 0\nblock 0\n"
+      "0 send input[0:2] -> >1.0 size input[0:2]\nrank 1 scratch 0\nblock 0\n"
+      "0 recv <0.0 -> output[0:2] size output[0:2]\n";
+  const std::string message =
+      refusal_of("starling-plan 1\nname test\ncollective send_recv\nranks 2\nroot 0\nin_place 0\n" + wide);
+  EXPECT_NE(message.find("take instructions of one chunk"), std::string::npos) << message;
+}
+
 TEST(Verify, PartsMustBelongTogether) {
   const Plan plan = generate("ring", {Collective::kAllReduce, 2});
   const Plan other = generate("ring", {Collective::kAllReduce, 2, 0, 2});

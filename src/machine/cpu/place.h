@@ -34,6 +34,7 @@ class CpuPlace final : public Place {
 
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<PeerArena>& peer) override;
   void check_buffer(const void*, const char*) const override {}
+  void check_pulled(const void*) const override {}
   std::unique_ptr<Executor> start(const DaemonStart& start) override;
 
  private:

@@ -1,8 +1,11 @@
 #include "machine/cuda/place.h"
 
+#include <cuda.h>
+
 #include <charconv>
 #include <cstring>
 
+#include "base/log.h"
 #include "machine/cuda/error.h"
 #include "machine/cuda/executor.h"
 #include "machine/cuda/peer_memory.h"
@@ -23,6 +26,30 @@ int checked_device(int device) {
     throw Error(Code::invalid_argument, "cuda:" + std::to_string(device) + " does not exist",
                 "this process sees GPUs 0 to " + std::to_string(count - 1));
   return device;
+}
+
+// What peer access opens is memory of cudaMalloc, which is what legacy IPC takes too. True if nobody knows.
+bool peers_can_read(const void* memory) {
+  using GetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
+  static const auto get_attribute = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t status =
+        cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &found, 12000, cudaEnableDefault, &result);
+    if (status == cudaSuccess && result == cudaDriverEntryPointSuccess)
+      return reinterpret_cast<GetAttribute>(found);
+    (void)cudaGetLastError();
+    return static_cast<GetAttribute>(nullptr);
+  }();
+  CUmemorytype type{};
+  unsigned capable = 1;
+  const auto address = reinterpret_cast<CUdeviceptr>(memory);
+  if (get_attribute == nullptr ||
+      get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
+      type != CU_MEMORYTYPE_DEVICE ||
+      get_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != CUDA_SUCCESS)
+    return true;
+  return capable != 0;
 }
 
 }  // namespace
@@ -118,6 +145,15 @@ void CudaPlace::check_buffer(const void* memory, const char* name) const {
                 std::string(name) + " is in memory of cuda:" + std::to_string(attributes.device) +
                     ", the context is one of " + this->name(),
                 "pass a tensor of the context's GPU");
+}
+
+void CudaPlace::check_pulled(const void* memory) const {
+  if (memory == nullptr || warned_ || peers_can_read(memory) || warned_.exchange(true)) return;
+  log(LogLevel::warn,
+      "a buffer of " + name() +
+          " was not allocated by cudaMalloc (but by cudaMallocAsync, or as an expandable segment?): GPUs of "
+          "peers "
+          "may not reach it, and an operation that reads it would fail; set STARLING_PULL=0 on all ranks");
 }
 
 std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {

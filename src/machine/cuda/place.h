@@ -39,6 +39,7 @@ class CudaPlace final : public Place {
 
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
   void check_buffer(const void* memory, const char* name) const override;
+  void check_pulled(const void* memory) const override;
   std::unique_ptr<Executor> start(const DaemonStart& start) override;
 
  private:
@@ -48,6 +49,7 @@ class CudaPlace final : public Place {
   DeviceMemory memory_;
   PinnedMemory pinned_;
   std::atomic<bool> dirty_{false};  // writes may still be under way
+  mutable std::atomic<bool> warned_{false};
 };
 
 }  // namespace starling::cuda

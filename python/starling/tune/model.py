@@ -1,8 +1,8 @@
 """The cost model: a discrete-event simulation of a plan, instruction by instruction, tile by tile.
 
 A block runs its list in order; an instruction begins when its block is free and its messages, slots and dependencies
-are there, takes a fixed time and so much for each byte that it reads and reduces, and its messages go over links that
-carry one message at a time. With many tiles the first few tell the pace of the rest.
+are there, takes a fixed time and so much for each byte that it reads and reduces, and its messages go over the links of
+its rank, one at a time. With many tiles the first few tell the pace of the rest.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ _PACED_TILES = (6, 12)  # simulated; longer operations go on at the pace between
 
 @dataclass(frozen=True)
 class Link:
-    """latency_us: from the end of the send until the receiver sees it. bytes_per_us: of one message at a time."""
+    """latency_us: from the end of the send until the receiver sees it. bytes_per_us: what a rank can send over its links
+    of this kind, and receive. gap_us: how long every message holds them beside its bytes."""
 
     latency_us: float
     bytes_per_us: float
+    gap_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -191,14 +193,14 @@ class _Simulation:
         return end, woken
 
     def _carry(self, rank: int, c: Connection, bytes_: int, begin: float, end: float) -> float:
-        """When the message is there. Its link, and its node's port, carry one at a time."""
+        """When the message is there. Out of a rank, into one, and through a port they go one after the other."""
         link = self.machine.link(rank, c.peer)
-        roads: list[object] = [(rank, c.peer)]
-        crosses = self.machine.node(rank) != self.machine.node(c.peer)
-        if self.machine.ports and crosses:
-            roads.append(("port", self.machine.node(rank), rank % self.machine.ports))
+        here, there = self.machine.node(rank), self.machine.node(c.peer)
+        roads: list[object] = [("out", rank, here == there), ("in", c.peer, here == there)]
+        if self.machine.ports and here != there:
+            roads.append(("port", here, rank % self.machine.ports))
         start = max([begin, *(self.busy[road] for road in roads)])
-        over = start + bytes_ / link.bytes_per_us
+        over = start + link.gap_us + bytes_ / link.bytes_per_us
         for road in roads:
             self.busy[road] = over
         return max(over, end) + link.latency_us

@@ -12,7 +12,7 @@ Shape custom_shape(const LoweringContext& context, const starling_operation& cal
                 "add its plan with starling_comm_add_plan, and name it in `algorithm`");
   Shape shape{.collective = Collective::kCustom, .reduces = true};
   shape.in_place = call.input == call.output;
-  const PlanUse use{Collective::kCustom, context.size, 0, shape.in_place, false};
+  const PlanUse use{Collective::kCustom, context.size, 0, shape.in_place, false, call.count == 0};
   const std::shared_ptr<const Plan> plan = context.added->named(call.algorithm, use);
   if (plan == nullptr)
     throw Error(Code::invalid_argument, "no plan named '" + std::string(call.algorithm) + "' was added",

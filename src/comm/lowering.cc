@@ -111,7 +111,8 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
       context.one_process && !(shape.reduces && ReduceOp(call.reduce_op) == ReduceOp::kPremulSum);
   if (context.added != nullptr) {
     const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
-    const PlanUse use{shape.collective, context.size, shape.root, shape.in_place, unequal};
+    const PlanUse use{shape.collective, context.size, shape.root,
+                      shape.in_place,   unequal,      shape.choice_bytes == 0};
     if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
                                                : context.added->chosen(use, shape.choice_bytes))
       return pulls ? added : refuse_pull(std::move(added));

@@ -48,14 +48,14 @@ void check_rooted(const Plan& plan) {
 }
 
 PlanUse use_of(const Plan& plan) {
-  return {plan.collective(), plan.rank_count(), plan.root(), plan.in_place(), false};
+  return {plan.collective(), plan.rank_count(), plan.root(), plan.in_place()};
 }
 
 }  // namespace
 
 bool AddedPlans::Entry::serves(const PlanUse& use) const {
   return plan->collective() == use.collective && plan->rank_count() == use.rank_count &&
-         plan->root() == use.root && plan->in_place() == use.in_place;
+         plan->root() == use.root && (use.is_empty || plan->in_place() == use.in_place);
 }
 
 void AddedPlans::add(std::shared_ptr<const Plan> plan, const SizeRange& sizes) {

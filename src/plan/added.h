@@ -23,6 +23,7 @@ struct PlanUse {
   std::uint32_t root = 0;
   bool in_place = false;
   bool unequal_parts = false;
+  bool is_empty = false;  // of no bytes: whether its buffers are one says nothing
 };
 
 // Not thread-safe: its communicator's lock guards it.

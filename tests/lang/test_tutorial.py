@@ -44,7 +44,7 @@ def test_the_broken_programs_say_what_the_page_says(repository_root: Path, tmp_p
     file.write_text(first.replace("c = c.reduce(theirs)", "c.reduce(theirs)"))
     with pytest.raises(
         lang.StaleReferenceError,
-        match="my.py:10: this reference is stale",
+        match=r"my\.py:10: this reference is stale",
     ):
         program_of(str(file), 4)
 

@@ -19,7 +19,7 @@ _PACED_TILES = (6, 12)  # simulated; longer operations go on at the pace between
 
 @dataclass(frozen=True)
 class Link:
-    """latency_us: from the end of the send until the receiver sees it. bytes_per_us: what a rank can send over its links
+    """latency_us: from the end of the send until the receiver sees it. bytes_per_us: what a rank can send over links
     of this kind, and receive. gap_us: how long every message holds them beside its bytes."""
 
     latency_us: float

@@ -1,0 +1,94 @@
+// Goal: from C, plans of one's own run by name and by size, next to the built-in ones; collectives of one's
+// own, with slices of several chunks in one message. Method: three ranks, plans as text, results that are
+// known; counts for which some chunks are empty, and counts of many tiles.
+#include <starling/plan.h>
+
+#include "comm/threads.h"
+
+namespace starling::testing {
+namespace {
+
+// Rank r's four chunks go to rank r + 1 as one message, through scratch, and are put down one by one.
+std::string to_next(uint32_t ranks) {
+  std::string text = "starling-plan 1\nname to_next\ncollective custom\nranks " + std::to_string(ranks) +
+                     "\nroot 0\nin_place 0\nchunks_per_group 4\ngroups 1 1\n";
+  for (uint32_t r = 0; r < ranks; ++r) {
+    const std::string next = std::to_string((r + 1) % ranks),
+                      previous = std::to_string((r + ranks - 1) % ranks);
+    text += "rank " + std::to_string(r) + " scratch 4\nblock 0\n0 send input[0:4] -> >" + next +
+            ".0 size input[0:4]\n1 recv <" + previous + ".0 -> scratch[0:4] size output[0:4]\n";
+    for (int k = 0; k < 4; ++k) {
+      const std::string chunk = "[" + std::to_string(k) + "]";
+      text += std::to_string(k + 2) + " copy scratch" + chunk + " -> output" + chunk + " size output" +
+              chunk + "\n";
+    }
+  }
+  return text;
+}
+
+void check_to_next(Rank& rank, size_t count) {
+  std::vector<float> input(count), output(count, -1);
+  for (size_t k = 0; k < count; ++k) input[k] = float(rank.rank * 1000 + k % 977);
+  starling_operation op = operation(STARLING_CUSTOM);
+  op.algorithm = "to_next";
+  op.lane = "next";
+  op.input = input.data();
+  op.output = output.data();
+  op.count = count;
+  starling_request* request = nullptr;
+  ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+  expect_done(request);
+  const uint32_t from = (rank.rank + rank.size - 1) % rank.size;
+  for (size_t k = 0; k < count; ++k)
+    ASSERT_EQ(output[k], float(from * 1000 + k % 977)) << k << " of " << count;
+}
+
+TEST(AddedPlans, ACollectiveOfOnesOwn) {
+  run_ranks({.size = 3}, [](Rank& rank) {
+    const std::string text = to_next(rank.size);
+    ASSERT_EQ(starling_comm_add_plan(rank.comm, text.c_str(), 1, 0), STARLING_SUCCESS)
+        << starling_last_error();
+    for (const size_t count : {0u, 1u, 5u, 64u, 1001u, 300001u}) check_to_next(rank, count);
+  });
+}
+
+TEST(AddedPlans, AreChosenBySizeAndFoundByName) {
+  run_ranks({.size = 3}, [](Rank& rank) {
+    char* text = nullptr;
+    ASSERT_EQ(starling_plan_generate("all_reduce", "ring", rank.size, 0, 1, 0, &text), STARLING_SUCCESS);
+    ASSERT_EQ(starling_comm_add_plan(rank.comm, text, 1024, 4096), STARLING_SUCCESS) << starling_last_error();
+    starling_plan_free(text);
+    for (const size_t count : {10u, 256u, 1024u, 5000u}) {
+      std::vector<float> input(count, float(rank.rank + 1)), output(count);
+      starling_operation op = operation(STARLING_ALL_REDUCE);
+      op.input = input.data();
+      op.output = output.data();
+      op.count = count;
+      starling_request* request = nullptr;
+      ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      expect_done(request);
+      for (const float value : output) ASSERT_EQ(value, 6.0f);
+    }
+  });
+}
+
+TEST(AddedPlans, WrongOnesAreRefusedWithTheReason) {
+  run_ranks({.size = 2}, [](Rank& rank) {
+    const auto refused = [&](const std::string& text, const char* why) {
+      EXPECT_NE(starling_comm_add_plan(rank.comm, text.c_str(), 1, 0), STARLING_SUCCESS);
+      EXPECT_NE(std::string(starling_last_error()).find(why), std::string::npos) << starling_last_error();
+    };
+    refused(to_next(3), "is for 3 ranks, the communicator has 2");
+    refused("no plan", "line 1");
+    std::string wrong = to_next(2);
+    wrong.replace(wrong.find("5 copy scratch[3] -> output[3]"), 30, "5 copy scratch[3] -> output[2]");
+    refused(wrong, "(rule operand_length)");
+    starling_operation op = operation(STARLING_CUSTOM);
+    op.algorithm = "to_next";
+    EXPECT_EQ(starling_submit(rank.comm, &op, nullptr), STARLING_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(starling_last_error()).find("no plan named 'to_next'"), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace starling::testing

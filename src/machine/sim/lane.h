@@ -20,6 +20,7 @@ class SimLane {
 
   const LaneSpec& spec() const { return *spec_; }
   uint32_t rank() const { return rank_; }
+  uint32_t number() const { return core_->id; }
   Lane& core() { return *core_; }
   uint64_t* fault() { return fault_; }
   uint64_t* opened() { return opened_; }

@@ -51,7 +51,7 @@ Report Simulation::run(const Program& program, const Options& options, uint64_t 
 }
 
 void Simulation::prepare(const Program& program, const Options& options, uint64_t seed) {
-  cluster_ = Cluster{&world_, &options, &program, core_, &ranks_, {}, {}, {}};
+  cluster_ = Cluster{&world_, &options, &program, core_, {}, {}, {}, {}};
   world_.scheduler.reset(options, seed, &Memory::commit_due, &world_.memory);
   world_.memory.reset(world_.scheduler, options);
   world_.shadow.reset(world_.scheduler, world_.memory, options);
@@ -74,6 +74,8 @@ void Simulation::build() {
   const Program& program = *cluster_.program;
   cluster_.completed.assign(program.lanes.size(), 0);
   cluster_.expected.assign(program.lanes.size(), {});
+  cluster_.depth.resize(program.lanes.size());
+  for (uint32_t k = 0; k < program.lanes.size(); ++k) cluster_.depth[k] = program.depth(k);
   cluster_.lanes.resize(program.lanes.size());
   for (size_t k = 0; k < program.lanes.size(); ++k)
     cluster_.lanes[k].assign(program.lanes[k].ranks.size(), nullptr);

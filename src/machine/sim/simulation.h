@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "machine/sim/cluster.h"
 #include "machine/sim/core.h"
 #include "machine/sim/options.h"
 #include "machine/sim/program.h"

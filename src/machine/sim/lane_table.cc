@@ -1,0 +1,86 @@
+#include "machine/sim/lane_table.h"
+
+#include <algorithm>
+
+namespace starling::sim {
+
+void LaneTable::build(Cluster& cluster, uint32_t rank, std::byte* pool) {
+  c_ = &cluster;
+  const Program& program = *cluster.program;
+  const uint32_t count = uint32_t(program.lanes.size());
+  lanes_.resize(count);
+  by_number_.assign(count, nullptr);
+  mine_.clear();
+  connect_after_.assign(count, 0);
+  for (uint32_t k = 0; k < count; ++k) {
+    const LaneSpec& spec = program.lanes[k];
+    const auto member = std::find(spec.ranks.begin(), spec.ranks.end(), rank);
+    if (member == spec.ranks.end()) continue;
+    const uint32_t rank_in_lane = uint32_t(member - spec.ranks.begin());
+    lanes_[k].build(*cluster.world, *cluster.options, spec, k, rank_in_lane, cluster.depth[k], pool);
+    by_number_[k] = &lanes_[k];
+    mine_.push_back(&lanes_[k]);
+    cluster.lanes[k][rank_in_lane] = &lanes_[k];
+  }
+}
+
+void LaneTable::open(SimLane& lane) {
+  if (lane.is_open()) return;
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  lane.open(host);
+  Scheduler& scheduler = c_->world->scheduler;
+  connect_after_[lane.core().id] = scheduler.now() + scheduler.random().skewed(c_->options->connect_delay_ns);
+}
+
+bool LaneTable::may_connect(const SimLane& lane) const {
+  return c_->world->scheduler.now() >= connect_after_[lane.number()];
+}
+
+void LaneTable::connect() {
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  for (SimLane* lane : mine_) {
+    if (!lane->is_open() || lane->resolved()) continue;
+    if (may_connect(*lane))
+      lane->resolve(host, c_->lanes[lane->number()]);
+    else
+      c_->world->scheduler.note_deadline(connect_after_[lane->number()]);
+  }
+}
+
+// On all its ranks, so that nobody waits for it any more.
+bool LaneTable::breaks(SimLane& lane) {
+  if (lane.submitted() == lane.completed()) return false;
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  if (host.load_acquire(lane.fault()) != 0) return true;
+  const uint64_t deadline = lane.oldest_submission() + c_->options->timeout_ns;
+  if (c_->world->scheduler.now() < deadline) {
+    c_->world->scheduler.note_deadline(deadline);
+    return false;
+  }
+  for (SimLane* peer : c_->lanes[lane.number()])
+    if (host.load_acquire(peer->fault()) == 0) host.store_release(peer->fault(), 1);
+  return true;
+}
+
+std::string LaneTable::describe(const void* address) const {
+  for (const SimLane* lane : mine_) {
+    const std::string text = lane->describe(address);
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+bool LaneTable::whole() const {
+  return std::none_of(mine_.begin(), mine_.end(), [](const SimLane* lane) { return lane->broken; });
+}
+
+std::string LaneTable::leftovers() const {
+  for (const SimLane* lane : mine_) {
+    if (lane->broken || lane->submitted() == 0) continue;
+    const std::string leak = lane->leaks(c_->lanes[lane->number()]);
+    if (!leak.empty()) return "lane " + std::to_string(lane->number()) + ": " + leak;
+  }
+  return "";
+}
+
+}  // namespace starling::sim

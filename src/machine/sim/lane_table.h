@@ -1,0 +1,48 @@
+// The lanes of one rank by their numbers: made, connected in the background, and broken when an operation is
+// under way for too long. Under the host's lock.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "machine/sim/cluster.h"
+#include "machine/sim/lane.h"
+
+namespace starling::sim {
+
+class LaneTable {
+ public:
+  // The lanes of the cluster's program that have the rank as a member.
+  void build(Cluster& cluster, uint32_t rank, std::byte* pool);
+
+  // Null: not a member.
+  SimLane* at(uint64_t number) const { return number < by_number_.size() ? by_number_[number] : nullptr; }
+  // Those that it is a member of.
+  const std::vector<SimLane*>& mine() const { return mine_; }
+  uint32_t size() const { return uint32_t(by_number_.size()); }
+
+  // At its first operation; peers find it a while later.
+  void open(SimLane& lane);
+  bool may_connect(const SimLane& lane) const;
+  void connect();
+  // Calls give_up for each lane that was broken here, or by a peer.
+  template <class GiveUp>
+  void check_timeouts(GiveUp&& give_up) {
+    for (SimLane* lane : mine_)
+      if (!lane->broken && breaks(*lane)) give_up(*lane);
+  }
+
+  std::string describe(const void* address) const;
+  bool whole() const;
+  std::string leftovers() const;
+
+ private:
+  bool breaks(SimLane& lane);
+
+  Cluster* c_ = nullptr;
+  std::vector<SimLane> lanes_;
+  std::vector<SimLane*> by_number_, mine_;
+  std::vector<uint64_t> connect_after_;
+};
+
+}  // namespace starling::sim

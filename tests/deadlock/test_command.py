@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from typer.testing import CliRunner
 
+from cli.test_cli import starling
 from starling.deadlock.command import app
 
 RUN = CliRunner()
@@ -89,10 +94,67 @@ def test_bad_input_is_refused() -> None:
         ["run"],
         ["run", "--shape", "one:2,3", "--disorder", "2"],
         ["run", "--shape", "one:2,3", "--model", "streams"],
-        ["run", "--shape", "one:2,3", "--rounds", "0"],
+        ["run", "--shape", "3d:100000,100000,100000:1,1"],
+        ["run", "--shape", "one:99999999,3"],
+        ["run", "--shape", "one:-1,3"],
         ["table", "--rows", "Q99"],
         ["record", "/nonexistent.jsonl"],
     ):
         done = RUN.invoke(app, arguments)
         assert done.exit_code == 2, (arguments, done.output)
         assert "refused" in done.output
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for flag, value in (
+        ("--rounds", "0"),
+        ("--rounds", "99999999999999999999999"),
+        ("--seed", "-1"),
+        ("--seed", "99999999999999999999999"),
+        ("--threads", "-3"),
+        ("--disorder", "nan"),
+        ("--sync", "1"),
+    ):
+        done = RUN.invoke(app, ["run", "--shape", "one:2,3", "--model", "synchronization", flag, value])
+        assert done.exit_code == 2, (flag, value, done.output)
+
+
+def test_a_full_disk_is_said_and_the_result_is_shown(tmp_path: Path) -> None:
+    for flag, where in (
+        ("--out", "/dev/full"),
+        ("--csv", "/dev/full"),
+        ("--out", str(tmp_path / "no" / "x")),
+    ):
+        done = starling("deadlock", "run", *SMALL, "--rounds", "100", flag, where)
+        assert done.returncode == 2, done.stderr
+        assert "cannot write" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert "100 rounds" in done.stdout
+
+
+def test_a_file_that_is_no_result_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.json"
+    path.write_text("my notes")
+    done = RUN.invoke(
+        app, ["replay", "--shape", "3d:2,2,1:3,3", "--disorder", "0.1", "--count", "1", "--out", str(path)]
+    )
+    assert done.exit_code == 2, done.output
+    assert "no file of results" in " ".join(done.output.split())
+    assert path.read_text() == "my notes"
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    call = "from starling.cli import main; import sys; sys.argv[0] = 'starling'; main()"
+    arguments = ["deadlock", "run", "--shape", "3d:4,4,4:400,1200", "--model", "synchronization",
+                 "--disorder", "4e-3", "--sync", "4e-3", "--rounds", "100000000"]  # fmt: skip
+    run = subprocess.Popen(
+        [sys.executable, "-c", call, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        run.communicate(timeout=6)
+    except subprocess.TimeoutExpired:
+        os.kill(run.pid, signal.SIGINT)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 130, errors
+    assert "interrupted" in errors
+    assert "Traceback" not in errors

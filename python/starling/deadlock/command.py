@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,8 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from . import conclusions as conclusions_module
 from . import engine, picture
+from .boundary import Boundary, refuse, screen
 from .configuration import (
     DECISIONS,
+    MOST_ROUNDS,
+    MOST_SEED,
+    MOST_THREADS,
     ORDERS,
     RULES,
     SAMPLINGS,
@@ -32,22 +36,22 @@ from .groups import free_groups, one_group
 from .measure import Measurement, measure, measure_row, percent, rich_table, to_csv
 from .provenance import provenance
 from .record import RecordError, read_record
-from .replay import Machine, add_to_results, lanes_of, to_table
+from .replay import Machine, add_to_results, check_results, lanes_of, to_table
 from .replay import replay as run_replay
 from .rows import all_rows
 from .sequences import Sequence, shrunk_deadlocks, whole_deadlocks
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
-_screen = Console(stderr=True)  # progress and refusals; what was asked for goes to standard output
+app = typer.Typer(no_args_is_help=True, help=__doc__, cls=Boundary)
 
 Csv = Annotated[Path | None, typer.Option("--csv", help="write the table as CSV here")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 Out = Annotated[
     Path | None, typer.Option("--out", help="write everything as JSON here, with where it came from")
 ]
-Threads = Annotated[int | None, typer.Option(help="threads; 0: one per core")]
+Threads = Annotated[int | None, typer.Option(min=0, max=MOST_THREADS, help="threads; 0: one per core")]
 Seed = Annotated[
-    int | None, typer.Option(help="the same seed gives the same rounds on any number of threads")
+    int | None,
+    typer.Option(min=0, max=MOST_SEED, help="the same seed gives the same rounds on any number of threads"),
 ]
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="JSON or YAML; flags overrule it")]
 Model = Annotated[str | None, typer.Option(help=" or ".join(RULES))]
@@ -62,12 +66,7 @@ Sync = Annotated[float | None, typer.Option(help="probability that a turn synchr
 Order = Annotated[
     str | None, typer.Option(help="how the lists of a GPU's groups are joined: " + " or ".join(ORDERS))
 ]
-Rounds = Annotated[int | None, typer.Option(help="rounds (or planted samples)")]
-
-
-def _refuse(error: Exception) -> NoReturn:
-    _screen.print(f"[red]refused:[/] {error}", highlight=False)
-    raise typer.Exit(2)
+Rounds = Annotated[int | None, typer.Option(min=1, max=MOST_ROUNDS, help="rounds (or planted samples)")]
 
 
 def _shape(text: str) -> tuple[GroupList, int, str]:
@@ -77,15 +76,19 @@ def _shape(text: str) -> tuple[GroupList, int, str]:
             sizes, collectives = ([int(n) for n in part.split(",")] for part in rest.split(":"))
             tensor, data, pipeline = sizes
             if min(*sizes, *collectives) < 1:
-                raise ValueError
+                raise ValueError("a size is below 1")
             groups = three_d(tensor, data, pipeline, *collectives)
             return groups, tensor * data * pipeline, f"3D ({tensor},{data},{pipeline})"
         if kind == "one":
             gpus, collectives_of_one = (int(n) for n in rest.split(","))
+            if min(gpus, collectives_of_one) < 1:
+                raise ValueError("a size is below 1")
             return one_group(gpus, collectives_of_one), gpus, f"free 1 × {gpus}"
         if kind in ("paper64", "paper128"):
             gpus = int(kind.removeprefix("paper"))
             return free_groups(gpus), gpus, f"free 32 × {gpus}"
+    except ConfigurationError:
+        raise  # it says what is too large
     except (ValueError, TypeError):
         pass
     raise ConfigurationError(
@@ -112,18 +115,14 @@ def _configuration(config: Path | None, shape: str | None, **flags: Any) -> Conf
     ):
         if flags.get(key) is not None and flags[key] not in choices:
             raise ConfigurationError(f"--{key} is {flags[key]!r}; it must be one of {', '.join(choices)}")
-    configuration = replace(base, **{key: value for key, value in flags.items() if value is not None})
-    for key in ("rounds", "threads", "seed"):
-        if getattr(configuration, key) < (key == "rounds"):
-            raise ConfigurationError(f"--{key} is {getattr(configuration, key)}; it is too small")
-    return configuration
+    return replace(base, **{key: value for key, value in flags.items() if value is not None})
 
 
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Callable[[int], bool]]:
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=_screen, transient=True,
+        console=screen, transient=True,
     )  # fmt: skip
     with bar:
         task = bar.add_task(title, total=total)
@@ -140,7 +139,7 @@ def _show(found: list[Measurement], title: str, csv: Path | None, as_json: bool,
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        Console(width=None if _screen.is_terminal else 160).print(rich_table(found, title))
+        Console(width=None if screen.is_terminal else 160).print(rich_table(found, title))
         for measurement in found:
             if measurement.closed_form is not None and not measurement.row:
                 typer.echo(f"closed form (single group): {percent(measurement.closed_form)}")
@@ -168,16 +167,16 @@ def run(
         with _progress(configuration.shape, configuration.rounds) as progress:
             found = measure(configuration, progress)
     except (ValueError, RuntimeError) as error:
-        _refuse(error)
+        refuse(error)
     _show([found], f"{configuration.rounds:,} rounds, seed {configuration.seed}", csv, as_json, out)
 
 
 @app.command()
 def table(
     rows: Annotated[str, typer.Option(help="comma-separated names (Q1 to Q8, S1 to S10); default: all")] = "",
-    rounds: Annotated[int, typer.Option(min=1)] = 32_000,
-    seed: Annotated[int, typer.Option(min=0)] = 1,
-    threads: Annotated[int, typer.Option(min=0)] = 0,
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS)] = 32_000,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED)] = 1,
+    threads: Annotated[int, typer.Option(min=0, max=MOST_THREADS)] = 0,
     planted: Annotated[
         bool, typer.Option("--planted", help="the exact decision by importance sampling, ROUNDS samples")
     ] = False,
@@ -188,7 +187,7 @@ def table(
     known = all_rows()
     unknown = wanted - {row.name for row in known}
     if unknown:
-        _refuse(ConfigurationError(f"--rows: no row is called {', '.join(sorted(unknown))}"))
+        refuse(ConfigurationError(f"--rows: no row is called {', '.join(sorted(unknown))}"))
     found = []
     for row in known:
         if wanted and row.name not in wanted:
@@ -207,13 +206,13 @@ def table(
 @app.command()
 def conclusions(
     folder: Annotated[Path, typer.Argument(help="where the plots and deadlock_conclusions.json go")],
-    rounds: Annotated[int, typer.Option(min=1)] = 32_000,
-    seed: Annotated[int, typer.Option(min=0)] = 1,
-    threads: Annotated[int, typer.Option(min=0)] = 0,
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS)] = 32_000,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED)] = 1,
+    threads: Annotated[int, typer.Option(min=0, max=MOST_THREADS)] = 0,
 ) -> None:
     """The five conclusions of DFCCL §2.4.3: sweeps, plots, confirmed or not."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _screen.status("sweeps") as status:
+    with screen.status("sweeps") as status:
         found = conclusions_module.conclude(
             rounds, threads, seed, told=lambda name: status.update(f"sweep: {name}")
         )
@@ -238,12 +237,14 @@ def record(
 ) -> None:
     """Whether the recorded order of launches of a real job can finish without yielding. Exit code 1: it cannot."""
     if model not in RULES:
-        _refuse(ConfigurationError(f"--model is {model!r}; it must be one of {', '.join(RULES)}"))
+        refuse(ConfigurationError(f"--model is {model!r}; it must be one of {', '.join(RULES)}"))
+    if draw is not None:
+        picture.check_format(draw)
     rule = getattr(engine.Rule, model)
     try:
         found = read_record(path)
     except RecordError as error:
-        _refuse(error)
+        refuse(error)
     judgement = engine.judge(found.program, rule)
     result: dict[str, Any] = {
         "model": model, "exact": judgement.exact, "released": judgement.released,
@@ -297,9 +298,7 @@ def smallest(
         if best is not None and len(best.ranks) == least:
             break
     if best is None:
-        _refuse(
-            ConfigurationError(f"no deadlock of at least {least} GPUs was found; raise the probabilities")
-        )
+        refuse(ConfigurationError(f"no deadlock of at least {least} GPUs was found; raise the probabilities"))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "deadlock_smallest.jsonl").write_text("\n".join(best.record()) + "\n")
     picture.draw(best.program, configuration.model, folder / "deadlock_smallest.png")
@@ -309,7 +308,7 @@ def smallest(
 @app.command()
 def sequences(
     folder: Annotated[Path, typer.Argument(help="one flight record a deadlock: 000000.jsonl, ...")],
-    count: Annotated[int, typer.Option(min=1)],
+    count: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS)],
     config: Config = None, shape: Shape = None, model: Model = None, order: Order = None,
     disorder: Disorder = None, sync: Sync = None, seed: Seed = None,
     whole: Annotated[bool, typer.Option("--whole", help="all GPUs and events, not shrunk")] = False,
@@ -324,20 +323,20 @@ def sequences(
         written += 1
     typer.echo(f"{written} deadlocks in {folder}")
     if written < count:
-        _refuse(ConfigurationError(f"only {written} of {count} were found; raise the probabilities"))
+        refuse(ConfigurationError(f"only {written} of {count} were found; raise the probabilities"))
 
 
 @app.command()
 def replay(
-    count: Annotated[int, typer.Option(min=1, help="sequences; with --record: schedules")] = 1000,
+    count: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="sequences; with --record: schedules")] = 1000,
     config: Config = None, shape: Shape = None, model: Model = None, order: Order = None,
     disorder: Disorder = None, sync: Sync = None, seed: Seed = None, threads: Threads = None,
     whole: Annotated[bool, typer.Option("--whole", help="all GPUs and events, not shrunk")] = False,
     circle: Annotated[bool, typer.Option("--circle", help="shrunk to the shortest circle of waits")] = False,
     from_record: Annotated[Path | None, typer.Option("--record", help="replay this flight record instead")] = None,
-    first: Annotated[int, typer.Option(min=0, help="leave out so many: a long run in parts")] = 0,
+    first: Annotated[int, typer.Option(min=0, max=MOST_ROUNDS, help="leave out so many: a long run in parts")] = 0,
     wild: Annotated[bool, typer.Option("--wild", help="slow fibers, late stores, forced preemptions, ...")] = False,
-    pace_ns: Annotated[int, typer.Option(min=0, help="a GPU computes so long between two launches")] = 0,
+    pace_ns: Annotated[int, typer.Option(min=0, max=10**9, help="a GPU computes so long between two launches")] = 0,
     without_yielding: Annotated[
         bool, typer.Option("--without-yielding", help="as other libraries do: to see the sequences hang")
     ] = False,
@@ -345,6 +344,8 @@ def replay(
     out: Annotated[Path | None, typer.Option("--out", help="add the result to this JSON file")] = None,
 ) -> None:  # fmt: skip
     """Deadlocks of the model through the real scheduler, on the simulator machine. Exit code 1: one of them hangs."""
+    if out is not None:
+        check_results(out)
     machine = Machine(wild, not without_yielding, pace_ns, checks=not whole, seed=seed or 1)
     details: dict[str, Any] = {**vars(machine), "first": first}
     programs: Iterator[engine.Program]
@@ -353,7 +354,7 @@ def replay(
         try:
             recorded = read_record(from_record)
         except RecordError as error:
-            _refuse(error)
+            refuse(error)
         lane_of, programs = lanes_of(recorded.lanes), repeat(recorded.program, first + count)
         details |= {"record": str(from_record), "model_deadlocks": {
             rule: engine.judge(recorded.program, getattr(engine.Rule, rule)).exact for rule in RULES
@@ -374,7 +375,7 @@ def replay(
         typer.echo(json.dumps({"provenance": provenance(), "result": result}, indent=2))
     else:
         verdict = f"{found.sequences:,} sequences, {found.hung:,} hang, {found.wrong:,} end wrongly"
-        Console(width=None if _screen.is_terminal else 160).print(to_table(found, verdict))
+        Console(width=None if screen.is_terminal else 160).print(to_table(found, verdict))
         for failure in found.failures:
             typer.echo(
                 f"sequence {failure.sequence}, seed {failure.seed}: {failure.failure}\n{failure.state}"
@@ -384,12 +385,12 @@ def replay(
     if found.hung or found.wrong:
         raise typer.Exit(1)
     if found.sequences < count:
-        _refuse(ConfigurationError(f"only {found.sequences} of {count} were found; raise the probabilities"))
+        refuse(ConfigurationError(f"only {found.sequences} of {count} were found; raise the probabilities"))
 
 
 def _deadlocks(configuration: Configuration, count: int, whole: bool, circle: bool) -> Iterator[Sequence]:
     if whole and circle:
-        _refuse(ConfigurationError("--whole and --circle exclude each other: choose one"))
+        refuse(ConfigurationError("--whole and --circle exclude each other: choose one"))
     return (
         whole_deadlocks(configuration, count)
         if whole
@@ -406,7 +407,7 @@ def _for_sequences(config: Path | None, shape: str | None, model: str | None, or
         )  # fmt: skip
         configuration.build()
     except ConfigurationError as error:
-        _refuse(error)
+        refuse(error)
     return configuration
 
 

@@ -20,6 +20,15 @@ DECISIONS = ("both", "exact", "released")
 SAMPLINGS = ("plain", "planted")
 
 
+# More than any machine has, and few enough for memory and for the engine's integers.
+MOST_GPUS = 1 << 20
+MOST_COLLECTIVES = 1 << 20  # of a group
+MOST_LAUNCHES = 1 << 28  # of all GPUs
+MOST_ROUNDS = 1 << 50
+MOST_SEED = (1 << 63) - 1
+MOST_THREADS = 1024
+
+
 class ConfigurationError(ValueError):
     """A setting that the study does not take; the text names the key and, from a file, the line."""
 
@@ -43,6 +52,11 @@ class Configuration:
 
     def build(self) -> engine.Model:
         """The engine's model. What the engine refuses becomes a ConfigurationError."""
+        launches = sum(len(gpus) * collectives for gpus, collectives in self.groups)
+        if launches > MOST_LAUNCHES:
+            raise ConfigurationError(
+                f"the groups have {launches:,} launches in all; at most {MOST_LAUNCHES:,} are studied"
+            )
         try:
             return engine.Model(
                 rule=getattr(engine.Rule, self.model),
@@ -59,6 +73,13 @@ class Configuration:
 def three_d(
     tensor: int, data: int, pipeline: int, tensor_collectives: int, data_collectives: int
 ) -> GroupList:
+    gpus = tensor * data * pipeline
+    if gpus > MOST_GPUS:
+        raise ConfigurationError(
+            f"{tensor} × {data} × {pipeline} are {gpus:,} GPUs; the most is {MOST_GPUS:,}"
+        )
+    if max(tensor_collectives, data_collectives) > MOST_COLLECTIVES:
+        raise ConfigurationError(f"the most collectives of a group is {MOST_COLLECTIVES:,}")
     groups = engine.three_d_groups(tensor, data, pipeline, tensor_collectives, data_collectives)
     return [(list(group.gpus), int(group.collectives)) for group in groups]
 
@@ -69,6 +90,15 @@ def load(path: Path) -> Configuration:
         text = path.read_text()
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: it is no text ({error})") from error
+    try:
+        return _parse(path, text)
+    except RecursionError as error:
+        raise ConfigurationError(f"{path}: lists or mappings stand too deep inside of others") from error
+
+
+def _parse(path: Path, text: str) -> Configuration:
     if path.suffix == ".json":
         try:
             json.loads(text)
@@ -147,13 +177,15 @@ class _Reader:
             raise self.fail(f"is {value!r}; it must be one of {', '.join(choices)}")
         return value
 
-    def whole(self, least: int) -> int:
+    def whole(self, least: int, most: int) -> int:
         try:
             value = int(self.text())
         except ValueError:
             raise self.fail(f"is {self.text()!r}; it must be a whole number") from None
         if value < least:
             raise self.fail(f"is {value}; it must be at least {least}")
+        if value > most:
+            raise self.fail(f"is {value}; it must be at most {most}")
         return value
 
     def probability(self) -> float:
@@ -180,9 +212,9 @@ def _configuration(root: _Reader) -> Configuration:
         synchronization_probability=root.optional(
             "synchronization_probability", 0.0, lambda reader: reader.probability()
         ),
-        rounds=root.optional("rounds", 32_000, lambda reader: reader.whole(1)),
-        seed=root.optional("seed", 1, lambda reader: reader.whole(0)),
-        threads=root.optional("threads", 0, lambda reader: reader.whole(0)),
+        rounds=root.optional("rounds", 32_000, lambda reader: reader.whole(1, MOST_ROUNDS)),
+        seed=root.optional("seed", 1, lambda reader: reader.whole(0, MOST_SEED)),
+        threads=root.optional("threads", 0, lambda reader: reader.whole(0, MOST_THREADS)),
         decision=root.optional("decision", "both", lambda reader: reader.one_of(DECISIONS)),
         sampling=root.optional("sampling", "plain", lambda reader: reader.one_of(SAMPLINGS)),
     )
@@ -196,19 +228,24 @@ def _grouping(grouping: _Reader) -> tuple[GroupList, int, str]:
     grouping.open_mapping()
     policy = grouping.child("policy").one_of(("3d", "free"))
     if policy == "3d":
-        sizes = [grouping.child(key).whole(1) for key in ("tensor", "data", "pipeline")]
-        collectives = [grouping.child(key).whole(1) for key in ("tensor_collectives", "data_collectives")]
+        sizes = [grouping.child(key).whole(1, MOST_GPUS) for key in ("tensor", "data", "pipeline")]
+        collectives = [
+            grouping.child(key).whole(1, MOST_COLLECTIVES)
+            for key in ("tensor_collectives", "data_collectives")
+        ]
         grouping.close()
+        if sizes[0] * sizes[1] * sizes[2] > MOST_GPUS:
+            raise grouping.fail(f"has tensor × data × pipeline GPUs; they must be at most {MOST_GPUS}")
         shape = "3D ({},{},{})".format(*sizes)
         return three_d(*sizes, *collectives), sizes[0] * sizes[1] * sizes[2], shape
-    gpus = grouping.child("gpus").whole(1)
+    gpus = grouping.child("gpus").whole(1, MOST_GPUS)
     groups: GroupList = []
     seen: set[int] = set()
     for group in grouping.child("groups").items():
         group.open_mapping()
         members: list[int] = []
         for reader in group.child("gpus").items():
-            gpu = reader.whole(0)
+            gpu = reader.whole(0, MOST_GPUS)
             if gpu >= gpus:
                 raise reader.fail(f"is {gpu}; GPUs are numbered from 0 to {gpus - 1}")
             if gpu in members:
@@ -216,7 +253,7 @@ def _grouping(grouping: _Reader) -> tuple[GroupList, int, str]:
             members.append(gpu)
         if not members:
             raise group.child("gpus").fail("is empty; a group has at least one GPU")
-        groups.append((members, group.child("collectives").whole(1)))
+        groups.append((members, group.child("collectives").whole(1, MOST_COLLECTIVES)))
         group.close()
         seen.update(members)
     grouping.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .configuration import GroupList
+from .configuration import MOST_COLLECTIVES, MOST_GPUS, ConfigurationError, GroupList
 
 # DFCCL names the sizes of its free groups (28 of three GPUs, four of eight); these are the members.
 _PAIRS = (
@@ -25,6 +25,10 @@ def free_groups(gpus: int = 64, fewer: int = 400, more: int = 1200) -> GroupList
 
 
 def one_group(gpus: int, collectives: int) -> GroupList:
+    if gpus > MOST_GPUS or collectives > MOST_COLLECTIVES:
+        raise ConfigurationError(
+            f"the most is {MOST_GPUS:,} GPUs and {MOST_COLLECTIVES:,} collectives a group"
+        )
     return [(list(range(gpus)), collectives)]
 
 

@@ -6,8 +6,18 @@ import math
 from pathlib import Path
 
 from . import engine
+from .configuration import ConfigurationError
 
 _EXECUTING, _INVOKED, _BAR, _ARROW, _LOCAL = "#a9d18e", "#ffe699", "#c00000", "#c00000", "#404040"
+
+
+def check_format(path: Path) -> None:
+    """Refuses the name of a picture whose format cannot be written, before the work is done."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = sorted(FigureCanvasBase.filetypes)
+    if path.suffix.removeprefix(".").lower() not in known:
+        raise ConfigurationError(f"{path} should end in one of: .{', .'.join(known)}")
 
 
 def draw(program: engine.Program, model: str, path: Path, names: list[str] | None = None) -> None:

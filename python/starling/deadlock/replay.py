@@ -19,6 +19,7 @@ import numpy
 from rich.table import Table
 
 from . import engine
+from .configuration import ConfigurationError
 
 PERCENTILES = (50, 90, 99)
 
@@ -218,9 +219,30 @@ def to_table(found: Replays, title: str) -> Table:
     return table
 
 
+def check_results(path: Path) -> list[dict[str, Any]]:
+    """The entries of a results file; none if there is no such file. Other files are refused before they are touched."""
+    if not path.is_file():
+        return []
+    try:
+        runs = json.loads(path.read_text())["runs"]
+        for run in runs:
+            run["provenance"]["command"], run["result"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{path} is no file of results; name another one with --out") from error
+    return list(runs)
+
+
 def add_to_results(path: Path, provenance: dict[str, Any], result: dict[str, Any]) -> None:
-    """A results file has one entry a command; the same command again replaces its entry."""
-    runs = json.loads(path.read_text())["runs"] if path.exists() else []
-    runs = [run for run in runs if run["provenance"]["command"] != provenance["command"]]
+    """A results file has one entry a command; the same command again replaces its entry.
+
+    A disk that fills leaves what was there.
+    """
+    runs = [run for run in check_results(path) if run["provenance"]["command"] != provenance["command"]]
     runs.append({"provenance": provenance, "result": result})
-    path.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
+    text = json.dumps({"runs": runs}, indent=1) + "\n"
+    if not path.is_file():
+        path.write_text(text)
+        return
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text)
+    beside.replace(path)

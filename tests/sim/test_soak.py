@@ -91,3 +91,11 @@ def test_unknown_campaign_names_those_that_exist() -> None:
     done = starling("soak", "--campaign", "nope")
     assert done.returncode == 2
     assert "dfccl2-full" in done.stderr
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for flag in ("--seeds", "--first-seed", "--replay"):
+        for value in ("-1", "99999999999999999999999"):
+            done = starling("soak", flag, value)
+            assert done.returncode == 2, (flag, value, done.stderr)
+            assert "Traceback" not in done.stderr

@@ -21,6 +21,7 @@ app = typer.Typer(help=__doc__)
 _screen = Console(stderr=True)
 
 COUNTS = ("operations", "instructions", "parks", "quits", "launches", "synchronizations", "steps")
+MOST_SEED = 2**63 - 1
 SLICE_SECONDS = 0.5  # between two looks at the progress bar
 
 
@@ -32,13 +33,17 @@ def _default_threads() -> int:
 def soak(
     campaign: Annotated[str, typer.Option(help=" | ".join(CAMPAIGNS))] = "mixed",
     seconds: Annotated[float, typer.Option(min=0.1, help="how long")] = 60.0,
-    seeds: Annotated[int, typer.Option(min=0, help="stop after so many seeds; 0: when the time is up")] = 0,
-    first_seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED, help="stop after so many seeds; 0: when the time is up")
+    ] = 0,
+    first_seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="the first seed")] = 1,
     threads: Annotated[int, typer.Option(min=0, max=1024, help="0: one a core")] = 0,
     out: Annotated[Path, typer.Option(help="folder for failing seeds and replays")] = Path("soak"),
     replay_seed: Annotated[
         int | None,
-        typer.Option("--replay", min=0, help="tell this seed's story; timeline and trace go to --out"),
+        typer.Option(
+            "--replay", min=0, max=MOST_SEED, help="tell this seed's story; timeline and trace go to --out"
+        ),
     ] = None,
     json_path: Annotated[
         str, typer.Option("--json", help="report to this file; -: to standard output and nothing else")

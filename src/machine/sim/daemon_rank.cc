@@ -6,6 +6,8 @@ void DaemonRank::build_daemon_rank(const Setting& setting, uint32_t lanes, uint6
   build_core(setting, lanes, operations);
   groups_.assign(o_->blocks, {});
   threads_.clear();
+  parked_.resize(o_->blocks);
+  for (auto& parked : parked_) parked.clear();
   block_states_.resize(o_->blocks);
   launch_ = restart_at_ = 0;
   resident_ = 0;
@@ -113,13 +115,32 @@ void DaemonRank::run_thread(SimMachine& machine, Thread& thread) {
       memory.join(memory.clock(thread.fiber), device_clock_.data());
       memory.touch(thread.fiber);
     }
-    left(thread, run_core(machine, thread));
+    if (thread.thread == 0) check_parked(thread.block);
+    const LeaveReason reason = run_core(machine, thread);
+    if (thread.thread == 0) note_parked(thread.block);
+    left(thread, reason);
   }
 }
 
 LeaveReason DaemonRank::run_core(SimMachine& machine, const Thread& thread) {
   return core_->run(machine, {daemon_, completions_, o_->completion_kind, thread.launch, pool_,
                               block_states_[thread.block]});
+}
+
+// A parked collective's connectors are used by nobody else (contract, point 2).
+void DaemonRank::note_parked(uint32_t block) {
+  const BlockMemory& memory = daemon_->blocks[block];
+  parked_[block].clear();
+  for (uint32_t t = 0; t < memory.task_count; ++t) {
+    const uint32_t lane = memory.tasks[t].lane;
+    parked_[block].push_back({lane, lane_numbered(lane)->ends_hash(block)});
+  }
+}
+
+void DaemonRank::check_parked(uint32_t block) {
+  for (const Parked& parked : parked_[block])
+    if (lane_numbered(parked.lane)->ends_hash(block) != parked.ends_hash)
+      fail("the connectors of lane " + std::to_string(parked.lane) + " changed while it was parked");
 }
 
 void DaemonRank::left(const Thread& thread, LeaveReason reason) {

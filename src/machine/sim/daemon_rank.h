@@ -57,8 +57,17 @@ class DaemonRank : public RankCore {
     auto* t = static_cast<Thread*>(thread);
     t->rank->block_thread(*t);
   }
+  struct Parked {
+    uint32_t lane;
+    uint64_t ends_hash;
+  };
+
   void launch();
   void left(const Thread& thread, LeaveReason reason);
+  void note_parked(uint32_t block);
+  void check_parked(uint32_t block);
+
+  std::vector<std::vector<Parked>> parked_;  // per block: what its last residency left
 };
 
 }  // namespace starling::sim

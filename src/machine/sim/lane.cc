@@ -277,6 +277,27 @@ std::string SimLane::complete(uint64_t index, bool faulty, Expected& shared) {
   return "wrong bytes from byte " + std::to_string(at) + " of " + std::to_string(bytes) + " on";
 }
 
+uint64_t SimLane::ends_hash(uint32_t number) const {
+  const PlanView plan = spec_->plan->view(rank_);
+  uint64_t hash = 0;
+  if (number >= plan.header->block_count) return hash;
+  const BlockPlan& block = plan.blocks()[number];
+  auto add = [&hash](uint64_t counter) { hash = hash_combine(hash, counter); };
+  for (uint32_t k = 0; k < block.receive_count; ++k) {
+    const Connection c = plan.connections()[block.receive_first + k];
+    const ReceiveEnd& end = receives_[c.peer * channels_ + c.channel];
+    for (uint64_t counter : {end.received, end.granted, end.posted_seen, end.expected, end.packets_received})
+      add(counter);
+    for (uint32_t grant : end.grants) add(grant);
+  }
+  for (uint32_t k = 0; k < block.send_count; ++k) {
+    const Connection c = plan.connections()[block.send_first + k];
+    const SendEnd& end = sends_[c.peer * channels_ + c.channel];
+    for (uint64_t counter : {end.sent, end.granted_seen, end.packets_sent, end.packets_granted}) add(counter);
+  }
+  return hash;
+}
+
 std::string SimLane::leaks(const std::vector<SimLane*>& peers) const {
   for (uint32_t peer = 0; peer < peers.size(); ++peer)
     for (uint32_t channel = 0; channel < channels_; ++channel) {

@@ -76,6 +76,8 @@ class SimLane {
   // Gives up what the core never got.
   void drop_waiting() { submitted_ = placed_; }
 
+  // Of the block's ends of connectors: while the block is away, nobody changes them.
+  uint64_t ends_hash(uint32_t block) const;
   // Connectors are as they were made, but for the counters. An empty text if so.
   std::string leaks(const std::vector<SimLane*>& peers) const;
 

@@ -10,7 +10,6 @@ void Rank::build(Cluster& cluster, uint32_t index) {
   build_daemon_rank({cluster.world, cluster.options, cluster.core, index}, lanes,
                     uint64_t(lanes) * kLaneDepth);
   lanes_.build(cluster, index, pool_);
-  for (SimLane* lane : lanes_.mine()) enter_lane(*lane);
   callbacks_.assign(lanes, 0);
   submitted_all_ = false;
 }
@@ -78,6 +77,7 @@ void Rank::submit(uint32_t number) {
 
 void Rank::submit_locked(SimLane& lane) {
   SimMachine host(*w_, nullptr, 0, 0);
+  enter_lane(lane);
   lanes_.open(lane);
   if (!lane.resolved() && lanes_.may_connect(lane)) lane.resolve(host, c_->lanes[lane.number()]);
   if (lane.broken) return;  // the caller gets an error at once

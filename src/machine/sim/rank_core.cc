@@ -57,7 +57,7 @@ void RankCore::make_block(uint32_t number, uint32_t lanes, uint64_t operations) 
 }
 
 void RankCore::enter_lane(SimLane& lane) {
-  const uint32_t number = lane.core().id;
+  const uint32_t number = lane.number();
   Lane**& segment = daemon_->segments[number / kLaneSegment];
   if (segment == nullptr) segment = w_->memory.region().make<Lane*>(kLaneSegment);
   segment[number % kLaneSegment] = &lane.core();

@@ -40,7 +40,7 @@ class RankCore {
   };
   // Memory for tasks of `lanes` lanes with so many operations under way in all.
   void build_core(const Setting& setting, uint32_t lanes, uint64_t operations);
-  // Where the daemon finds a lane.
+  // Where the daemon finds a lane: entered before it is open, while others run.
   void enter_lane(SimLane& lane);
   // Application and poller; `unit` is the writer that they are.
   void add_host_fibers(uint32_t unit);

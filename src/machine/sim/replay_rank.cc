@@ -29,7 +29,6 @@ void ReplayRank::build_lanes() {
     const auto member = std::find(spec.ranks.begin(), spec.ranks.end(), index_);
     const uint32_t rank_in_lane = uint32_t(member - spec.ranks.begin());
     lanes_[k].build(*w_, *o_, spec, number, rank_in_lane, c_->depth[number], pool_);
-    enter_lane(lanes_[k]);
     c_->lanes[number][rank_in_lane] = &lanes_[k];
   }
 }
@@ -106,6 +105,7 @@ void ReplayRank::submit(uint32_t number) {
 void ReplayRank::open(SimLane& lane) {
   SimMachine host(*w_, nullptr, 0, 0);
   const uint32_t number = lane.number();
+  enter_lane(lane);
   lane.open(host);
   lane.resolve(host, c_->lanes[number]);
   for (uint32_t peer : lane.spec().ranks) {

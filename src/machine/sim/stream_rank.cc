@@ -35,7 +35,6 @@ void StreamRank::make_handovers() {
   for (SimLane* lane : lanes_.mine()) {
     const uint32_t blocks = lane->spec().plan->header(lane->rank())->block_count;
     lane->add_handover(std::min(o_->blocks, blocks + lane->number() % 2));
-    enter_lane(*lane);
   }
 }
 
@@ -191,6 +190,7 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
     w_->scheduler.sleep();  // until an entry of some stream begins or ends
   }
   if (lane.broken) return unlock();
+  enter_lane(lane);
   lanes_.open(lane);
   lane.count_submitted(w_->scheduler.now());
   ++submitted_;

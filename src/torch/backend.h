@@ -123,9 +123,10 @@ class Backend final : public c10d::Backend {
   // Adds lane and priority of the calling thread.
   void submit(Work& work, starling_operation operation);
 
- private:
+  // Throws after shutdown.
   std::shared_ptr<Communicator> communicator() const;
 
+ private:
   const c10::intrusive_ptr<BackendOptions> options_;
   std::atomic<std::uint64_t> sequence_ = 0;
   std::uint64_t monitored_barriers_ = 0;

@@ -9,6 +9,7 @@
 
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
+#include <starling/plan.h>
 
 #include "backend.h"
 #include "errors.h"
@@ -114,6 +115,13 @@ void bind_backend(py::module_& module) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   BackendClass(module, "Backend")
       .def_property_readonly("options", &Backend::getBackendOptions)
+      .def(
+          "_add_plan",
+          [](const Backend& self, const std::string& text, std::uint64_t smallest, std::uint64_t largest) {
+            check(starling_comm_add_plan(self.communicator()->get(), text.c_str(), smallest, largest),
+                  "adding a plan");
+          },
+          no_gil)
       .def("_set_default_timeout", &Backend::setTimeout, no_gil)
       .def("_set_sequence_number_for_group", &Backend::setSequenceNumberForGroup, no_gil)
       .def("_get_sequence_number_for_group", &Backend::getSequenceNumberForGroup, no_gil);
@@ -139,6 +147,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("premul_sum", [](double factor) { return c10d::makePreMulSum(factor); }, py::arg("factor"));
   module.def("synchronize", synchronize, no_gil);
   module.def("statistics", statistics);
+  module.def("blocks", [] {
+    const auto contexts = live_contexts();
+    return contexts.empty() ? 0u : starling_context_blocks(contexts.front()->get());
+  });
   module.def("trace", trace, py::arg("most"));
   module.def(
       "close",

@@ -8,10 +8,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from rank_pool import RankPool, reference_group
+from starling.plans import program
 from torch.nn.parallel import DistributedDataParallel
 
 import starling.cpu
 import starling.torch
+from starling import ir
 
 
 def check_disorder(synchronize_every: int) -> None:
@@ -157,3 +159,33 @@ def check_negotiation() -> None:
 
 def test_negotiation(ranks: RankPool) -> None:
     ranks.run(check_negotiation)
+
+
+def check_plans() -> None:
+    size = dist.get_world_size()
+    starling.torch.add_plan(program("all_reduce", "halving_doubling", size))
+    starling.torch.add_plan(program("all_gather", "ring", size), sizes=(1, 1 << 20))
+    for count in (1, 777, 50_000):
+        tensor = torch.arange(count, dtype=torch.float64) + dist.get_rank()
+        with (
+            starling.torch.lane("own", algorithm="halving_doubling"),
+            pytest.raises(RuntimeError, match="in place"),
+        ):
+            dist.all_reduce(tensor)  # PyTorch reduces in place, the plan does not
+    starling.torch.add_plan(program("all_reduce", "halving_doubling", size, in_place=True))
+    for count in (1, 777, 50_000):
+        tensor = torch.arange(count, dtype=torch.float64) + dist.get_rank()
+        with starling.torch.lane("own", algorithm="halving_doubling"):
+            dist.all_reduce(tensor)
+        assert torch.equal(tensor, size * torch.arange(count, dtype=torch.float64) + size * (size - 1) // 2)
+        gathered = torch.empty(size * count, dtype=torch.float64)
+        dist.all_gather_into_tensor(gathered, tensor)
+        assert torch.equal(gathered, tensor.repeat(size))
+    with pytest.raises(RuntimeError, match="is refused"):
+        starling.torch.add_plan(
+            ir.to_text(program("all_reduce", "ring", size).compile()).replace(" final", "", 1)
+        )
+
+
+def test_plans_of_one_s_own(ranks: RankPool) -> None:
+    ranks.run(check_plans)

@@ -1,5 +1,7 @@
 #include "comm/lowering.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -89,6 +91,17 @@ uint64_t largest(const std::vector<GroupExtent>& groups) {
   uint64_t bytes = 0;
   for (const GroupExtent& group : groups) bytes = std::max(bytes, group.bytes);
   return bytes;
+}
+
+// Of the whole machine: the ranks share it, and other programs too.
+uint64_t shared_cache_bytes() {
+  static const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? uint64_t(bytes) : uint64_t(32) << 20;
+}
+
+// Both buffers of all ranks against what is shared by them and others (docs/design/0009).
+uint16_t hints_of(const LoweringContext& context, const Shape& shape) {
+  return 2 * context.size * shape.choice_bytes > shared_cache_bytes() / 2 ? kPastCaches : 0;
 }
 
 // A plan of the caller's own has no other form.
@@ -206,7 +219,8 @@ Lowered lower(const LoweringContext& context, const starling_operation& call) {
   op.reduce_op = shape.reduces ? ReduceOp(call.reduce_op) : ReduceOp::kSum;
   op.scalar = call.scalar;
   op.block_count = uint8_t(header->block_count);
-  op.rank_count = context.size;
+  op.rank_count = uint16_t(context.size);
+  op.hints = hints_of(context, shape);
   sign(call, shape, context, lowered);
   lowered.size_class_bytes = shape.varying ? uint64_t(1) << 18 : shape.choice_bytes;
   if (shape.varying) {

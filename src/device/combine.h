@@ -26,6 +26,7 @@ struct Combine {
   double factor;
   DataType data_type;
   ReduceOp reduce_op;
+  uint32_t past_caches;  // 1: destinations[0] is not read again soon
   const std::byte* offered;  // what a message of protocol pull names; null: another protocol
   // Packets (device/packets.h): bit k of a mask says that operand k is a packet slot, not plain memory.
   uint32_t packet_sources;
@@ -43,6 +44,7 @@ struct Combine {
     factor = 0;
     data_type = DataType{};
     reduce_op = ReduceOp{};
+    past_caches = 0;
     offered = nullptr;
     packet_sources = packet_destinations = refreshed = packet_bytes = 0;
     for (auto& flag : source_flags) flag = 0;
@@ -255,9 +257,13 @@ void copy_contiguous(M& m, const Combine& c) {
   const uint64_t end_step = steps * (m.thread_index() + 1) / m.thread_count() * kSpanBytes;
   const uint64_t end = end_step < c.bytes ? end_step : c.bytes;
   if (begin >= end) return;
-  for (uint32_t d = 0; d < c.destination_count; ++d)
-    if (c.destinations[d] != c.sources[0])
+  for (uint32_t d = 0; d < c.destination_count; ++d) {
+    if (c.destinations[d] == c.sources[0]) continue;
+    if (d == 0 && c.past_caches)
+      m.write_past_caches(c.destinations[d] + begin, c.sources[0] + begin, end - begin);
+    else
       m.write(c.destinations[d] + begin, c.sources[0] + begin, end - begin);
+  }
 }
 
 // Runs on all threads of the block; ends without a barrier. For plain memory: packets have combine_packets().

@@ -312,6 +312,7 @@ class Interpreter {
     c.destination_count = 0;
     c.packet_sources = c.packet_destinations = c.refreshed = 0;
     c.packet_bytes = protocol_ == Protocol::kPackets ? x_.lane->packet_bytes : 0;
+    c.past_caches = writes_destination(i.opcode) && (op_.hints & kPastCaches);
     c.offered = nullptr;
     if (i.opcode == Opcode::reduce)
       c.sources[c.source_count++] = operand(i.destination_buffer, i.destination_chunk, piece);

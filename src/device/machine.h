@@ -31,6 +31,7 @@ enum class Outcome : uint8_t {
 //   any(value)                     barrier of the block; true on all threads if any thread passed true
 //   barrier()                      of the block; orders what its threads wrote and read
 //   write(to, from, bytes)         this thread stores data that peers will read after a release
+//   write_past_caches(...)         the same, of data that is not read again soon; wide threads only
 //   load_few(from, bytes)          this thread loads at most 16 bytes of data; the rest of the pack is zero
 //   store_few(to, pack, bytes)     likewise stores, as write()
 //   write_words(to, a, b)          two neighbouring words (16-byte aligned), each whole, in no order
@@ -76,6 +77,7 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   { M::kPlainWrites } -> std::convertible_to<bool>;  // write() is a plain copy: results may be computed in place
   { M::kStagesPlans } -> std::convertible_to<bool>;  // stage_plan(), stage_lane(): copies in fast memory
   { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together
+  requires M::kVectorThreads || requires { m.write_past_caches(to, from, v); };
 };
 // clang-format on
 

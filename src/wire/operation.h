@@ -21,6 +21,9 @@ struct BufferBinding {
 };
 static_assert(sizeof(BufferBinding) == 16);
 
+// Operation::hints: its buffers are larger than the caches. What it writes there is not read again soon.
+inline constexpr uint16_t kPastCaches = 1;
+
 struct alignas(16) Operation {
   const PlanHeader* plan;
   uint64_t sequence;       // position in its lane, from 0
@@ -34,7 +37,8 @@ struct alignas(16) Operation {
   ReduceOp reduce_op;
   uint8_t block_count;     // of the plan: blocks beyond it have no part in the operation
   uint8_t fence_previous;  // 1: no block begins before all blocks have finished the lane's previous one
-  uint32_t rank_count;     // divisor of avg
+  uint16_t rank_count;     // divisor of avg
+  uint16_t hints;          // how data is moved, not what; ranks may differ: kPastCaches
   uint64_t token;          // names the operation in the completion queue
   uint64_t finished_target;  // value of Lane::finished[] at which it is complete: block_count more than
                              // before, or Handover::width more, in a lane that streams use

@@ -8,6 +8,7 @@
 
 #include "device/machine.h"
 #include "machine/completion_listener.h"
+#include "machine/cpu/copy_past_caches.h"
 #include "machine/cpu/doorbell.h"
 
 namespace starling::cpu {
@@ -63,6 +64,9 @@ class CpuMachine {
   bool any(bool value) const { return value; }
   void barrier() const {}
   void write(std::byte* to, const std::byte* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
+  void write_past_caches(std::byte* to, const std::byte* from, uint64_t bytes) {
+    copy_past_caches(to, from, bytes);
+  }
   Pack load_few(const std::byte* from, uint64_t bytes) {
     Pack pack{0, 0};
     std::memcpy(&pack, from, bytes);

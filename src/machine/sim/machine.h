@@ -82,6 +82,7 @@ class SimMachine {
   void barrier() {
     if (thread_count() > 1) meet(false);
   }
+  void write_past_caches(std::byte* to, const std::byte* from, uint64_t bytes) { write(to, from, bytes); }
   void write(std::byte* to, const std::byte* from, uint64_t bytes) {
     w_.shadow.write(to, from, bytes);
     w_.scheduler.note_progress();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import enum
+import os
 import threading
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -236,4 +237,13 @@ def _end() -> None:
         context.destroy()
 
 
+def _after_fork() -> None:
+    """In a forked child: what it inherited is its parent's, and is left alone; it may make contexts of its own."""
+    global _live_lock, _default_lock
+    _live_lock, _default_lock = threading.Lock(), threading.Lock()  # a thread that is not here may hold them
+    _live.clear()
+    _default.clear()
+
+
 atexit.register(_end)
+os.register_at_fork(after_in_child=_after_fork)

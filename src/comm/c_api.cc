@@ -6,13 +6,12 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
-#include <unordered_set>
 #include <vector>
 
 #include "base/env.h"
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "comm/handles.h"
 #include "comm/job_store.h"
 #include "comm/profile.h"
 #include "plan/text.h"
@@ -54,43 +53,6 @@ T sized(const T* options, const char* name) {
     throw Error(Code::invalid_argument, std::string(name) + " has another size than this library's",
                 std::string("set struct_bytes to sizeof(") + name + ") and use this library's header");
   return *options;
-}
-
-// The handles that live: one that was destroyed is refused, where it is not used at the very same time.
-template <class T>
-class Handles {
- public:
-  static Handles& all() {
-    static auto* handles = new Handles;  // threads may call while the process ends: never destroyed
-    return *handles;
-  }
-  T* add(T* handle) {
-    std::unique_lock lock(mutex_);
-    live_.insert(handle);
-    return handle;
-  }
-  // False: it was destroyed before.
-  bool remove(const T* handle) {
-    std::unique_lock lock(mutex_);
-    return live_.erase(handle) != 0;
-  }
-  bool lives(const T* handle) {
-    std::shared_lock lock(mutex_);
-    return live_.count(handle) != 0;
-  }
-
- private:
-  std::shared_mutex mutex_;
-  std::unordered_set<const T*> live_;
-};
-
-template <class T>
-T& living(T* handle, const char* name) {
-  required(handle, name);
-  if (!Handles<std::remove_const_t<T>>::all().lives(handle))
-    throw Error(Code::invalid_argument, std::string(name) + " was destroyed, or is no handle of this library",
-                "use it only between its creation and its destruction");
-  return *handle;
 }
 
 bool lives(const starling_comm* comm) { return comm != nullptr && Handles<starling_comm>::all().lives(comm); }
@@ -269,7 +231,8 @@ starling_status starling_wait(starling_request* request, int64_t timeout_ns) {
   const starling_status status = guarded([&] {
     required(request, "request");
     done = request->request->done();  // then its context may be gone
-    if (!done) done = request->owner->context.wait(*request->request, timeout_ns);
+    if (!done)
+      done = living(request->owner, "the request's context").context.wait(*request->request, timeout_ns);
   });
   if (status != STARLING_SUCCESS) return status;
   if (!done) return set_last_error(STARLING_TIMEOUT, "the operation is still under way");

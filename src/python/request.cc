@@ -20,15 +20,17 @@ bool wait(const Request& request, int64_t timeout_ns) {
     if (status == STARLING_IN_PROGRESS) {
       if (timeout_ns >= 0 && waited >= timeout_ns) return false;
       const int64_t slice = timeout_ns < 0 ? kSliceNs : std::min(kSliceNs, timeout_ns - waited);
+      starling_status told = STARLING_TIMEOUT;
       {
         const WithoutGil waiting;
         if (request.use->enter()) {
-          starling_wait(request.handle, slice);
+          told = starling_wait(request.handle, slice);
           request.use->leave();
         } else {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));  // its destruction ends the request
         }
       }
+      if (told == STARLING_INVALID_ARGUMENT) check(told);  // a forked child cannot wait for its parent's
       waited += slice;
       check_signals();
       status = starling_test(request.handle);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,6 +22,14 @@ constexpr uint64_t kDirectoryCapacity = 1 << 17;  // twice the lanes that a daem
 constexpr const char* kPrefix = "starling.";
 constexpr const char* kSpaceRemedy =
     "make /dev/shm larger (docker: --shm-size), or set STARLING_POOL_BYTES and STARLING_ARENA_BYTES lower";
+
+constexpr const char* kFolderRemedy =
+    "mount a tmpfs at /dev/shm that this user may write to (mount -t tmpfs tmpfs /dev/shm; docker: "
+    "--ipc=host, or "
+    "--tmpfs /dev/shm)";
+// A touched page that does not fit is a SIGBUS, not an error; so we look before. What is not allocated at
+// once can be gone when it is touched: then at least it began with room to spare.
+constexpr uint64_t kLeastFree = uint64_t(1) << 20;
 
 uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
@@ -43,6 +52,9 @@ std::string nonce_text() {
   std::snprintf(text, sizeof text, "%016" PRIx64, process_nonce());
   return text;
 }
+
+// Made by this process, not by the one that it was forked from.
+bool is_own(const std::string& name) { return name.rfind(kPrefix + nonce_text(), 0) == 0; }
 
 std::atomic_ref<uint64_t> atomic(uint64_t& word) { return std::atomic_ref<uint64_t>(word); }
 
@@ -81,6 +93,13 @@ Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
     close(fd_);
     throw error;
   }
+  if (free_bytes() < kLeastFree) {
+    const Error error(Code::exhausted, "/dev/shm has " + std::to_string(free_bytes() >> 10) + " KiB left",
+                      kSpaceRemedy);
+    shm_unlink(("/" + name_).c_str());
+    close(fd_);
+    throw error;
+  }
   void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
   if (base == MAP_FAILED) {
     const Error error = system_error("cannot map " + std::to_string(bytes_) + " bytes of address space",
@@ -110,7 +129,11 @@ void Arena::create_file() {
   for (struct stat status{};;) {
     name_ = kPrefix + nonce_text() + "." + std::to_string(count.fetch_add(1));
     fd_ = shm_open(("/" + name_).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-    if (fd_ < 0) throw system_error("cannot create the shared segment /dev/shm/" + name_, kSpaceRemedy);
+    if (fd_ < 0) {
+      const bool full = errno == ENOSPC || errno == ENOMEM;
+      throw system_error("cannot create the shared segment /dev/shm/" + name_,
+                         full ? kSpaceRemedy : kFolderRemedy);
+    }
     if (lock_whole_file(fd_) && fstat(fd_, &status) == 0 && status.st_nlink > 0) return;
     close(fd_);  // somebody is about to remove it, or has
   }
@@ -127,6 +150,11 @@ Arena::~Arena() {
   close(fd_);
 }
 
+uint64_t Arena::free_bytes() const {
+  struct statvfs status{};
+  return fstatvfs(fd_, &status) == 0 ? uint64_t(status.f_bavail) * status.f_frsize : 0;
+}
+
 Mapping::~Mapping() { munmap(header, bytes); }
 
 uint64_t Arena::allocate(uint64_t bytes) {
@@ -141,6 +169,11 @@ uint64_t Arena::allocate(uint64_t bytes) {
   if (next_ + bytes > bytes_)
     throw Error(Code::exhausted, "the shared segment of this rank has no address space left",
                 "set STARLING_ARENA_BYTES higher (it is sparse: only what is used takes memory)");
+  if (const uint64_t left = free_bytes(); left < bytes)
+    throw Error(Code::exhausted,
+                "/dev/shm has " + std::to_string(left >> 10) + " KiB left, where " +
+                    std::to_string(bytes >> 10) + " KiB are needed",
+                kSpaceRemedy);
   const uint64_t offset = next_;
   next_ += bytes;
   return offset;
@@ -188,7 +221,7 @@ uint64_t Arena::used_bytes() const {
 PeerArena::PeerArena(const std::string& name) : name_(name) {
   {
     std::lock_guard lock(own_arenas().mutex);
-    if (auto own = own_arenas().mappings.find(name); own != own_arenas().mappings.end()) {
+    if (auto own = own_arenas().mappings.find(name); is_own(name) && own != own_arenas().mappings.end()) {
       mapping_ = own->second.lock();
       if (mapping_ != nullptr) {
         header_ = mapping_->header;
@@ -253,10 +286,10 @@ void PeerArena::remove_name() const { shm_unlink(("/" + name_).c_str()); }
 bool arena_alive(const std::string& name) {
   {
     std::lock_guard lock(own_arenas().mutex);
-    if (own_arenas().mappings.count(name) != 0) return true;
+    if (is_own(name) && own_arenas().mappings.count(name) != 0) return true;
   }
   // Opening and closing a segment of our own would drop its lock; what is not in the list has ended.
-  if (name.rfind(kPrefix + nonce_text(), 0) == 0) return false;
+  if (is_own(name)) return false;
   const int fd = shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return false;
   const bool locked = locked_by_other_process(fd);

@@ -55,6 +55,8 @@ class Arena {
   void unpublish(uint64_t key_low, uint64_t key_high, uint64_t offset);
 
   uint64_t used_bytes() const;
+  // Of the file system, for all segments together.
+  uint64_t free_bytes() const;
 
  private:
   void create_file();

@@ -1,5 +1,6 @@
 #include "machine/cpu/place.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <new>
@@ -10,6 +11,8 @@
 
 namespace starling::cpu {
 namespace {
+
+constexpr uint64_t kPoolShare = 8;  // a pool takes so small a part of what is free in /dev/shm
 
 class ArenaMemory final : public PeerMemory {
  public:
@@ -57,6 +60,10 @@ void CpuPlace::release(std::byte* memory, uint64_t) {
 }
 
 Pool CpuPlace::make_pool(uint64_t bytes) {
+  // Slots of the pool make pipes deeper, not possible: where memory is scarce, and other ranks need some too,
+  // fewer will do.
+  const uint64_t slot = arena_.header()->pool_slot_bytes;
+  bytes = std::min(bytes, arena_.free_bytes() / kPoolShare / slot * slot);
   // Nothing else lies in the segment yet but its directory.
   if (bytes + arena_.header()->directory_offset +
           arena_.header()->directory_capacity * sizeof(DirectoryEntry) >

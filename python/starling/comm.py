@@ -22,7 +22,7 @@ from starling import _core
 from starling.context import Context, default_context
 from starling.environment import place
 from starling.errors import InvalidArgumentError, StarlingError, from_status
-from starling.request import Request, callback_of, timeout_ns_of
+from starling.request import Request, callback_of, locked, timeout_ns_of
 from starling.stores import FileStore, Store
 
 if TYPE_CHECKING:
@@ -460,7 +460,7 @@ class Communicator:
         reduction = REDUCTIONS.get(op)
         if reduction is None:
             raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
-        buffers = (input, output)
+        buffers = (locked(input), locked(output))
         core = self._core.submit(
             COLLECTIVES[kind],
             input,
@@ -528,7 +528,7 @@ class Communicator:
             )  # fmt: skip
         if op not in REDUCTIONS:
             raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
-        buffers = (input, output)
+        buffers = (locked(input), locked(output))
         core = self._core.submit_custom(
             name, plan.input_groups, plan.output_groups, input, output, dtype, REDUCTIONS[op], scalar,
             lane, priority, timeout_ns_of(timeout), callback_of(callback, buffers),
@@ -587,6 +587,7 @@ class Communicator:
         dtype: str | None,
         callback: Callback | None,
     ) -> Request:
+        buffers = (locked(buffer),)
         core = self._core.submit_message(
             COLLECTIVES[kind],
             buffer,
@@ -595,9 +596,9 @@ class Communicator:
             dtype,
             priority,
             timeout_ns_of(timeout),
-            callback_of(callback, (buffer,)),
+            callback_of(callback, buffers),
         )
-        return self._keep(Request(core, (buffer,)))
+        return self._keep(Request(core, buffers))
 
     def _keep(self, request: Request) -> Request:
         """Keeps the buffers of what is under way alive, also if the caller drops the request."""
@@ -657,7 +658,7 @@ class Communicator:
         shape = self._registered.get(id)
         if shape is None:
             raise InvalidArgumentError(f"collective {id} is not registered; call register first")
-        done = callback_of(callback or (lambda error: None), (input, output))
+        done = callback_of(callback or (lambda error: None), (locked(input), locked(output)))
         self._core.run(
             id, shape.kind, input, output, shape.dtype, shape.root, shape.rank, shape.size, shape.count, done
         )

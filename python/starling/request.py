@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import threading
 from collections.abc import Callable
@@ -19,10 +20,16 @@ def timeout_ns_of(timeout: float | None) -> int:
     return 0 if timeout is None else max(1, int(timeout * 1e9))
 
 
+def locked(buffer: Any) -> Any:
+    """What keeps the buffer where it is: objects that could move their memory are refused to, with ``BufferError``."""
+    return memoryview(buffer) if isinstance(buffer, bytearray | array.array) else buffer
+
+
 class Request:
     """A submitted operation. It goes on whether anybody keeps the request or not.
 
-    The buffers are kept alive until completion; do not write to the input, or touch the output, before.
+    The buffers are kept alive until completion, and a ``bytearray`` or ``array.array`` among them cannot be resized
+    until ``wait``, ``test`` or ``done`` has told so; do not write to the input, or touch the output, before.
     """
 
     __slots__ = ("__weakref__", "_buffers", "_core")
@@ -37,7 +44,11 @@ class Request:
         timeout: seconds; ``WaitTimeoutError`` if they pass (the operation goes on). None: until it ends; the
             operation has a timeout of its own.
         """
-        if not self._core.wait(-1 if timeout is None else int(timeout * 1e9)):
+        try:
+            ended = self._core.wait(-1 if timeout is None else int(timeout * 1e9))
+        finally:
+            _ = self.done  # gives the buffers back
+        if not ended:
             raise WaitTimeoutError(f"the operation is still under way after {timeout} s")
 
     def test(self) -> bool:
@@ -50,7 +61,10 @@ class Request:
     @property
     def done(self) -> bool:
         """Whether it has ended, well or not."""
-        return bool(self._core.status() != _IN_PROGRESS)
+        ended = bool(self._core.status() != _IN_PROGRESS)
+        if ended:
+            self._buffers = ()
+        return ended
 
     @property
     def source(self) -> int | None:
@@ -67,9 +81,13 @@ class Request:
         return None
 
     def add_done_callback(self, function: Callable[[Request], Any]) -> None:
-        """Calls ``function(request)`` once after the end, here if it has ended, else on a thread of its own.
+        """Calls ``function(request)`` once, after the end: before this returns if it has ended, else on a thread of
+        its own.
 
-        The ``callback`` argument of the operations costs less: it runs on the library's own thread.
+        It is called for failures too; ``request.test()`` raises the operation's error. What ``function`` raises is
+        this call's here, and goes to ``threading.excepthook`` there. It may submit, and wait. At the end of the
+        process callbacks that were not called yet are dropped. The ``callback`` argument of the operations costs
+        less: it runs on the library's own thread, in the order of completion.
         """
         if self.done:
             function(self)

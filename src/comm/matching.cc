@@ -64,6 +64,21 @@ std::optional<std::string> compare_traffic(const HostLane& lane, const Flight& f
   return std::nullopt;
 }
 
+// Not in the region, where texts have little room.
+const char* remedy_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kMismatch:
+      return "; remedy: let every rank call the same operation with the same arguments at each position of a "
+             "lane, "
+             "and name lanes where ranks call in different orders";
+    case FaultKind::kTimeout:
+      return "; remedy: see what the rank that has not called it does, let no ranks wait for each other in a "
+             "circle, "
+             "or allow more time (STARLING_TIMEOUT_S, or the communicator's timeout)";
+    default: return "";
+  }
+}
+
 // `shared` lies in the segment of `owner`.
 void write_fault(LaneShared* shared, ArenaHeader* owner, uint32_t origin, FaultKind kind, uint64_t sequence,
                  const std::string& text) {
@@ -173,7 +188,10 @@ Fault fault_of(HostLane& lane) {
 Fault told_fault(const HostLane& lane) {
   // Acquire: as in fault_of().
   const auto kind = FaultKind(load(lane.shared()->fault, std::memory_order_acquire));
-  return {kind, kind == FaultKind::kNone ? "" : lane.shared()->fault_text};
+  if (kind == FaultKind::kNone) return {kind, ""};
+  std::string text = lane.shared()->fault_text;
+  if (text.find("remedy: ") == std::string::npos) text += remedy_of(kind);
+  return {kind, text};
 }
 
 starling_status status_of(FaultKind kind) {

@@ -31,7 +31,9 @@ from .options import Json, Programs, finish, refuse, speaker, words
 from .programs import MissingProgramError
 from .workers import WorkerError
 
-app = typer.Typer(help=__doc__, invoke_without_command=True, rich_markup_mode="markdown")
+app = typer.Typer(
+    help=__doc__, invoke_without_command=True, rich_markup_mode="markdown", add_completion=False
+)
 app.command("disorder")(disorder.command)
 app.command("late-rank")(late_rank.command)
 app.command("cq")(completion_queue.command)

@@ -1,4 +1,4 @@
-"""`starling deadlock`: how likely a training configuration is to deadlock when its collectives cannot yield."""
+"""How likely a training configuration is to deadlock when its collectives cannot yield."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .replay import replay as run_replay
 from .rows import all_rows
 from .sequences import Sequence, shrunk_deadlocks, whole_deadlocks
 
-app = typer.Typer(no_args_is_help=True, help=__doc__, cls=Boundary)
+app = typer.Typer(no_args_is_help=True, help=__doc__, cls=Boundary, add_completion=False)
 
 Csv = Annotated[Path | None, typer.Option("--csv", help="write the table as CSV here")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]

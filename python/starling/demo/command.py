@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-app = typer.Typer(help=__doc__, no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 _screen = Console(stderr=True)  # progress; what was asked for goes to standard output
 
 Out = Annotated[Path, typer.Option("--out", help="folder of the pictures, traces and result.json")]
@@ -105,7 +105,8 @@ def _write_training(result: Any, out: Path) -> dict[str, str]:
         stop_ns=stop_ns,
     )
     draw_losses(files["losses"], result.losses, result.reference_losses)
-    files["result"].write_text(json.dumps(result.summary, indent=1) + "\n")
+    losses = {"starling": result.losses, "gloo": result.reference_losses}  # step by step, of rank 0
+    files["result"].write_text(json.dumps({**result.summary, "losses": losses}, indent=1) + "\n")
     return {text: str(file) for text, file in files.items()}
 
 

@@ -1,4 +1,4 @@
-"""`starling soak`: the shipped scheduler in the simulator, seed after seed; a failing seed replays exactly."""
+"""The shipped scheduler in the simulator, seed after seed; a failing seed replays exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starling.bench import results
 from starling.sim import timeline
 from starling.sim.engine import CAMPAIGNS, Soak, replay
 
-app = typer.Typer(help=__doc__)
+app = typer.Typer(help=__doc__, add_completion=False)
 _screen = Console(stderr=True)
 
 COUNTS = ("operations", "instructions", "parks", "quits", "launches", "synchronizations", "steps")

@@ -33,6 +33,13 @@ class _Life:
 
 
 def _lives(graph: Graph) -> dict[int, _Life]:
+    """Kept until a pass changes the graph."""
+    if graph.lives is None:
+        graph.lives = _measured_lives(graph)
+    return graph.lives
+
+
+def _measured_lives(graph: Graph) -> dict[int, _Life]:
     lives: dict[int, _Life] = defaultdict(_Life)
     writers: dict[int, Node] = {}
     for node in graph.nodes:
@@ -66,6 +73,7 @@ def _same_block(a: Node, b: Node) -> bool:
 def _replace(graph: Graph, gone: set[int]) -> None:
     if not gone:
         return
+    graph.lives = None
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]
     graph.nodes.sort(key=lambda node: node.order)
     link(graph)
@@ -75,7 +83,7 @@ def settle(graph: Graph) -> None:
     """A result that is made in scratch for one local copy alone is made where the copy would put it."""
     lives = _lives(graph)
     gone: set[int] = set()
-    touched = _touches(graph)
+    touched: dict[int, list[int]] | None = None
     for node in graph.nodes:
         life = lives.get(id(node))
         if life is None or life.is_kept or len(life.readers) != 1 or node.sends:
@@ -86,6 +94,7 @@ def settle(graph: Graph) -> None:
             continue
         if node.destination is None or not _same_block(node, copy):
             continue
+        touched = _touches(graph) if touched is None else touched
         between = any(
             node.order <= order < copy.order for key in graph.writes(copy) for order in touched.get(key, ())
         )
@@ -343,6 +352,7 @@ def drop(graph: Graph) -> None:
         life = lives.get(id(node), _Life())
         if not life.readers and not life.is_kept:
             node.destination = None
+    graph.lives = None
     link(graph)
 
 

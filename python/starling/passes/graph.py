@@ -6,6 +6,7 @@ what they read and write; edges between ranks are messages.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from starling.ir.plan import Slice
 from starling.lang.errors import Place
@@ -64,6 +65,7 @@ class Graph:
 
     steps: Steps
     nodes: list[Node]
+    lives: dict[int, Any] | None = None  # fuse.py's, of the graph as it is
 
     def __post_init__(self) -> None:
         layout = self.steps.layout

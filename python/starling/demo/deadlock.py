@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from starling import launch, timeline
-from starling.context import Scheduling
+from starling.context import Context, Scheduling
 from starling.demo.programs import Program, run_rank
 from starling.timeline import Event
 
@@ -68,6 +68,7 @@ def run(program: Program, ranks: int, *, yields: bool, limit_s: float) -> Run:
             context=context,
             operation_timeout=limit_s + 10 * _GRACE_S,
         )
+        Context(pool_bytes=1 << 20).destroy()  # a new context removes what killed ranks left in /dev/shm
         facts = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("rank.*.json"))]
     facts.sort(key=lambda one: one["state"]["rank"])
     events = [Event(**event) for one in facts for event in one.pop("events")]

@@ -69,9 +69,10 @@ set_target_properties(starling_cuda PROPERTIES CUDA_SEPARABLE_COMPILATION ON CUD
   CUDA_RUNTIME_LIBRARY Static BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
   LINK_DEPENDS "${CMAKE_SOURCE_DIR}/cmake/exports_cuda.map")
 
-# bench/gpu/*_bench.cu: programs that measure on GPUs, over the C API.
+# bench/gpu: programs that measure on GPUs, over the C API.
 if(STARLING_BUILD_BENCH)
-  file(GLOB gpu_benches CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/bench/gpu/*_bench.cu")
+  file(GLOB gpu_benches CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/bench/gpu/*_bench.cu"
+    "${CMAKE_SOURCE_DIR}/bench/gpu/*_probe.cu")
   foreach(source IN LISTS gpu_benches)
     get_filename_component(name "${source}" NAME_WE)
     add_executable(gpu.${name} "${source}")

@@ -176,6 +176,93 @@ void malloc_beside_wait() {
   time_beside_wait([&] { CUDA(cudaMalloc(&memory, 4096)); });
 }
 
+// Which short copies pass while a stream stands? Each must end within 100 ms.
+void copies_beside_wait() {
+  unsigned int* word;
+  char *memory, *pinned;
+  CUDA(cudaMalloc(&word, 4));
+  CUDA(cudaMemset(word, 0, 4));
+  CUDA(cudaMalloc(&memory, 1 << 20));
+  CUDA(cudaHostAlloc(&pinned, 1 << 20, cudaHostAllocMapped));
+  std::vector<char> pageable(1 << 20);
+  cudaStream_t waiting, stream;
+  CUDA(cudaStreamCreateWithFlags(&waiting, cudaStreamNonBlocking));
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA(cudaMemcpyAsync(memory, pinned, 64, cudaMemcpyHostToDevice, stream));
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &found));
+  CUDA(cudaDeviceSynchronize());
+  reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int)>(entry)(
+      waiting, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_GEQ);
+  auto passes = [&](const char* name) {
+    const double start = now_ms();
+    while (cudaStreamQuery(stream) == cudaErrorNotReady && now_ms() - start < 100) {}
+    const bool ended = cudaStreamQuery(stream) == cudaSuccess;
+    std::printf("%s: %s; ", name, ended ? "passes" : "**stands**");
+    std::fflush(stdout);
+    if (!ended) _exit(0);  // what comes behind stands too
+  };
+  CUDA(cudaMemcpyAsync(memory, pinned, 64, cudaMemcpyHostToDevice, stream));
+  passes("64 B from pinned memory");
+  CUDA(cudaMemcpyAsync(pinned, memory, 64, cudaMemcpyDeviceToHost, stream));
+  passes("64 B to pinned memory");
+  CUDA(cudaMemcpyAsync(memory, pinned, 1 << 20, cudaMemcpyHostToDevice, stream));
+  passes("1 MB from pinned memory");
+  CUDA(cudaMemcpyAsync(memory, pageable.data(), 64, cudaMemcpyHostToDevice, stream));
+  passes("64 B from pageable memory");
+  CUDA(cudaMemcpy2DAsync(memory, 64, pageable.data(), 64, 8, 16, cudaMemcpyHostToDevice, stream));
+  passes("rows from pageable memory");
+  CUDA(cudaMemsetAsync(memory, 0, 64, stream));
+  passes("memset");
+  _exit(0);
+}
+
+// A stream of one priority stands: how many of eight streams of another run a kernel?
+void priorities_beside_wait() {
+  int least, greatest;
+  CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  unsigned int* word;
+  CUDA(cudaHostAlloc(&word, 4, cudaHostAllocMapped));
+  *word = 0;
+  constexpr int kStreams = 8;
+  int* flags;
+  CUDA(cudaHostAlloc(&flags, kStreams * sizeof(int), cudaHostAllocMapped));
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &found));
+  auto wait_value = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int)>(entry);
+  std::vector<std::vector<cudaStream_t>> streams;
+  std::vector<cudaStream_t> waiting;
+  for (int p = greatest; p <= least; ++p) {
+    waiting.emplace_back();
+    CUDA(cudaStreamCreateWithPriority(&waiting.back(), cudaStreamNonBlocking, p));
+    streams.emplace_back(kStreams);
+    for (cudaStream_t& stream : streams.back())
+      CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, p));
+  }
+  CUDA(cudaDeviceSynchronize());
+  unsigned int round = 0;
+  for (size_t standing = 0; standing < waiting.size(); ++standing)
+    for (size_t running = 0; running < waiting.size(); ++running) {
+      ++round;
+      std::memset(flags, 0, kStreams * sizeof(int));
+      wait_value(waiting[standing], (CUdeviceptr)word, round, CU_STREAM_WAIT_VALUE_GEQ);
+      for (int k = 0; k < kStreams; ++k) set_flag<<<1, 1, 0, streams[running][k]>>>(flags + k);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      int ran = 0;
+      for (int k = 0; k < kStreams; ++k) ran += ((volatile int*)flags)[k];
+      if (ran != kStreams)
+        std::printf("priority %d stands: %d of 8 of priority %d run; ", greatest + int(standing), ran,
+                    greatest + int(running));
+      *(volatile unsigned int*)word = round;
+      CUDA(cudaDeviceSynchronize());
+    }
+  std::printf("priorities %d to %d looked at", greatest, least);
+  std::fflush(stdout);
+  _exit(0);
+}
+
 void launch_queue_depth() {
   Scene s = occupy(2000);
   cudaStream_t stream = s.stream;
@@ -303,6 +390,8 @@ constexpr Probe kProbes[] = {
     {"wait_host_alloc", "cudaHostAlloc beside a waiting stream", host_alloc_beside_wait},
     {"wait_stream", "cudaStreamCreate beside a waiting stream", stream_create_beside_wait},
     {"wait_malloc", "cudaMalloc beside a waiting stream", malloc_beside_wait},
+    {"copies", "copies beside a waiting stream", copies_beside_wait},
+    {"priorities", "streams of other priorities beside a waiting one", priorities_beside_wait},
     {"queue", "launch queue", launch_queue_depth},
     {"register", "cudaHostRegister, 64 MB", host_registration},
     {"unregister", "cudaHostUnregister, 64 MB", host_unregistration},
@@ -331,7 +420,8 @@ int main(int argc, char** argv) {
     for (const Probe& probe : kProbes) {
       const bool always = std::strcmp(connections, "8") == 0;
       const bool queues =
-          std::strcmp(probe.name, "streams") == 0 || std::strcmp(probe.name, "wait_value") == 0;
+          std::strcmp(probe.name, "streams") == 0 || std::strcmp(probe.name, "wait_value") == 0 ||
+          std::strcmp(probe.name, "copies") == 0 || std::strcmp(probe.name, "priorities") == 0;
       if (!always && !queues) continue;  // only these depend on the number of hardware queues
       std::printf("| %s | ", probe.text);
       std::fflush(stdout);

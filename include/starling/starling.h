@@ -239,6 +239,18 @@ typedef void (*starling_callback)(starling_status status, const char* message, v
  * Offsets NULL: parts follow each other. For all_gather, reduce_scatter, gather and scatter all counts must be known
  * to every rank (pass the table on every rank). */
 /* clang-format on */
+/* When an operation begins, and what waits for it. A stream is a cudaStream_t of the context's GPU (NULL: the
+ * legacy default stream); operations of one lane must come from one stream, or from streams that the caller
+ * has ordered. */
+typedef enum starling_start {
+  STARLING_START_NOW = 0, /* at the call: what wrote its buffers has ended; the caller waits on the CPU */
+  STARLING_START_ON_STREAM = 1, /* after the stream's earlier work; the stream goes on at once. Its later work
+                                   is ordered after the operation by starling_stream_wait alone, and a device
+                                   synchronization may return before the operation is complete */
+  STARLING_START_HOLD_STREAM = 2 /* the same, and the stream's later work begins after the operation, as
+                                    NCCL's API has it */
+} starling_start;
+
 typedef struct starling_operation {
   size_t struct_bytes;
   starling_collective kind;
@@ -264,15 +276,26 @@ typedef struct starling_operation {
   const char* algorithm; /* NULL: chosen by size; else "ring", "one_shot", "two_shot", ... */
   starling_callback callback; /* may be NULL */
   void* user;
+  starling_start start;
+  void* stream; /* unless STARLING_START_NOW */
 } starling_operation;
 
-/* Never waits for other ranks. *request may be NULL if not wanted; else free it. */
+/* Never waits for other ranks; on a stream it may wait for room in the stream's launch queue. *request may be
+ * NULL if not wanted; else free it. */
 STARLING_API starling_status starling_submit(starling_comm* comm, const starling_operation* operation,
                                              starling_request** request);
 /* STARLING_SUCCESS, the operation's error, or STARLING_TIMEOUT if timeout_ns (>= 0) passed; the operation
  * goes on then. timeout_ns < 0: until it ends (operations have timeouts of their own). */
 STARLING_API starling_status starling_wait(starling_request* request, int64_t timeout_ns);
 STARLING_API starling_status starling_test(starling_request* request);
+/* The work that is put into the stream from now on begins after the request's operation, which was submitted
+ * on a stream (this one or another of the same GPU). Does not wait itself. STARLING_SUCCESS, or the
+ * operation's error if it has failed; one that fails later lets the stream go on, and starling_test tells. */
+STARLING_API starling_status starling_stream_wait(starling_request* request, void* stream);
+/* A stream of the context's GPU that waits for no other. urgent: to start operations on; its kernels come
+ * before those of ordinary streams. Else: for streams that stand (starling_stream_wait). Lives as long as the
+ * context. STARLING_UNSUPPORTED where there are no streams. */
+STARLING_API starling_status starling_stream_create(starling_context* context, int32_t urgent, void** stream);
 /* Rank that a receive got its message from (any-source receives), -1 while unknown. */
 STARLING_API int32_t starling_request_source(const starling_request* request);
 /* May be called before the end: the operation goes on. */

@@ -15,6 +15,7 @@ class Request:
     def status(self) -> int: ...
     def check(self) -> None: ...
     def source(self) -> int: ...
+    def wait_on_stream(self, stream: int) -> None: ...
 
 class Context:
     def __init__(
@@ -69,6 +70,8 @@ class Communicator:
         input_offsets: Sequence[int] | None = None,
         output_counts: Sequence[int] | None = None,
         output_offsets: Sequence[int] | None = None,
+        start: int = 0,
+        stream: int = 0,
     ) -> Request: ...
     def submit_custom(
         self,
@@ -96,6 +99,8 @@ class Communicator:
         priority: int = 0,
         timeout_ns: int = 0,
         callback: Callable[[int, str], None] | None = None,
+        start: int = 0,
+        stream: int = 0,
     ) -> Request: ...
     def register(
         self,

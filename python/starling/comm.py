@@ -22,7 +22,7 @@ from starling import _core
 from starling.context import Context, default_context
 from starling.environment import place
 from starling.errors import InvalidArgumentError, StarlingError, from_status
-from starling.request import Request, callback_of, locked, timeout_ns_of
+from starling.request import Request, Stream, callback_of, handle_of, locked, start_of, timeout_ns_of
 from starling.stores import FileStore, Store
 
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ class Communicator:
         algorithm: "ring", "one_shot", "two_shot", ...; None: chosen by size.
         dtype: instead of the buffers' own, of the same size: ``dtype="bfloat16"`` for uint16 arrays.
         callback: called with the error, or None, on the library's thread; it may submit, and must not wait.
+        stream: a CUDA stream of the context's GPU (``torch.cuda.current_stream()``, or a handle as an int): the operation
+            begins after the stream's earlier work. None: at once; what wrote its buffers must have ended.
+        hold: the stream's later work begins after the operation. False: ``Request.wait_on_stream`` orders that.
 
     Buffers are contiguous, in CPU memory, and belong to the operation until it is complete: numpy arrays, torch
     tensors, or anything with DLPack or the buffer protocol. ``output=None`` means in place, where it is possible.
@@ -247,6 +250,8 @@ class Communicator:
         scalar: float = 1.0,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """``output`` = the reduction of all ranks' ``input``: same shape, bitwise the same on every rank.
 
@@ -263,6 +268,8 @@ class Communicator:
             algorithm,
             dtype,
             callback,
+            stream,
+            hold,
             scalar=scalar,
         )
 
@@ -279,6 +286,8 @@ class Communicator:
         offsets: Counts = None,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """``output`` = all ranks' inputs, one after the other: size times the elements of ``input``.
 
@@ -287,7 +296,7 @@ class Communicator:
         input: None: in place, this rank's part of ``output``.
         """
         return self._submit(
-            "all_gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            "all_gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
             output_counts=counts, output_offsets=offsets,
         )  # fmt: skip
 
@@ -306,13 +315,15 @@ class Communicator:
         offsets: Counts = None,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """``output`` = this rank's part of the reduction of all ranks' ``input``, which holds size parts.
 
         counts, offsets: as in ``all_gather``, of ``input``. output: None: in place, this rank's part of ``input``.
         """
         return self._submit(
-            "reduce_scatter", input, output, op, lane, priority, timeout, algorithm, dtype, callback,
+            "reduce_scatter", input, output, op, lane, priority, timeout, algorithm, dtype, callback, stream, hold,
             scalar=scalar, input_counts=counts, input_offsets=offsets,
         )  # fmt: skip
 
@@ -328,12 +339,26 @@ class Communicator:
         *,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """``output`` = the root's ``input``. Without ``output``: ``input`` is read at the root, written elsewhere."""
         if output is None:
             input, output = (input, None) if self.rank == root else (None, input)
         return self._submit(
-            "broadcast", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, root=root
+            "broadcast",
+            input,
+            output,
+            "sum",
+            lane,
+            priority,
+            timeout,
+            algorithm,
+            dtype,
+            callback,
+            stream,
+            hold,
+            root=root,
         )
 
     def reduce(
@@ -350,10 +375,12 @@ class Communicator:
         scalar: float = 1.0,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """The root's ``output`` = the reduction of all ranks' ``input``; other ranks' output is not touched."""
         return self._submit(
-            "reduce", input, output, op, lane, priority, timeout, algorithm, dtype, callback,
+            "reduce", input, output, op, lane, priority, timeout, algorithm, dtype, callback, stream, hold,
             scalar=scalar, root=root,
         )  # fmt: skip
 
@@ -372,6 +399,8 @@ class Communicator:
         output_offsets: Counts = None,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """Part r of ``input`` goes to rank r; part r of ``output`` came from rank r. Both hold size parts.
 
@@ -379,7 +408,7 @@ class Communicator:
         with counts: only where counts and offsets of both sides are equal.
         """
         return self._submit(
-            "all_to_all", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            "all_to_all", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
             input_counts=input_counts, input_offsets=input_offsets,
             output_counts=output_counts, output_offsets=output_offsets,
         )  # fmt: skip
@@ -398,13 +427,15 @@ class Communicator:
         offsets: Counts = None,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """The root's ``output`` = all ranks' ``input``; elsewhere it is not touched and may be None.
 
         counts, offsets: as in ``all_gather``, on every rank. input: None at the root: in place.
         """
         return self._submit(
-            "gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            "gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
             root=root, output_counts=counts, output_offsets=offsets,
         )  # fmt: skip
 
@@ -422,13 +453,15 @@ class Communicator:
         offsets: Counts = None,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """``output`` = this rank's part of the root's ``input``; elsewhere the input may be None.
 
         counts, offsets: as in ``reduce_scatter``, on every rank. output: None at the root: in place.
         """
         return self._submit(
-            "scatter", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback,
+            "scatter", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
             root=root, input_counts=counts, input_offsets=offsets,
         )  # fmt: skip
 
@@ -439,9 +472,13 @@ class Communicator:
         timeout: float | None = None,
         *,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """Complete when every rank has submitted it."""
-        return self._submit("barrier", None, None, "sum", lane, priority, timeout, None, None, callback)
+        return self._submit(
+            "barrier", None, None, "sum", lane, priority, timeout, None, None, callback, stream, hold
+        )
 
     def _submit(
         self,
@@ -455,6 +492,8 @@ class Communicator:
         algorithm: str | None,
         dtype: str | None,
         callback: Callback | None,
+        stream: Stream,
+        hold: bool,
         **rest: Any,
     ) -> Request:
         reduction = REDUCTIONS.get(op)
@@ -472,6 +511,8 @@ class Communicator:
             timeout_ns=timeout_ns_of(timeout),
             algorithm=algorithm,
             callback=callback_of(callback, buffers),
+            start=start_of(stream, hold),
+            stream=handle_of(stream),
             **rest,
         )
         return self._keep(Request(core, buffers))
@@ -547,9 +588,11 @@ class Communicator:
         *,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """Sends ``input`` to ``peer``. Messages of one (sender, receiver, tag) arrive in order; others in any."""
-        return self._message("send", input, peer, tag, priority, timeout, dtype, callback)
+        return self._message("send", input, peer, tag, priority, timeout, dtype, callback, stream, hold)
 
     def recv(
         self,
@@ -561,10 +604,21 @@ class Communicator:
         *,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """Receives a message of exactly this size from ``peer``; None: from any rank, see ``Request.source``."""
         return self._message(
-            "recv", output, -1 if peer is None else peer, tag, priority, timeout, dtype, callback
+            "recv",
+            output,
+            -1 if peer is None else peer,
+            tag,
+            priority,
+            timeout,
+            dtype,
+            callback,
+            stream,
+            hold,
         )
 
     def batch(self, messages: Iterable[Send | Recv], timeout: float | None = None) -> list[Request]:
@@ -586,6 +640,8 @@ class Communicator:
         timeout: float | None,
         dtype: str | None,
         callback: Callback | None,
+        stream: Stream,
+        hold: bool,
     ) -> Request:
         buffers = (locked(buffer),)
         core = self._core.submit_message(
@@ -597,6 +653,8 @@ class Communicator:
             priority,
             timeout_ns_of(timeout),
             callback_of(callback, buffers),
+            start_of(stream, hold),
+            handle_of(stream),
         )
         return self._keep(Request(core, buffers))
 

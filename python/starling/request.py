@@ -6,11 +6,13 @@ import array
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from starling.errors import StarlingError, WaitTimeoutError, from_status
+from starling.errors import InvalidArgumentError, StarlingError, WaitTimeoutError, from_status
 
-__all__ = ["Request", "timeout_ns_of"]
+__all__ = ["Request", "Stream", "timeout_ns_of"]
+
+Stream: TypeAlias = Any  # torch.cuda.Stream, anything with `cuda_stream`, or a cudaStream_t as an int
 
 _IN_PROGRESS = 10
 
@@ -23,6 +25,22 @@ def timeout_ns_of(timeout: float | None) -> int:
 def locked(buffer: Any) -> Any:
     """What keeps the buffer where it is: objects that could move their memory are refused to, with ``BufferError``."""
     return memoryview(buffer) if isinstance(buffer, bytearray | array.array) else buffer
+
+
+def handle_of(stream: Stream) -> int:
+    """The cudaStream_t; 0 without a stream."""
+    if stream is None or isinstance(stream, int):
+        return stream or 0
+    return int(stream.cuda_stream)
+
+
+def start_of(stream: Stream, hold: bool) -> int:
+    """The C API's starling_start."""
+    if stream is None:
+        if hold:
+            raise InvalidArgumentError("hold=True without a stream; pass the stream that is to be held")
+        return 0
+    return 2 if hold else 1
 
 
 class Request:
@@ -57,6 +75,14 @@ class Request:
             return False
         self._core.check()
         return True
+
+    def wait_on_stream(self, stream: Stream) -> None:
+        """Work put into ``stream`` from now on begins after the operation, which was submitted on a stream.
+
+        Does not wait itself. Raises the operation's error if it has failed; if it fails later the stream goes on, and
+        ``test`` raises.
+        """
+        self._core.wait_on_stream(handle_of(stream))
 
     @property
     def done(self) -> bool:

@@ -235,4 +235,9 @@ std::string job_name() {
   return "";
 }
 
+bool single_hardware_queue() {
+  const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return connections != nullptr && std::string_view(connections) == "1";
+}
+
 }  // namespace starling

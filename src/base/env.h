@@ -54,4 +54,7 @@ const Settings& settings();
 // put into the environment. Empty if nobody names the job.
 std::string job_name();
 
+// The CUDA driver was told to use one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1).
+bool single_hardware_queue();
+
 }  // namespace starling

@@ -246,6 +246,22 @@ starling_status starling_test(starling_request* request) {
   return r.status() == STARLING_SUCCESS ? STARLING_SUCCESS : set_last_error(r.status(), r.message());
 }
 
+starling_status starling_stream_wait(starling_request* request, void* stream) {
+  bool waits = false;
+  const starling_status status = guarded([&] {
+    required(request, "request");
+    if (!request->request->done()) waits = request->owner->context.wait_on_stream(*request->request, stream);
+  });
+  return status != STARLING_SUCCESS || waits ? status : starling_test(request);
+}
+
+starling_status starling_stream_create(starling_context* context, int32_t urgent, void** stream) {
+  return guarded([&] {
+    required(stream, "stream") = nullptr;
+    *stream = living(context, "context").context.checked_streams().make_stream(urgent != 0);
+  });
+}
+
 int32_t starling_request_source(const starling_request* request) {
   return request ? request->request->source() : -1;
 }

@@ -71,6 +71,7 @@ RequestPtr Communicator::submit(const starling_operation& call) {
     throw Error(Code::invalid_argument, "starling_operation has another size than this library's",
                 "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
   auto request = std::make_shared<Request>(call.callback, call.user);
+  if (call.start != STARLING_START_NOW) check_stream_call(call);
   std::lock_guard lock(mutex_);
   if (aborted_.empty()) aborted_ = told_fault(control()).text;
   if (!aborted_.empty()) {
@@ -143,6 +144,17 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
   return request;
 }
 
+// And waits until its stream has room, before any lock is taken.
+void Communicator::check_stream_call(const starling_operation& call) {
+  if (call.start != STARLING_START_ON_STREAM && call.start != STARLING_START_HOLD_STREAM)
+    throw Error(Code::invalid_argument, "start " + std::to_string(int(call.start)) + " does not exist",
+                "use a value of starling_start");
+  if (call.kind == STARLING_RECV && call.peer == -1)
+    throw Error(Code::unsupported, "a receive from any source on a stream",
+                "name the source, or synchronize the stream and submit without it");
+  context_.await_stream(call.stream, call.start == STARLING_START_HOLD_STREAM);
+}
+
 // Misuse is told to the caller, not to the partner that comes later, or to the poller.
 void Communicator::check_pair_call(const starling_operation& call) {
   lower(lowering(call.kind == STARLING_SEND ? 0u : 1u, 2), call);
@@ -166,6 +178,10 @@ RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestP
     return request;
   }
   try {
+    if ((send.call.start == STARLING_START_NOW) != (receive.call.start == STARLING_START_NOW) ||
+        send.call.stream != receive.call.stream)
+      throw Error(Code::unsupported, "a rank's send to itself and its receive are on different streams",
+                  "submit both on one stream");
     copy_to_self(send, receive);
   } catch (const std::exception& error) {
     for (const RequestPtr& end : {send.request, receive.request})
@@ -177,6 +193,7 @@ RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestP
 void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
   starling_operation both = send.call;
   both.output = receive.call.output;
+  both.start = std::max(send.call.start, receive.call.start);
   Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans(), context_.on_gpu()}, both);
   const std::string name = pair_name(rank_, rank_, both.tag);
   HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr);
@@ -280,6 +297,9 @@ Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered
   flight.lowered = std::move(lowered);
   flight.priority = call.priority;
   flight.waited = call.waited != 0;
+  flight.on_stream = call.start != STARLING_START_NOW;
+  flight.held = call.start == STARLING_START_HOLD_STREAM;
+  flight.stream = flight.on_stream ? call.stream : nullptr;
   flight.submitted_ns = cpu::monotonic_ns();
   flight.deadline_ns =
       flight.submitted_ns + uint64_t(call.timeout_ns > 0 ? call.timeout_ns : timeout_ns_.load());

@@ -81,6 +81,7 @@ class Communicator final : public PollHook {
   RequestPtr submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request);
   RequestPtr submit_to_self(const starling_operation& call, RequestPtr request);
   void check_pair_call(const starling_operation& call);
+  void check_stream_call(const starling_operation& call);
   void copy_to_self(const SelfCall& send, const SelfCall& receive);
   bool match_any_source(AnySource& receive);
   bool matched_or_failed(AnySource& receive);

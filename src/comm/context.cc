@@ -143,8 +143,12 @@ void Context::remove_lane(const LaneKey& key) {
   const auto found = lanes_.find(key);
   if (found == lanes_.end()) return;
   found->second->close();
+  // A stream may still come to a wait for one of its operations.
+  if (found->second->on_streams())
+    executor_->streams()->poison(found->second->handover(), found->second->next_sequence());
   lanes_by_id_[found->second->id()] = nullptr;
   std::erase(connecting_, found->second.get());
+  std::erase(turnless_, found->second.get());
   // Its number is used again when its region is: until then traces may still speak of it.
   closed_lanes_.push_back(std::move(found->second));
   lanes_.erase(found);
@@ -158,6 +162,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
       place_->check_pulled(op.buffers[uint32_t(kind)].base);
   std::unique_lock lock(mutex_);
+  if (flight.on_stream) checked_streams();
   const bool fresh = lane.shared() == nullptr;
   // A plan of a user's may have more channels than blocks; a lane of its own has them all.
   const uint32_t channels = flight.lowered.plan->header(lane.rank())->channel_count;
@@ -168,15 +173,20 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   ++submissions_;
   ++under_way_;
   waited_ += flight.waited;
+  if (flight.on_stream) prepare_for_stream(lock, lane, flight);
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
     end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
     return;
   }
   const bool waited = flight.waited;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
-  lane.append(std::move(flight));
+  Flight& appended = lane.append(std::move(flight));
   post_call(lane);
-  feed(lane);
+  std::optional<StreamLaunch> launch;
+  if (appended.on_stream)
+    launch = enter_stream(lane, appended);
+  else
+    feed(lane);
   if (!lane.resolved() && std::find(connecting_.begin(), connecting_.end(), &lane) == connecting_.end())
     connecting_.push_back(&lane);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
@@ -189,6 +199,8 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   if (fresh || news || message)
     for (uint32_t peer = 0; peer < lane.size(); ++peer)
       if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
+  lock.unlock();
+  if (launch) executor_->streams()->enqueue(*launch);
 }
 
 const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {
@@ -203,7 +215,7 @@ uint64_t Context::submitted(const HostLane& lane) {
 }
 
 // Signatures cross when an operation goes to the device, not when it is submitted: a rank may submit any
-// number ahead, but the board remembers kBoard positions, more than the device holds. False: the lane is
+// number ahead, but the board remembers more positions than the device holds. False: the lane is
 // broken now.
 bool Context::announce(HostLane& lane, const Flight& flight) {
   post_signature(lane, flight);
@@ -224,8 +236,11 @@ void Context::feed(HostLane& lane) {
     if (!announce(lane, *flight)) break;
     lane.place(*flight, token_of(lane.id(), flight->sequence));
     ++on_device_;
+    for_callers_ += !flight->on_stream;
+    if (flight->entered && flight->entry.path == device::StreamPath::kKernel) continue;
+    const bool marked = flight->entered && flight->entry.path == device::StreamPath::kMark;
     unsubmitted_.push_back({lane.id(), int16_t(std::clamp(flight->priority, -32768, 32767)),
-                            flight->lowered.operation.block_count, 0, flight->sequence});
+                            flight->lowered.operation.block_count, marked, flight->sequence});
     any = true;
   }
   if (any) flush_submissions(ring_daemon);
@@ -243,6 +258,7 @@ void Context::flush_submissions(bool ring_daemon) {
 }
 
 void Context::end(Flight& flight, starling_status status, const std::string& message) {
+  if (flight.entered) executor_->streams()->completed(flight.entry);
   ++completions_;
   --under_way_;
   waited_ -= flight.waited;
@@ -374,6 +390,7 @@ Scheduling Context::scheduling() {
 void Context::set_scheduling(const Scheduling& scheduling) {
   std::lock_guard lock(mutex_);
   memory_.set_scheduling(scheduling);
+  if (StreamOperations* streams = executor_->streams()) streams->set_scheduling(scheduling);
 }
 
 void Context::statistics(starling_statistics& out) {

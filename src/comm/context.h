@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,8 +64,16 @@ class Context {
   // No operation of it may be under way.
   void remove_lane(const LaneKey& key);
 
-  // Puts an operation into a lane. Errors that concern the lane end the request; misuse throws.
+  // Puts an operation into a lane. Errors that concern the lane end the request; misuse throws. On a stream:
+  // returns when what the operation needs of it is in the stream.
   void submit(HostLane& lane, Flight&& flight);
+  // Throws Error(unsupported) where there are no streams.
+  StreamOperations& checked_streams();
+  // Until an operation may be put into the stream: its launch queue may be full. Before any lock is taken.
+  void await_stream(device::Stream stream, bool held);
+  // The stream's later work begins after the request's operation, which was submitted on a stream. False:
+  // there is nothing to wait for, the request is done.
+  bool wait_on_stream(const Request& request, device::Stream stream);
   // The peer's region of a lane that is connected already, also if the peer has left since; else null.
   const LaneShared* connected_peer(const LaneKey& key, uint32_t peer);
   // How many operations this rank has put into the lane.
@@ -109,11 +118,15 @@ class Context {
   // Somebody has to look after what no waiter looks after.
   bool poller_needed() const { return under_way_ > 0 || hook_count_ > 0; }
   void end(Flight& flight, starling_status status, const std::string& message);
+  void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);
+  std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
+  void give_turns();
   bool announce(HostLane& lane, const Flight& flight);
   void feed(HostLane& lane);
   void flush_submissions(bool ring_daemon = true);
   void publish_waiting_text(uint64_t now);
-  void nap(uint32_t fruitless);
+  void nap(uint32_t fruitless, bool eager);
+  void release_streams(HostLane& lane);
   void wake_poller();
   void fail_all(const std::string& why);
   HostLane& find_or_make(LaneOptions options);
@@ -141,6 +154,9 @@ class Context {
   std::atomic<uint64_t> under_way_{0};
   std::atomic<uint64_t> waited_{0};  // of these: whose callers will run the daemon
   uint64_t on_device_ = 0;  // of them, those that the daemon has
+  uint64_t for_callers_ = 0;  // of these, those that no stream orders: somebody may wait for them on the CPU
+  bool look_again_ = false;  // the executor asks to be polled
+  std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
   std::vector<HostLane*> broken_;  // idle or not, with slots lent, or peers to be told that we are out
   uint64_t faults_seen_ = 0;

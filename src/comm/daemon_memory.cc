@@ -49,13 +49,20 @@ DaemonOwner::DaemonOwner(uint32_t block_count, const Scheduling& scheduling, con
   image_.blocks = make<BlockMemory>(block_count);
   std::vector<BlockMemory> blocks(block_count);
   for (BlockMemory& block : blocks) {
-    // One task a lane at most; kLaneDepth completions a lane at most.
+    // One task a lane at most; lane_depth completions a lane at most.
     block.tasks = make<Task>(traits.lane_limit);
-    block.unpublished = make<uint64_t>(uint64_t(traits.lane_limit) * kLaneDepth);
+    block.unpublished = make<uint64_t>(uint64_t(traits.lane_limit) * traits.lane_depth);
     block.trace.capacity = traits.trace_capacity;
     if (traits.trace_capacity > 0) block.trace.records = make<TraceRecord>(traits.trace_capacity);
   }
   write_blocks(blocks);
+  if (traits.streams) {
+    image_.work = shared_words(1);
+    image_.parked = make<ParkedRing>(block_count);
+    std::vector<ParkedRing> rings(block_count);
+    for (ParkedRing& ring : rings) ring = {0, 0, device::kStartLimit, make<Parked>(device::kStartLimit)};
+    place.write(image_.parked, rings.data(), rings.size() * sizeof(ParkedRing));
+  }
   completions_.capacity = kCompletionCapacity;
   completions_.entries = shared_words(kCompletionCapacity);
   completions_.head = shared_words(1);
@@ -71,7 +78,8 @@ DaemonOwner::DaemonOwner(uint32_t block_count, const Scheduling& scheduling, con
 }
 
 DaemonStart DaemonOwner::start() const {
-  return {daemon_, device_completions_, completion_kind_, &submissions_, image_.block_count};
+  return {daemon_,     device_completions_, completion_kind_,  &submissions_,
+          image_.work, image_.blocks,       image_.scheduling, image_.block_count};
 }
 
 void DaemonOwner::write_blocks(const std::vector<BlockMemory>& blocks) {

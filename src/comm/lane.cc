@@ -45,7 +45,13 @@ LaneKey key_of(const LaneKey& base, const std::string& text) {
 }
 
 HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, PlanShelf& shelf)
-    : options_(options), arena_(arena), place_(place), shelf_(shelf), peers_(options.members.size()) {
+    : options_(options),
+      arena_(arena),
+      place_(place),
+      shelf_(shelf),
+      finished_targets_(place.traits().lane_depth),
+      peers_(options.members.size()),
+      scratch_(place.traits().lane_depth) {
   unresolved_ = size() - 1;
 }
 
@@ -53,11 +59,12 @@ HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, 
 HostLane::~HostLane() {
   if (device_memory_.memory != nullptr) place_.release(device_memory_.memory, device_memory_.bytes);
   if (own_buffers_.memory != nullptr) place_.release(own_buffers_.memory, own_buffers_.bytes);
+  if (turns_.memory != nullptr) place_.release(turns_.memory, turns_.bytes);
   for (Private& scratch : scratch_)
     if (scratch.memory != nullptr) place_.release(scratch.memory, scratch.bytes);
   if (operations_ != nullptr)
-    place_.release_shared(reinterpret_cast<std::byte*>(operations_), kLaneDepth * sizeof(Operation));
-  if (tables_ != nullptr) place_.release_shared(tables_, kLaneDepth * tables_bytes());
+    place_.release_shared(reinterpret_cast<std::byte*>(operations_), depth() * sizeof(Operation));
+  if (tables_ != nullptr) place_.release_shared(tables_, depth() * tables_bytes());
   if (shared_ == nullptr || !abandoned()) return;
   arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
   arena_.release(region_.offset, region_.bytes);
@@ -140,7 +147,8 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   // Zeroed: no packet has come yet.
   connectors_.bytes = ends == 0 ? 0 : packets + ends * packet_ring_bytes(packet_bytes);
   if (ends > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
-  region_.bytes = align64(sizeof(LaneShared) + sizeof(Traffic) * kBoard * size());
+  const uint64_t board = 2 * depth();
+  region_.bytes = align64(sizeof(LaneShared) + board * (sizeof(Signature) + sizeof(Traffic) * size()));
   region_.offset = arena_.allocate(region_.bytes);
   shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_.offset));
   shared_->size = size();
@@ -149,7 +157,8 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   shared_->private_slots = kPrivateSlots;
   shared_->slot_bytes = slot_bytes;
   shared_->packet_bytes = packet_bytes;
-  shared_->traffic_offset = sizeof(LaneShared);
+  shared_->board_size = uint32_t(board);
+  shared_->traffic_offset = sizeof(LaneShared) + board * sizeof(Signature);
   shared_->connectors_offset = connectors_.offset;
   shared_->inbox_offset = 0;
   shared_->credit_offset = credit;
@@ -171,15 +180,14 @@ void HostLane::open_device() {
   const uint64_t channels = shared_->channel_count;
   const uint64_t ends = size() * channels;
   const uint64_t finished = align64(sizeof(Lane));
-  const uint64_t blocks =
-      finished + 2 * align64(kLaneDepth * sizeof(uint64_t));  // and the fault, if it is here
+  const uint64_t blocks = finished + 2 * align64(depth() * sizeof(uint64_t));  // and the fault, if it is here
   const uint64_t sends = blocks + options_.grid * sizeof(LaneBlock);
   const uint64_t receives = sends + align64(ends * sizeof(SendEnd));
   const uint64_t operations = receives + align64(ends * sizeof(ReceiveEnd));
-  const uint64_t tables = operations + kLaneDepth * sizeof(Operation);
+  const uint64_t tables = operations + depth() * sizeof(Operation);
   const bool direct = place_.traits().direct;
-  std::byte* memory = at_least(device_memory_, direct ? operations : tables + kLaneDepth * tables_bytes());
-  operations_ = reinterpret_cast<Operation*>(place_.allocate_shared(kLaneDepth * sizeof(Operation)));
+  std::byte* memory = at_least(device_memory_, direct ? operations : tables + depth() * tables_bytes());
+  operations_ = reinterpret_cast<Operation*>(place_.allocate_shared(depth() * sizeof(Operation)));
   image_.doorbell = direct ? doorbell() : nullptr;
   image_.fault = direct ? &shared_->fault : reinterpret_cast<uint64_t*>(memory + blocks) - 8;
   image_.id = options_.id;
@@ -255,7 +263,7 @@ void HostLane::connect(uint32_t peer) {
   std::vector<SendEnd> sends(channels, SendEnd{});
   std::vector<ReceiveEnd> receives(channels, ReceiveEnd{});
   for (uint64_t channel = 0; channel < channels; ++channel) {
-    const uint64_t here = peer * channels + channel;     // our end for that peer
+    const uint64_t here = peer * channels + channel;  // our end for that peer
     const uint64_t there = rank() * channels + channel;  // its end for us
     SendEnd& send = sends[channel];
     send.connected = 1;
@@ -313,17 +321,17 @@ Flight& HostLane::append(Flight&& flight) {
 }
 
 Flight* HostLane::next_for_device() {
-  if (on_device_ == kLaneDepth || on_device_ == flights_.size()) return nullptr;
+  if (on_device_ == depth() || on_device_ == flights_.size() || turns_missing()) return nullptr;
   for (Flight& flight : flights_)
     if (!flight.on_device) {
       // Its place in the ring is free when the operation eight before it was completed.
-      return flight.sequence - flights_.front().sequence < kLaneDepth ? &flight : nullptr;
+      return flight.sequence - flights_.front().sequence < depth() ? &flight : nullptr;
     }
   return nullptr;
 }
 
 void HostLane::place(Flight& flight, uint64_t token) {
-  const uint32_t at = flight.sequence % kLaneDepth;
+  const uint32_t at = flight.sequence % depth();
   Operation& op = flight.lowered.operation;
   const PlanHeader* plan = flight.lowered.plan->header(rank());
   op.plan = shelf_.get(flight.lowered.plan, rank());
@@ -338,8 +346,10 @@ void HostLane::place(Flight& flight, uint64_t token) {
     op.buffers[uint32_t(BufferKind::kScratch)].base =
         at_least(scratch_[at], plan->scratch_chunks * op.chunk_bytes);
   bind_memory(flight, at);
-  op.finished_target = finished_targets_[at] += op.block_count;
-  op.previous_target = finished_targets_[(at + kLaneDepth - 1) % kLaneDepth];
+  // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
+  // pass.
+  op.finished_target = finished_targets_[at] += turns_known_ ? handover_.width : op.block_count;
+  op.previous_target = finished_targets_[(at + depth() - 1) % depth()];
   operations_[at] = op;
   flight.on_device = true;
   ++on_device_;
@@ -349,7 +359,7 @@ void HostLane::place(Flight& flight, uint64_t token) {
 void HostLane::bind_memory(Flight& flight, uint32_t at) {
   Operation& op = flight.lowered.operation;
   if (flight.lowered.own_buffer) {
-    std::byte* own = at_least(own_buffers_, kLaneDepth * 64) + at * 64;
+    std::byte* own = at_least(own_buffers_, depth() * 64) + at * 64;
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) op.buffers[uint32_t(kind)].base = own;
   }
   if (place_.traits().direct) return;
@@ -357,11 +367,48 @@ void HostLane::bind_memory(Flight& flight, uint32_t at) {
     const auto& groups =
         kind == BufferKind::kInput ? flight.lowered.input_groups : flight.lowered.output_groups;
     if (groups.empty()) continue;
-    if (tables_ == nullptr) tables_ = place_.allocate_shared(kLaneDepth * tables_bytes());
+    if (tables_ == nullptr) tables_ = place_.allocate_shared(depth() * tables_bytes());
     std::byte* table = tables_ + at * tables_bytes() + (kind == BufferKind::kOutput ? tables_bytes() / 2 : 0);
     std::copy(groups.begin(), groups.end(), reinterpret_cast<GroupExtent*>(table));
     op.buffers[uint32_t(kind)].groups = reinterpret_cast<GroupExtent*>(table);
   }
+}
+
+// What streams write and wait for is never used again, though the lane ends: a stream may come there later.
+void HostLane::open_to_streams() {
+  if (on_streams()) return;
+  handover_.width = options_.grid;
+  handover_.depth = depth();
+  const uint64_t turns = options_.grid * sizeof(Turn);
+  const uint64_t gates = turns + align64(depth() * sizeof(uint64_t));
+  std::byte* memory = at_least(turns_, gates + align64(sizeof(Handover)));
+  handover_.turns = reinterpret_cast<Turn*>(memory);
+  handover_.gates = reinterpret_cast<uint64_t*>(memory + turns);
+  handover_.ready = reinterpret_cast<uint64_t*>(place_.allocate(sizeof(uint64_t)));
+  handover_.done = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
+}
+
+void HostLane::make_turns() {
+  const uint64_t first = flights_.empty() ? next_sequence_ : flights_.front().sequence;
+  std::vector<Turn> turns(handover_.width, Turn{first, 0, {}});
+  place_.write(handover_.turns, turns.data(), turns.size() * sizeof(Turn));
+  image_.handover = reinterpret_cast<Handover*>(turns_.memory + turns_.bytes - align64(sizeof(Handover)));
+  place_.write(image_.handover, &handover_, sizeof handover_);
+  place_.write(&device_->handover, &image_.handover, sizeof image_.handover);
+  turns_known_ = true;
+}
+
+StreamLaunch HostLane::launch_of(const Flight& flight) const {
+  StreamLaunch launch;
+  launch.entry = flight.entry;
+  launch.stream = flight.stream;
+  launch.operation = flight.lowered.operation;
+  launch.operation.sequence = flight.sequence;  // also where it has no place yet
+  launch.near = image_;
+  launch.handover = handover_;
+  launch.lane = device_;
+  launch.priority = int16_t(std::clamp(flight.priority, -32768, 32767));
+  return launch;
 }
 
 void HostLane::show_fault(uint64_t kind) {
@@ -394,8 +441,8 @@ std::vector<Flight> HostLane::take_waiting(bool device_failed) {
 
 uint64_t HostLane::host_bytes() const {
   uint64_t bytes = sizeof(*this) + device_memory_.bytes + own_buffers_.bytes;
-  if (operations_ != nullptr) bytes += kLaneDepth * sizeof(Operation);
-  if (tables_ != nullptr) bytes += kLaneDepth * tables_bytes();
+  if (operations_ != nullptr) bytes += depth() * sizeof(Operation);
+  if (tables_ != nullptr) bytes += depth() * tables_bytes();
   for (const Private& scratch : scratch_) bytes += scratch.bytes;
   return bytes;
 }

@@ -1,7 +1,6 @@
 // A lane on the host: the device's Lane and all it points to, the region that peers see, and the operations
 // on their way. Guarded by the context's mutex; the daemon reads what was set before its submission.
 #pragma once
-#include <array>
 #include <deque>
 #include <memory>
 #include <string>
@@ -49,6 +48,11 @@ struct Flight {
   int32_t priority = 0;
   bool on_device = false;
   bool waited = false;  // its caller will run the daemon
+  bool on_stream = false;  // `stream` and what follows count
+  bool held = false;       // the stream's later work begins after it
+  device::Stream stream = nullptr;
+  device::StreamEntry entry{};
+  bool entered = false;  // `entry` counts
 };
 
 struct LaneOptions {
@@ -96,6 +100,10 @@ class HostLane {
   // more, and there is nobody left to tell. After withdraw().
   bool recover(std::vector<uint32_t>& slots);
   bool settled() const { return settled_; }
+  // No place for one more operation, or others wait for one.
+  bool full() const {
+    return !flights_.empty() && (flights_.size() >= depth() || on_device_ < flights_.size());
+  }
   bool idle_on_device() const { return on_device_ == 0; }
   // Rank's own arena: counts its broken lanes.
   cpu::Arena& arena() const { return arena_; }
@@ -117,6 +125,18 @@ class HostLane {
   Flight* next_for_device();
   // Writes it where the daemon reads it. A submission must follow.
   void place(Flight& flight, uint64_t token);
+
+  // Streams will use the lane. Its marks and flags are there at once, and its operations may start as kernels
+  // from the moment when the daemon knows of it too. Idempotent.
+  void open_to_streams();
+  bool on_streams() const { return handover_.done != nullptr; }
+  // Operations that the device has not got must wait until nothing of the lane is on it.
+  bool turns_missing() const { return on_streams() && !turns_known_; }
+  // The daemon is told of the turns. No operation is on the device, and all submissions were read.
+  void make_turns();
+  const Handover& handover() const { return handover_; }
+  // Of the operation that was placed last, without its stream.
+  StreamLaunch launch_of(const Flight& flight) const;
 
   // The daemon is told that the lane is broken. Idempotent.
   void show_fault(uint64_t kind);
@@ -149,6 +169,7 @@ class HostLane {
   // One of T an end.
   template <class T>
   std::vector<T> read_all(const T* from) const;
+  uint32_t depth() const { return place_.traits().lane_depth; }
   uint64_t tables_bytes() const { return 2 * size() * sizeof(GroupExtent); }
 
   LaneOptions options_;
@@ -160,7 +181,10 @@ class HostLane {
   Private device_memory_;  // the Lane and what it points to
   Operation* operations_ = nullptr;  // in shared memory
   std::byte* tables_ = nullptr;      // likewise: two tables of extents for each place of the ring
-  std::array<uint64_t, kLaneDepth> finished_targets_{};
+  std::vector<uint64_t> finished_targets_;  // [depth]
+  Handover handover_{};  // as written to the device
+  Private turns_;        // what only blocks use of it
+  bool turns_known_ = false;
   bool settled_ = false;         // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
   LaneShared* shared_ = nullptr;
@@ -173,7 +197,7 @@ class HostLane {
   uint32_t on_device_ = 0;
   bool last_canonical_ = true;
   bool fault_shown_ = false;
-  std::array<Private, kLaneDepth> scratch_;
+  std::vector<Private> scratch_;  // [depth]
   Private own_buffers_;  // what barriers reduce
 };
 

@@ -25,12 +25,16 @@ void copy_words(uint64_t* to, const uint64_t* from, uint32_t words) {
 
 Traffic* traffic_of(LaneShared* shared, uint64_t sequence) {
   auto* base = reinterpret_cast<std::byte*>(shared) + shared->traffic_offset;
-  return reinterpret_cast<Traffic*>(base) + (sequence % kBoard) * shared->size;
+  return reinterpret_cast<Traffic*>(base) + (sequence % shared->board_size) * shared->size;
+}
+
+Signature& signature_of(LaneShared* shared, uint64_t sequence) {
+  return reinterpret_cast<Signature*>(shared + 1)[sequence % shared->board_size];
 }
 
 // False: the peer is not there yet, or long past it (then it has finished, so it did match).
 bool read_signature(LaneShared* shared, uint64_t sequence, Signature& out) {
-  Signature& entry = shared->board[sequence % kBoard];
+  Signature& entry = signature_of(shared, sequence);
   // Acquire: pairs with the release of `position` in post_signature().
   if (load(entry.position, std::memory_order_acquire) != sequence + 1) return false;
   copy_words(reinterpret_cast<uint64_t*>(&out), reinterpret_cast<uint64_t*>(&entry), kWords);
@@ -101,7 +105,7 @@ void post_call(HostLane& lane) {
 
 void post_signature(HostLane& lane, const Flight& flight) {
   LaneShared* shared = lane.shared();
-  Signature& entry = shared->board[flight.sequence % kBoard];
+  Signature& entry = signature_of(shared, flight.sequence);
   store(entry.position, 0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);  // no new word is seen with the old position
   Signature signature = flight.lowered.signature;

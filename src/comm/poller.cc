@@ -50,9 +50,10 @@ std::string waiting_text_of(const ArenaHeader* header) {
 
 }  // namespace
 
-// Where completions do not ring: look often at first, and while nobody else looks.
-void Context::nap(uint32_t fruitless) {
-  if (fruitless < kEagerLooks && waiters_.load(std::memory_order_relaxed) == 0) {
+// Where completions do not ring: look often at first, and while nobody else looks. eager: somebody may wait
+// for them on the CPU.
+void Context::nap(uint32_t fruitless, bool eager) {
+  if (eager && fruitless < kEagerLooks && waiters_.load(std::memory_order_relaxed) == 0) {
     sched_yield();
     return;
   }
@@ -67,7 +68,8 @@ void Context::run_poller() {
     const uint64_t now = cpu::monotonic_ns();
     bool any = false;
     bool work;
-    uint64_t on_device;
+    bool looks;  // completions may come, or the daemon may have to be launched
+    bool eager;
     try {
       any = poll_once();
       std::lock_guard lock(mutex_);
@@ -82,7 +84,8 @@ void Context::run_poller() {
     {
       std::lock_guard lock(mutex_);
       work = under_way_ > 0 || !closed_lanes_.empty();
-      on_device = on_device_;
+      looks = on_device_ > 0 || look_again_;
+      eager = for_callers_ > 0;
     }
     {
       std::lock_guard lock(hooks_mutex_);
@@ -95,8 +98,8 @@ void Context::run_poller() {
       continue;
     }
     // One more look between the two, as the doorbell's protocol asks.
-    if (!place_->traits().notifies && on_device > 0)
-      nap(fruitless++);
+    if (!place_->traits().notifies && looks)
+      nap(fruitless++, eager);
     else if (!sleeper.prepared())
       sleeper.prepare();
     else
@@ -117,7 +120,9 @@ bool Context::poll_once() {
     it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
   }
   const bool any = drain_completions();
-  if (executor_ != nullptr) executor_->keep_running(on_device_ > 0);  // null while the context ends
+  if (executor_ == nullptr) return any;  // the context ends
+  if (!turnless_.empty()) give_turns();
+  look_again_ = executor_->keep_running(on_device_ > 0);
   return any;
 }
 
@@ -133,8 +138,11 @@ bool Context::drain_completions() {
     if (sequence < lane.flights().front().sequence) sequence += uint64_t(1) << 28;
     Flight flight = lane.finish(sequence);
     --on_device_;
+    for_callers_ -= !flight.on_stream;
     const Fault fault = fault_of(lane);
     end(flight, status_of(fault.kind), fault.text);
+    // Again: the block that completed it may have overwritten the poison.
+    if (fault.kind != FaultKind::kNone) release_streams(lane);
     if (fault.kind == FaultKind::kNone)
       guarded_for(lane, [&] { feed(lane); });
     else
@@ -169,7 +177,13 @@ void Context::meet_peers(HostLane& lane) {
 
 void Context::fail_waiting(HostLane& lane, const Fault& fault) {
   lane.show_fault(uint64_t(fault.kind));
+  release_streams(lane);
   for (Flight& flight : lane.take_waiting()) end(flight, status_of(fault.kind), fault.text);
+}
+
+// Every stream that stands for an operation of a broken lane goes on.
+void Context::release_streams(HostLane& lane) {
+  if (lane.on_streams()) executor_->streams()->poison(lane.handover(), lane.next_sequence());
 }
 
 // The daemon will complete nothing any more: all that is under way ends, here and with the peers.
@@ -178,9 +192,10 @@ void Context::fail_all(const std::string& why) {
   for (HostLane* lane : lanes_by_id_) {
     if (lane == nullptr || !lane->busy()) continue;
     starling::break_lane(*lane, FaultKind::kInternal, lane->next_sequence(), text);
+    release_streams(*lane);
     for (Flight& flight : lane->take_waiting(true)) end(flight, STARLING_SYSTEM, text);
   }
-  on_device_ = 0;
+  on_device_ = for_callers_ = 0;
 }
 
 void Context::maintain(uint64_t now) {

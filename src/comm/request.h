@@ -5,9 +5,16 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace starling {
+
+// Where an operation on a stream is.
+struct RequestPlace {
+  uint32_t lane;  // its number
+  uint64_t sequence;
+};
 
 class Request {
  public:
@@ -31,6 +38,10 @@ class Request {
   void set_source(int32_t rank) { source_.store(rank, std::memory_order_relaxed); }
   int32_t source() const { return source_.load(std::memory_order_relaxed); }
 
+  // Before the submission returns; who has the request from there reads it. None: not on a stream.
+  void set_place(const RequestPlace& place) { place_ = place; }
+  const std::optional<RequestPlace>& place() const { return place_; }
+
  private:
   std::atomic<uint32_t> claimed_{0};
   // 0, then 1. Release: status and message come before; waiters acquire.
@@ -42,6 +53,7 @@ class Request {
   starling_callback callback_;
   void* user_;
   std::atomic<int32_t> source_{-1};
+  std::optional<RequestPlace> place_;
 };
 
 using RequestPtr = std::shared_ptr<Request>;

@@ -146,7 +146,7 @@ class Daemon {
     submission.sequence = whole_sequence(last_sequence(lane, block), submission.sequence);
     if (reached(submission.sequence, block.fetched)) block.fetched = submission.sequence + 1;
     trace(m_, b_.trace, TraceEvent::kFetch, submission.lane, submission.sequence, 0);
-    if (m_.block_index() >= submission.block_count && !passes_turns(lane)) {
+    if (m_.block_index() >= submission.block_count && !awaits_turn(lane, submission.sequence)) {
       if (block.pending == 0) block.next = block.fetched;
       return;
     }
@@ -173,6 +173,12 @@ class Daemon {
   // In a lane that streams use, a block hands on its turn also in operations that have no part for it.
   STARLING_HOST_DEVICE bool passes_turns(const Lane& lane) const {
     return lane.handover != nullptr && m_.block_index() < lane.handover->width;
+  }
+
+  // An operation from before the first stream came to the lane is read late: it has no turn.
+  STARLING_HOST_DEVICE bool awaits_turn(const Lane& lane, uint64_t sequence) {
+    return passes_turns(lane) &&
+           reached(sequence, m_.load_relaxed(&lane.handover->turns[m_.block_index()].next));
   }
 
   STARLING_HOST_DEVICE uint32_t decide(uint32_t fruitless) {
@@ -296,7 +302,7 @@ class Daemon {
     if (!s_.hit) {
       Lane& lane = lane_of(s_.lane);
       LaneBlock& block = lane.blocks[m_.block_index()];
-      copy_words(&slot.operation, &lane.operations[block.next % kLaneDepth], sizeof(Operation));
+      copy_words(&slot.operation, &lane.operations[block.next % M::kLaneDepth], sizeof(Operation));
       if (leads(m_)) {
         ++b_.counters.loads;
         slot.lane = s_.lane;

@@ -26,7 +26,7 @@ STARLING_HOST_DEVICE void hand_on(M& m, const Lane& lane, uint64_t sequence) {
 // unless true, the lane's memory is not touched again.
 template <class M>
 STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, uint64_t sequence, uint64_t target) {
-  const uint32_t at = sequence % kLaneDepth;
+  const uint32_t at = sequence % M::kLaneDepth;
   // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
   // After this the lane's entry may be used again as soon as the completion is read.
   if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;

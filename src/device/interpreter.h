@@ -127,7 +127,7 @@ class Interpreter {
   // Then tell the connectors how many messages to expect, which lets them borrow from the pool.
   STARLING_HOST_DEVICE bool start() {
     if (op_.fence_previous && op_.sequence > 0) {
-      const uint32_t previous = (op_.sequence - 1) % kLaneDepth;
+      const uint32_t previous = (op_.sequence - 1) % M::kLaneDepth;
       const bool ready = wait(
           [&] {
             // Acquire: pairs with the fetch_add in Daemon::complete(): others are through with the

@@ -74,6 +74,7 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   m.notify(static_cast<Doorbell*>(nullptr));
   m.notify_host();
   { M::kThreads } -> std::convertible_to<uint32_t>;  // 1: a block is one thread; 0: known at run time only
+  { M::kLaneDepth } -> std::convertible_to<uint32_t>;  // places of a lane's rings (wire/lane.h)
   { M::kPlainWrites } -> std::convertible_to<bool>;  // write() is a plain copy: results may be computed in place
   { M::kStagesPlans } -> std::convertible_to<bool>;  // stage_plan(), stage_lane(): copies in fast memory
   { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together

@@ -21,17 +21,21 @@
 
 namespace starling::device {
 
-// A kernel's one argument. `operation` travels by value: reading it costs nothing. The host has written it
-// into the lane's ring as well, where the daemon finds it if need be.
+// A kernel's one argument. What the host knows travels by value: reading it costs no round trip to memory.
+// The host has written the operation into the lane's ring as well; where that ring is the host's, a block
+// that parks copies the operation to where the daemon looks for it.
 struct StartArguments {
   Operation operation;
-  Lane* lane;
+  Lane near;
+  Handover handover;
+  Lane* lane;  // what `near` is a copy of
   DaemonMemory* daemon;
   CompletionMemory* completions;
   CompletionQueueKind completion_kind;
   int16_t priority;
   uint16_t gate;  // 1: if any block parks, one stays until the operation is complete: it holds the stream
   Budget budget;
+  const BlockMemory* blocks;  // the daemon's: is something more urgent? Null: the order is FIFO, nothing is
   TraceRing* trace;  // [width], each written by one kernel at a time; null: none
 };
 
@@ -41,16 +45,20 @@ struct alignas(16) StartState {
   uint32_t verdict;
   uint32_t stays;
   Combine operands;
+  // Where memory is far: copies of the argument's, with pointers to what is near.
+  Operation operation;
+  Handover handover;
 };
 
 template <class M>
 class StartKernel {
  public:
   STARLING_HOST_DEVICE StartKernel(M& machine, const StartArguments& arguments, StartState& state)
-      : m_(machine), a_(arguments), op_(arguments.operation), lane_(*arguments.lane), s_(state) {}
+      : m_(machine), a_(arguments), op_(&arguments.operation), lane_(arguments.lane), s_(state) {}
 
   // On all threads; the same result on all. True: the leader, alone, must call hold() before the block ends.
   STARLING_HOST_DEVICE bool run() {
+    if constexpr (M::kStagesPlans) bring_near();
     if (leads(m_)) {
       s_.pool = SlotPool{nullptr, 0, 0};
       s_.stays = 0;
@@ -76,31 +84,50 @@ class StartKernel {
   // The gate: holds the stream until the operation is complete, or the host poisons the flag. By the leader
   // alone: the other threads of the block may be gone.
   STARLING_HOST_DEVICE void hold() {
-    const uint64_t* done = &lane_.handover->done[op_.sequence % kLaneDepth];
+    const uint64_t* done = &lane_->handover->done[op_->sequence % M::kLaneDepth];
     // Acquire: pairs with the release in count_finished(): kernels behind us see what the operation wrote.
-    for (uint32_t attempt = 0; !reached(m_.load_acquire(done), op_.sequence + 1); ++attempt)
+    for (uint32_t attempt = 0; !reached(m_.load_acquire(done), op_->sequence + 1); ++attempt)
       m_.pause(attempt);
   }
 
  private:
   enum class Verdict : uint32_t { kRun, kSkip, kDrop, kLeave };
 
+  // The argument itself is not written to, and its pointers lead far away.
+  STARLING_HOST_DEVICE void bring_near() {
+    Lane* lane = m_.stage_lane(0, &a_.near);
+    m_.stage_operation(s_.operation, a_.operation, a_.near);
+    if (leads(m_)) s_.handover = a_.handover;
+    m_.barrier();
+    if (leads(m_)) lane->handover = &s_.handover;
+    lane_ = lane;
+    op_ = &s_.operation;
+    m_.barrier();
+  }
+
   STARLING_HOST_DEVICE Verdict examine() {
-    if (!has_turn(m_, lane_, op_.sequence)) return Verdict::kLeave;
-    if (m_.block_index() >= op_.block_count) return Verdict::kSkip;
+    if (!has_turn(m_, *lane_, op_->sequence)) return Verdict::kLeave;
+    if (m_.block_index() >= op_->block_count) return Verdict::kSkip;
     // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
-    if (m_.load_acquire(lane_.fault) != 0) return Verdict::kDrop;
+    if (m_.load_acquire(lane_->fault) != 0) return Verdict::kDrop;
+    if (a_.blocks == nullptr) return Verdict::kRun;
     // Relaxed: a hint. The daemon, whose queue is sorted, will find the right moment.
-    const uint64_t urgent = m_.load_relaxed(&a_.daemon->blocks[m_.block_index()].urgent);
+    const uint64_t urgent = m_.load_relaxed(&a_.blocks[m_.block_index()].urgent);
     return urgent > uint64_t(int64_t(kUrgentBase) + a_.priority) ? Verdict::kLeave : Verdict::kRun;
   }
 
   STARLING_HOST_DEVICE void interpret() {
-    LaneBlock& block = lane_.blocks[m_.block_index()];
-    const Execution execution{a_.lane, &op_, &block, &s_.pool, nullptr, &s_.operands};
+    if constexpr (M::kStagesPlans) {
+      const PlanHeader* plan = m_.stage_plan(0, op_->plan);
+      m_.barrier();
+      if (leads(m_)) s_.operation.plan = plan;
+      m_.barrier();
+    }
+    LaneBlock& block = lane_->blocks[m_.block_index()];
+    const Execution execution{lane_, op_, &block, &s_.pool, nullptr, &s_.operands};
     Budget budget = a_.budget;
     Interpreter<M> interpreter(m_, execution, budget);
-    DynamicContext context{op_.sequence, 0, 0, 0, 0};
+    DynamicContext context{op_->sequence, 0, 0, 0, 0};
     note(TraceEvent::kRun, 0);
     const Outcome outcome = interpreter.run(context);
     m_.barrier();  // all threads are through with the part
@@ -115,41 +142,52 @@ class StartKernel {
   // Leader only. Nothing of the part is touched after this.
   STARLING_HOST_DEVICE void park() {
     if (a_.gate != 0) s_.stays = becomes_gate();
-    push_parked(m_, *a_.daemon,
-                {0, op_.sequence, op_.token, lane_.id, a_.priority, op_.block_count, ParkedKind::kOperation});
+    leave_operation();
+    push_parked(
+        m_, *a_.daemon,
+        {0, op_->sequence, op_->token, lane_->id, a_.priority, op_->block_count, ParkedKind::kOperation});
+  }
+
+  // Where the daemon's ring is not the one that the host has written. Each block that parks writes the same,
+  // and nobody uses the place otherwise before all blocks have finished the operation.
+  STARLING_HOST_DEVICE void leave_operation() {
+    if (lane_->submitted == nullptr) return;
+    Operation& place = lane_->operations[op_->sequence % M::kLaneDepth];
+    place = *op_;
+    place.plan = a_.operation.plan;
   }
 
   // The first block that parks stays. Before the operation is given away: later its place in the ring may be
   // another's.
   STARLING_HOST_DEVICE bool becomes_gate() {
-    uint64_t* gate = &lane_.handover->gates[op_.sequence % kLaneDepth];
+    uint64_t* gate = &lane_->handover->gates[op_->sequence % M::kLaneDepth];
     const uint64_t before = m_.load_relaxed(gate);
-    return before != op_.sequence + 1 && m_.compare_exchange(gate, before, op_.sequence + 1) == before;
+    return before != op_->sequence + 1 && m_.compare_exchange(gate, before, op_->sequence + 1) == before;
   }
 
   // Leader only.
   STARLING_HOST_DEVICE void finish(Outcome outcome) {
-    const uint64_t token = op_.token;
-    const uint32_t lane = lane_.id;
+    const uint64_t token = op_->token;
+    const uint32_t lane = lane_->id;
     note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, 0);
-    hand_on(m_, lane_, op_.sequence);
-    if (!count_finished(m_, lane_, op_.sequence, op_.finished_target)) return;
+    hand_on(m_, *lane_, op_->sequence);
+    if (!count_finished(m_, *lane_, op_->sequence, op_->finished_target)) return;
     note(TraceEvent::kPublish, 0);
     if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
       push_parked(m_, *a_.daemon,
-                  {0, op_.sequence, token, lane, a_.priority, op_.block_count, ParkedKind::kToken});
+                  {0, op_->sequence, token, lane, a_.priority, op_->block_count, ParkedKind::kToken});
     m_.notify_host();
   }
 
   STARLING_HOST_DEVICE void note(TraceEvent event, uint64_t detail) {
     if (a_.trace != nullptr && leads(m_))
-      trace(m_, a_.trace[m_.block_index()], event, lane_.id, op_.sequence, detail);
+      trace(m_, a_.trace[m_.block_index()], event, lane_->id, op_->sequence, detail);
   }
 
   M& m_;
   const StartArguments& a_;
-  const Operation& op_;
-  Lane& lane_;
+  const Operation* op_;
+  Lane* lane_;
   StartState& s_;
 };
 

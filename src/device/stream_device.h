@@ -16,6 +16,9 @@ namespace starling::device {
 // A stream of the caller: cudaStream_t, or what the simulator makes of it.
 using Stream = void*;
 
+// Operations whose start kernel was launched and whose completion was not read: places of a ParkedRing.
+inline constexpr uint32_t kStartLimit = 1024;
+
 // What is known of the machine when the context is made.
 struct StreamFacts {
   // Entries that may stand in a stream's launch queue before the runtime makes its callers wait. Below the

@@ -39,13 +39,21 @@ struct StreamPolicy {
   bool doorbells = false;  // no start kernels: every operation by mark and SQ
 };
 
+// The host's ends of what it shares with a daemon; where the daemon has copies of its own, the host's.
+struct HostEnds {
+  const SubmissionRing* submissions;
+  uint32_t block_count;
+  uint64_t* work;  // DaemonMemory::work
+  uint64_t* drain;  // DaemonMemory::drain, or what is passed on to it
+};
+
 template <class M, StreamDevice D>
 class StreamHost {
  public:
   // All live as long as it. `daemon`: as every residency gets it; number and stay are filled in here.
   StreamHost(M& machine, D& device, const StreamFacts& facts, const StreamPolicy& policy,
-             const DaemonArguments& daemon)
-      : m_(machine), d_(device), facts_(facts), policy_(policy), daemon_(daemon) {}
+             const DaemonArguments& daemon, const HostEnds& ends)
+      : m_(machine), d_(device), facts_(facts), policy_(policy), daemon_(daemon), ends_(ends) {}
 
   // ---- under the host's lock ---------------------------------------------------------------------------
 
@@ -93,13 +101,16 @@ class StreamHost {
 
   // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
   void poll() {
-    observe();
-    if (!resident_) {
-      if (wanted()) launch();
-    } else if (facts_.shared_queue && !draining_ && holds_ == 0 &&
-               d_.now() - last_activity_ >= facts_.quit_ns) {
+    serve();
+    if (facts_.shared_queue && resident_ && !draining_ && holds_ == 0 &&
+        d_.now() - last_activity_ >= facts_.quit_ns)
       drain();
-    }
+  }
+
+  // The first half of poll(): never ends a residency.
+  void serve() {
+    observe();
+    if (!resident_ && wanted()) launch();
   }
 
   // Asks the residency under way to end at the blocks' next yields. With one hardware queue a
@@ -108,27 +119,28 @@ class StreamHost {
     if (!resident_ || (facts_.shared_queue && holds_ > 0)) return;
     draining_ = true;
     // Release: pairs with the acquires of `drain` in Daemon.
-    m_.store_release(&daemon_.daemon->drain, launch_);
+    m_.store_release(ends_.drain, launch_);
   }
 
   // Releases every stream that stands for an operation of the lane up to `newest`. When the lane breaks, and
   // again after each completion of the broken lane that is read: the block that completed an operation may
   // have overwritten the poison meanwhile, and others may stand for a later one at the same place.
   void poison(const Handover& handover, uint64_t newest) {
-    for (uint32_t at = 0; at < kLaneDepth; ++at) d_.release(&handover.done[at], newest + 1 + kPoison);
+    for (uint32_t at = 0; at < handover.depth; ++at) d_.release(&handover.done[at], newest + 1 + kPoison);
   }
 
   // No daemon is there, and none is needed.
   bool settled() {
     observe();
     // Relaxed: it matters only once nothing is under way that would write it.
-    return !resident_ && all_submissions_read(m_, daemon_.daemon->submissions, daemon_.daemon->block_count) &&
-           m_.load_relaxed(daemon_.daemon->work) == 0;
+    return !resident_ && submissions_read() && m_.load_relaxed(ends_.work) == 0;
   }
+
+  bool submissions_read() { return all_submissions_read(m_, *ends_.submissions, ends_.block_count); }
 
   // The next time at which poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
-    if (!resident_) return m_.load_relaxed(daemon_.daemon->work) != 0 ? restart_at_ : ~uint64_t(0);
+    if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
     return facts_.shared_queue && !draining_ && holds_ == 0 ? last_activity_ + facts_.quit_ns : ~uint64_t(0);
   }
 
@@ -152,7 +164,7 @@ class StreamHost {
 
   // The stream stands until operation `sequence` is complete.
   void wait_for(Stream stream, const Handover& handover, uint64_t sequence) {
-    d_.wait_value(stream, &handover.done[sequence % kLaneDepth], sequence + 1);
+    d_.wait_value(stream, &handover.done[sequence % handover.depth], sequence + 1);
   }
 
  private:
@@ -172,17 +184,14 @@ class StreamHost {
 
   bool wanted() {
     if (facts_.shared_queue && holds_ > 0) return true;
-    if (!all_submissions_read(m_, daemon_.daemon->submissions, daemon_.daemon->block_count)) return true;
+    if (!submissions_read()) return true;
     return d_.now() >= restart_at_ && take_work();
   }
 
   // Acquire: pairs with the releases in push_parked() and Daemon::quit(). Taken back before the launch, so
   // that who writes it later is heard again; what was written before is visible to the daemon that is
   // launched now.
-  bool take_work() {
-    uint64_t* work = daemon_.daemon->work;
-    return m_.load_relaxed(work) != 0 && m_.compare_exchange(work, 1, 0) == 1;
-  }
+  bool take_work() { return m_.load_relaxed(ends_.work) != 0 && m_.compare_exchange(ends_.work, 1, 0) == 1; }
 
   void launch() {
     daemon_.launch = ++launch_;
@@ -198,6 +207,7 @@ class StreamHost {
   StreamFacts facts_;
   StreamPolicy policy_;
   DaemonArguments daemon_;
+  HostEnds ends_;
   uint64_t launch_ = 0;
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;

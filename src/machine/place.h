@@ -13,11 +13,49 @@
 #include <string>
 
 #include "device/daemon.h"
+#include "device/stream_host.h"
 #include "machine/completion_listener.h"
 #include "machine/cpu/arena.h"
 #include "wire/daemon.h"
 
 namespace starling {
+
+// What is put into a stream for one operation.
+struct StreamLaunch {
+  device::StreamEntry entry{};
+  device::Stream stream = nullptr;
+  Operation operation{};
+  Lane near{};  // a copy of *lane
+  Handover handover{};
+  Lane* lane = nullptr;
+  int16_t priority = 0;
+};
+
+// Operations ordered on streams of the caller: what device/stream_host.h says of each. The context's lock is
+// the host's lock.
+class StreamOperations {
+ public:
+  virtual ~StreamOperations() = default;
+
+  // Under the context's lock.
+  virtual bool may_enter(device::Stream stream, bool held) = 0;
+  virtual bool may_hold() = 0;
+  virtual device::StreamEntry enter(device::Stream stream, bool held, bool placed) = 0;
+  virtual void hold(device::StreamEntry& entry) = 0;
+  virtual void completed(const device::StreamEntry& entry) = 0;
+  virtual void poison(const Handover& handover, uint64_t newest) = 0;
+  virtual void set_scheduling(const Scheduling& scheduling) = 0;
+  // Every block has read every submission.
+  virtual bool submissions_read() const = 0;
+  // Nothing was parked, or is run by a daemon.
+  virtual bool only_kernels() const = 0;
+
+  // Without it; may stand in the driver.
+  virtual void enqueue(const StreamLaunch& launch) = 0;
+  virtual void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) = 0;
+  // Lives as long as the executor.
+  virtual device::Stream make_stream(bool urgent) = 0;
+};
 
 // Starts the daemon and knows whether it is resident.
 class Executor {
@@ -26,9 +64,9 @@ class Executor {
 
   // Submissions were pushed, or something was stored that a sleeping daemon should see: it is made to look.
   virtual void ring() = 0;
-  // By whoever polls for completions. work: operations are on the device; if the daemon is not resident, it
-  // is launched again (completions lag submissions: the event-driven start).
-  virtual void keep_running(bool work) = 0;
+  // By whoever polls for completions. work: operations are on the device; if the daemon is not resident and
+  // they wait for it, it is launched again (the event-driven start). True: look again soon.
+  virtual bool keep_running(bool work) = 0;
 
   // Runs one residency on the calling thread, where a daemon can; it ends early after end_early(). False: it
   // cannot, or there is no work. eager: every rank has a core, so long polling is cheap.
@@ -44,6 +82,9 @@ class Executor {
   virtual bool quiet() const = 0;
   // Why no operation will ever complete again; "" while the machine is well.
   virtual std::string failure() const = 0;
+
+  // Null where there are no streams.
+  virtual StreamOperations* streams() { return nullptr; }
 };
 
 // A peer's exported memory, as this rank's blocks address it.
@@ -58,6 +99,8 @@ class PeerMemory {
 struct PlaceTraits {
   bool direct;             // the daemon works on the host's memory: plans and tables need no copies there
   bool notifies;           // completions ring at the host's door; else the host has to look
+  bool streams;            // operations may be ordered on streams
+  uint32_t lane_depth;     // operations of a lane on the device
   uint32_t default_blocks;
   uint32_t lane_limit;
   uint32_t slot_bytes_limit;
@@ -76,6 +119,9 @@ struct DaemonStart {
   device::CompletionMemory* completions;  // private memory, as the blocks see it
   device::CompletionQueueKind completion_kind;
   const SubmissionRing* submissions;  // as the host sees it
+  uint64_t* work;  // DaemonMemory::work
+  BlockMemory* blocks;  // private memory
+  Scheduling scheduling;
   uint32_t block_count;
 };
 

@@ -154,7 +154,8 @@ nb::tuple error(const Communicator& comm) {
   return nb::make_tuple(int(status), status == STARLING_SUCCESS ? "" : starling_last_error());
 }
 
-// Keeps the GIL: a submission never waits for another rank, and giving the GIL up may cost milliseconds.
+// Keeps the GIL: a submission never waits for another rank, and giving the GIL up may cost milliseconds. On a
+// stream it may wait for room in the launch queue.
 Request submit_operation(const Communicator& comm, starling_operation op, nb::object callback) {
   starling_comm* handle = comm.get();
   PythonCallback* python_callback = nullptr;
@@ -163,7 +164,13 @@ Request submit_operation(const Communicator& comm, starling_operation op, nb::ob
     op.user = python_callback = make_callback(std::move(callback));
   }
   Request request(comm.use);
-  const starling_status status = starling_submit(handle, &op, &request.handle);
+  starling_status status;
+  if (op.start == STARLING_START_NOW) {
+    status = starling_submit(handle, &op, &request.handle);
+  } else {
+    const WithoutGil waiting;
+    status = starling_submit(handle, &op, &request.handle);
+  }
   if (status != STARLING_SUCCESS && python_callback != nullptr) drop_callback(python_callback);
   check(status);
   return request;
@@ -200,13 +207,16 @@ Request submit_collective(const Communicator& comm, int kind, nb::object input, 
                           std::optional<std::string> data_type, int reduce_op, double scalar, int root,
                           std::optional<std::string> lane, int priority, int64_t timeout_ns,
                           std::optional<std::string> algorithm, nb::object callback, Counts input_counts,
-                          Counts input_offsets, Counts output_counts, Counts output_offsets) {
+                          Counts input_offsets, Counts output_counts, Counts output_offsets, int start,
+                          uintptr_t stream) {
   Call call = make_call(kind, std::move(input), std::move(output), std::move(data_type), reduce_op, scalar,
                         root, std::move(lane), priority, timeout_ns, std::move(algorithm));
   call.input_counts = std::move(input_counts);
   call.input_offsets = std::move(input_offsets);
   call.output_counts = std::move(output_counts);
   call.output_offsets = std::move(output_offsets);
+  call.start = start;
+  call.stream = stream;
   return submit(comm, call, std::move(callback));
 }
 
@@ -228,13 +238,15 @@ void add_plan(const Communicator& comm, const std::string& text, uint64_t smalle
 
 Request submit_message(const Communicator& comm, int kind, nb::object buffer, int peer, uint64_t tag,
                        std::optional<std::string> data_type, int priority, int64_t timeout_ns,
-                       nb::object callback) {
+                       nb::object callback, int start, uintptr_t stream) {
   const bool sends = kind == STARLING_SEND;
   Call call =
       make_call(kind, sends ? buffer : nb::object(nb::none()), sends ? nb::object(nb::none()) : buffer,
                 std::move(data_type), 0, 1, 0, std::nullopt, priority, timeout_ns, std::nullopt);
   call.peer = peer;
   call.tag = tag;
+  call.start = start;
+  call.stream = stream;
   return submit(comm, call, std::move(callback));
 }
 
@@ -278,13 +290,14 @@ void bind_calls(nb::class_<Communicator>& c) {
         "reduce_op"_a = 0, "scalar"_a = 1.0, "root"_a = 0, "lane"_a = nb::none(), "priority"_a = 0,
         "timeout_ns"_a = 0, "algorithm"_a = nb::none(), "callback"_a = nb::none(),
         "input_counts"_a = nb::none(), "input_offsets"_a = nb::none(), "output_counts"_a = nb::none(),
-        "output_offsets"_a = nb::none());
+        "output_offsets"_a = nb::none(), "start"_a = 0, "stream"_a = 0);
   c.def("submit_custom", &submit_custom, "plan"_a, "input_groups"_a, "output_groups"_a, "input"_a,
         "output"_a.none(), "data_type"_a = nb::none(), "reduce_op"_a = 0, "scalar"_a = 1.0,
         "lane"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none());
   c.def("add_plan", &add_plan, "text"_a, "smallest_bytes"_a, "largest_bytes"_a);
   c.def("submit_message", &submit_message, "kind"_a, "buffer"_a.none(), "peer"_a, "tag"_a,
-        "data_type"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none());
+        "data_type"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none(),
+        "start"_a = 0, "stream"_a = 0);
   c.def("register", &register_collective, "id"_a, "devices"_a, "kind"_a, "count"_a, "data_type"_a,
         "reduce_op"_a, "scalar"_a, "root"_a, "priority"_a, "timeout_ns"_a);
   c.def("run", &run_registered, "id"_a, "kind"_a, "input"_a.none(), "output"_a.none(), "data_type"_a,

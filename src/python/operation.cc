@@ -182,6 +182,8 @@ starling_operation operation_of(const Call& call, uint32_t rank, uint32_t size, 
   op.priority = call.priority;
   op.timeout_ns = call.timeout_ns;
   op.algorithm = text_of(call.algorithm);
+  op.start = starling_start(call.start);
+  op.stream = reinterpret_cast<void*>(call.stream);
   op.input_counts = input_table ? input_table.counts->data() : nullptr;
   op.input_offsets = input_table.offsets ? input_table.offsets->data() : nullptr;
   op.output_counts = output_table ? output_table.counts->data() : nullptr;

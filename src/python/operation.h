@@ -24,6 +24,8 @@ struct Call {
   int priority = 0;
   int64_t timeout_ns = 0;
   std::optional<std::string> algorithm;
+  int start = 0;
+  uintptr_t stream = 0;
   std::optional<std::vector<size_t>> input_counts;
   std::optional<std::vector<size_t>> input_offsets;
   std::optional<std::vector<size_t>> output_counts;

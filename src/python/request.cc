@@ -56,5 +56,16 @@ void bind_requests(nb::module_& m) {
       .def("wait", &starling::python::wait, "timeout_ns"_a)
       .def("status", [](const Request& r) { return int(starling_test(r.handle)); })
       .def("check", [](const Request& r) { starling::python::check(starling_test(r.handle)); })
+      .def(
+          "wait_on_stream",
+          [](const Request& r, uintptr_t stream) {
+            starling_status status;
+            {
+              const starling::python::WithoutGil waiting;  // for room in the stream's launch queue
+              status = starling_stream_wait(r.handle, reinterpret_cast<void*>(stream));
+            }
+            if (status != STARLING_IN_PROGRESS) starling::python::check(status);
+          },
+          "stream"_a)
       .def("source", [](const Request& r) { return starling_request_source(r.handle); });
 }

@@ -3,7 +3,7 @@
 //   ArenaHeader | directory | lane regions ...
 //
 // Peers find a lane by its key in the owner's directory: no rank ever waits for another to make one.
-// A lane region, for hosts:     LaneShared | Traffic[board * size]
+// A lane region, for hosts:     LaneShared | Signature[board] | Traffic[board * size]
 // and its connectors, for blocks: Inbox[size * channels] | Credit[size * channels] | slots
 // Connectors and pool slots lie in exported memory (machine/place.h): in the same segment on the CPU machine,
 // in GPU memory on the cuda machine. Offsets of exported memory mean something to the peer's place alone.
@@ -72,8 +72,6 @@ struct Traffic {
   uint64_t received_bytes;
 };
 
-inline constexpr uint32_t kBoard = 16;  // positions that a lane's board remembers
-
 enum class FaultKind : uint64_t {
   kNone = 0,
   kMismatch = 1,
@@ -94,6 +92,8 @@ struct alignas(64) LaneShared {
   uint32_t private_slots;
   uint32_t slot_bytes;
   uint32_t packet_bytes;
+  uint32_t board_size;  // positions that the board remembers: twice what the device holds
+  uint32_t reserved;
   uint64_t closed;  // peers that will never touch this region again; writers: peers' hosts, atomically
   uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
   uint64_t connectors_offset;  // of exported memory; the next four are counted from there
@@ -102,8 +102,8 @@ struct alignas(64) LaneShared {
   uint64_t slots_offset;
   uint64_t packets_offset;
   uint64_t traffic_offset;  // from the LaneShared
-  uint64_t reserved_tail[5];
-  Signature board[kBoard];
+  uint64_t reserved_tail[4];
+  // Signature board[board_size] follows.
 };
 static_assert(sizeof(LaneShared) % 64 == 0);
 

@@ -31,11 +31,11 @@ struct Handover {
   Turn* turns;  // [width]
   uint64_t* ready;  // s + 1: the stream has come to operation s, which may start; writers: streams, in order
   uint64_t*
-      done;  // [kLaneDepth], s + 1 at s % depth: operation s is complete; writers: the block that
+      done;  // [depth], s + 1 at s % depth: operation s is complete; writers: the block that
              // completes it (release), and the host with a poisoned value. Streams and gates wait for it
-  uint64_t* gates;  // [kLaneDepth], s + 1: a block stays for operation s; writers: parking blocks, atomically
+  uint64_t* gates;  // [depth], s + 1: a block stays for operation s; writers: parking blocks, atomically
   uint32_t width;  // blocks of this lane's widest plan: the grid of its start kernels
-  uint32_t reserved;
+  uint32_t depth;  // of the lane's rings
 };
 static_assert(sizeof(Handover) == 40);
 

@@ -11,7 +11,10 @@
 
 namespace starling {
 
-inline constexpr uint32_t kLaneDepth = 8;  // operations of a lane on the device; the host keeps the rest
+// Operations of a lane on the device; the host keeps the rest. On GPUs programs run far ahead of their
+// streams, and an operation without a place cannot start as a kernel. At most 64 (LaneBlock::pending).
+inline constexpr uint32_t kLaneDepth = 8;
+inline constexpr uint32_t kGpuLaneDepth = 64;
 
 // DFCCL's dynamic context: all that a block needs to go on where it stopped.
 struct alignas(16) DynamicContext {
@@ -49,13 +52,13 @@ struct Lane {
   ReceiveEnd* receives;            // likewise
   LaneBlock* blocks;               // [daemon's grid]
   Operation*
-      operations;  // [kLaneDepth], operation s at s % depth; writer: host, before the submission; or, where
+      operations;  // [depth], operation s at s % depth; writer: host, before the submission; or, where
                    // the host cannot store there, the relay that reads `submitted` (machine/cuda/relay.cuh)
-  uint64_t* finished;  // [kLaneDepth]: blocks that finished s, all added up; writers: blocks, atomically
+  uint64_t* finished;  // [depth]: blocks that finished s, all added up; writers: blocks, atomically
   Handover* handover;  // null: all its operations come through the submission queue
-  const Operation* submitted;  // [kLaneDepth] in the host's memory; null where the daemon works on that
+  const Operation* submitted;  // [depth] in the host's memory; null where the daemon works on that
   GroupExtent*
-      tables;  // [kLaneDepth * 2 * peer_count]: copies of the tables of extents that `submitted` points to
+      tables;  // [depth * 2 * peer_count]: copies of the tables of extents that `submitted` points to
 };
 
 }  // namespace starling

@@ -344,7 +344,7 @@ MUTATIONS = [
         DAEMON,
         "    const Outcome outcome = interpreter.run(context);\n",
         "    if (leads(m_) && context.steps == 0 && slot.operation.block_count == 1 &&\n"
-        "        lane.operations[slot.operation.sequence % kLaneDepth].sequence == slot.operation.sequence &&\n"
+        "        lane.operations[slot.operation.sequence % M::kLaneDepth].sequence == slot.operation.sequence &&\n"
         "        !context.started)\n"
         "      publish(m_, a_.completion_kind, *a_.completions, slot.operation.token, m_.block_index());\n"
         "    const Outcome outcome = interpreter.run(context);\n",
@@ -463,7 +463,7 @@ MUTATIONS = [
         "turn_ignored",
         "a start kernel runs although an earlier operation of its lane is parked",
         START,
-        "    if (!has_turn(m_, lane_, op_.sequence)) return Verdict::kLeave;\n",
+        "    if (!has_turn(m_, *lane_, op_->sequence)) return Verdict::kLeave;\n",
         "",
     ),
     Mutation(
@@ -484,8 +484,8 @@ MUTATIONS = [
         "gate_opens_early",
         "the gate opens with the operation before",
         START,
-        "!reached(m_.load_acquire(done), op_.sequence + 1)",
-        "!reached(m_.load_acquire(done), op_.sequence)",
+        "!reached(m_.load_acquire(done), op_->sequence + 1)",
+        "!reached(m_.load_acquire(done), op_->sequence)",
     ),
     Mutation(
         "token_parked_as_operation",
@@ -583,7 +583,7 @@ MUTATIONS = [
         "poison_one_place",
         "a dead peer releases only the streams that wait at one place of the ring",
         HOST,
-        "for (uint32_t at = 0; at < kLaneDepth; ++at) d_.release",
+        "for (uint32_t at = 0; at < handover.depth; ++at) d_.release",
         "for (uint32_t at = 0; at < 1; ++at) d_.release",
     ),
 ]

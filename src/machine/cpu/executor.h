@@ -33,7 +33,9 @@ class CpuExecutor final : public Executor {
   CpuExecutor& operator=(const CpuExecutor&) = delete;
 
   void ring() override;
-  void keep_running(bool) override {}  // the threads outside the daemon hear the rings themselves
+  bool keep_running(bool) override {
+    return false;
+  }  // the threads outside the daemon hear the rings themselves
   // For a one-block daemon, if nobody else runs it.
   bool run_here(CompletionListener& listener, bool eager) override;
   bool ask_to_leave() override;

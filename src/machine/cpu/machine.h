@@ -10,6 +10,7 @@
 #include "machine/completion_listener.h"
 #include "machine/cpu/copy_past_caches.h"
 #include "machine/cpu/doorbell.h"
+#include "wire/lane.h"
 
 namespace starling::cpu {
 
@@ -33,6 +34,7 @@ class CpuMachine {
   static constexpr bool kVectorThreads = false;
   static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = true;
+  static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
 
   // listener: null, or who is called instead of ringing at the host's door.
   CpuMachine(uint32_t block, const WaitPolicy& policy, Doorbell* daemon_bell, Doorbell* host_bell,

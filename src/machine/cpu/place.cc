@@ -28,6 +28,8 @@ class ArenaMemory final : public PeerMemory {
 const PlaceTraits& CpuPlace::traits() const {
   static constexpr PlaceTraits kTraits{.direct = true,
                                        .notifies = true,
+                                       .streams = false,
+                                       .lane_depth = kLaneDepth,
                                        .default_blocks = 1,
                                        .lane_limit = kMaxLanes,
                                        .slot_bytes_limit = 1 << 16,

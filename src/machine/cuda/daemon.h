@@ -16,6 +16,8 @@ struct DaemonLaunch {
       blocks_left;  // GPU memory: blocks that have left, all launches added up; writers: blocks, atomically
   uint64_t* left;  // host memory: launch << 8 | LeaveReason of the last residency that is over; writer: its
                    // last block
+  const uint64_t*
+      drain;  // host memory: that residency is to end; the relay passes it on to DaemonMemory::drain
 };
 
 // Asynchronous: the kernel runs until it quits (device/daemon.h). `stream` is a cudaStream_t that is not

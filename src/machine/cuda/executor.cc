@@ -2,8 +2,10 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 
+#include "base/env.h"
 #include "machine/cpu/futex.h"
 #include "machine/cuda/error.h"
 
@@ -11,121 +13,151 @@ namespace starling::cuda {
 namespace {
 
 constexpr uint64_t kRestartPeriodNs = 50'000;  // stuck operations are tried again after so long
+constexpr uint64_t kQuitPeriodNs = 2'000'000;  // of a residency that only the host ends
 constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
+constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
+constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 
-void nap(uint64_t ns) {
-  const timespec time{0, long(ns)};
-  nanosleep(&time, nullptr);
+device::StreamFacts facts_of(int device) {
+  int processors = 0;
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  const uint32_t gates = std::max(1u, uint32_t(processors) / kGateShare);
+  return {kLaunchLimit,     gates,        device::kStartLimit, single_hardware_queue() ? 1u : 0u,
+          kRestartPeriodNs, kQuitPeriodNs};
 }
 
-// Acquire: pairs with the releases of the kernel's stores to host memory.
-uint64_t load_acquire(const uint64_t* word) {
-  return std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
-}
+cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
 
 }  // namespace
 
-CudaExecutor::CudaExecutor(const ExecutorOptions& options, Place& place) : options_(options), place_(place) {
-  const DeviceGuard guard(options_.device);
-  check(cudaError_t(preload_daemon()), "loading the daemon kernel");
-  int least = 0;
-  int greatest = 0;
-  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "cudaStreamCreate");
-}
+CudaExecutor::CudaExecutor(const ExecutorOptions& options)
+    : options_(options),
+      device_(options),
+      machine_(0, no_waiting(), nullptr, nullptr),
+      host_(machine_, device_, facts_of(options.device), {},
+            {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
+             options.pool_base},
+            {options.start.submissions, options.start.block_count, options.start.work, options.drain}),
+      scheduling_(options.start.scheduling) {}
 
 CudaExecutor::~CudaExecutor() {
+  // Whoever is inside leaves at its next yield, also with streams that stand: nobody will complete their
+  // operations any more. Release: pairs with the relay's look.
+  std::atomic_ref<uint64_t>(*options_.drain).store(host_.launches(), std::memory_order_release);
   try {
-    const DeviceGuard guard(options_.device);
-    {
-      std::lock_guard lock(mutex_);
-      // Whoever is inside leaves at its next yield: pairs with the acquires of `drain` in Daemon.
-      if (launch_ > 0) place_.write(&options_.start.daemon->drain, &launch_, sizeof launch_);
-      place_.flush();
-    }
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
+    device_.synchronize_daemon();
   } catch (const Error&) {
     // The device has failed: nothing runs there any more.
   }
 }
 
-// Acquire: pairs with the release of the last block; what the residency wrote before is there.
-bool CudaExecutor::resident() const { return load_acquire(options_.left) >> 8 != launch_; }
-
-bool CudaExecutor::unread() const {
-  const SubmissionRing& ring = *options_.start.submissions;
-  for (uint32_t b = 0; b < options_.start.block_count; ++b)
-    if (load_acquire(&ring.heads[b * SubmissionRing::kHeadStride]) != ring.tail) return true;
-  return false;
-}
-
 void CudaExecutor::ring() {
   std::lock_guard lock(mutex_);
-  if (!resident() && failure_.empty()) launch();
+  if (device_.failure().empty()) host_.serve();
 }
 
-void CudaExecutor::keep_running(bool work) {
-  if (!work) return;
+bool CudaExecutor::keep_running(bool work) {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || !failure_.empty()) return;
+  if (!lock.owns_lock()) return true;
   const uint64_t now = cpu::monotonic_ns();
-  if (now - looked_at_ns_ > kErrorPeriodNs) look_for_errors(now);
-  if (!failure_.empty() || resident()) return;
-  if (left_at_ns_ == 0) left_at_ns_ = now;
-  // A submission that came while it left is served at once. Stuck operations wait a little: the GPU is free
-  // for others meanwhile, and whoever waits for the device gets through.
-  if (unread() || now - left_at_ns_ > kRestartPeriodNs) launch();
-}
-
-void CudaExecutor::launch() {
-  const DeviceGuard guard(options_.device);
-  ++launch_;
-  left_at_ns_ = 0;
-  const DaemonStart& s = options_.start;
-  const DaemonLaunch launch{{s.daemon, s.completions, s.completion_kind, launch_, options_.pool_base},
-                            *s.submissions,
-                            options_.relayed,
-                            options_.blocks_left,
-                            options_.left};
-  const auto status = cudaError_t(launch_daemon(launch, s.block_count, stream_));
-  if (status != cudaSuccess)
-    failure_ = std::string("the daemon kernel could not be launched: ") + cudaGetErrorString(status);
-}
-
-void CudaExecutor::look_for_errors(uint64_t now) {
-  looked_at_ns_ = now;
-  const DeviceGuard guard(options_.device);
-  const cudaError_t status = cudaStreamQuery(stream_);
-  if (status != cudaSuccess && status != cudaErrorNotReady)
-    failure_ = std::string("the GPU failed: ") + cudaGetErrorString(status);
+  if (work && now - looked_at_ns_ > kErrorPeriodNs) {
+    looked_at_ns_ = now;
+    device_.look_for_errors();
+    if (!device_.failure().empty()) return false;
+  }
+  host_.poll();
+  return host_.next_poll() != ~uint64_t(0);
 }
 
 void CudaExecutor::synchronize() {
   uint64_t target = 0;
   {
     std::lock_guard lock(mutex_);
-    target = launch_;
+    target = host_.launches();
   }
-  while (load_acquire(options_.left) >> 8 < target) {
-    {
-      std::lock_guard lock(mutex_);
-      look_for_errors(cpu::monotonic_ns());
-      if (!failure_.empty()) throw Error(Code::system, failure_, "see the driver's log (nvidia-smi, dmesg)");
-    }
-    nap(5'000);
+  while (device_.last_left() < target) {
+    device_.look_for_errors();
+    if (const std::string why = device_.failure(); !why.empty())
+      throw Error(Code::system, why, "see the driver's log (nvidia-smi, dmesg)");
+    const timespec nap{0, 5'000};
+    nanosleep(&nap, nullptr);
   }
 }
 
 bool CudaExecutor::quiet() const {
   std::lock_guard lock(mutex_);
-  return !resident() && !unread();
+  return host_.settled() && host_.quiet();
 }
 
-std::string CudaExecutor::failure() const {
+bool CudaExecutor::submissions_read() const {
   std::lock_guard lock(mutex_);
-  return failure_;
+  return host_.submissions_read();
+}
+
+bool CudaExecutor::only_kernels() const {
+  std::lock_guard lock(mutex_);
+  return host_.settled();
+}
+
+// ---- streams ------------------------------------------------------------------------------------------
+
+bool CudaExecutor::may_enter(device::Stream stream, bool held) {
+  std::lock_guard lock(mutex_);
+  return host_.may_enter(stream, held);
+}
+
+bool CudaExecutor::may_hold() {
+  std::lock_guard lock(mutex_);
+  return host_.may_hold();
+}
+
+device::StreamEntry CudaExecutor::enter(device::Stream stream, bool held, bool placed) {
+  std::lock_guard lock(mutex_);
+  return host_.enter(stream, held, placed);
+}
+
+void CudaExecutor::hold(device::StreamEntry& entry) {
+  std::lock_guard lock(mutex_);
+  host_.hold(entry);
+}
+
+void CudaExecutor::completed(const device::StreamEntry& entry) {
+  std::lock_guard lock(mutex_);
+  host_.completed(entry);
+}
+
+void CudaExecutor::poison(const Handover& handover, uint64_t newest) { host_.poison(handover, newest); }
+
+void CudaExecutor::set_scheduling(const Scheduling& scheduling) {
+  std::lock_guard lock(mutex_);
+  scheduling_ = scheduling;
+}
+
+void CudaExecutor::enqueue(const StreamLaunch& launch) {
+  Scheduling s;
+  {
+    std::lock_guard lock(mutex_);
+    s = scheduling_;
+  }
+  device::StartArguments start{launch.operation,
+                               launch.near,
+                               launch.handover,
+                               launch.lane,
+                               options_.start.daemon,
+                               options_.start.completions,
+                               options_.start.completion_kind,
+                               launch.priority,
+                               0,
+                               {s.initial_budget, s.maximum_budget, s.success_factor, s.unbounded},
+                               s.priority_order ? options_.start.blocks : nullptr,
+                               nullptr};
+  host_.enqueue(launch.entry, launch.stream, launch.handover, start);
+}
+
+void CudaExecutor::wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) {
+  host_.wait_for(stream, handover, sequence);
 }
 
 }  // namespace starling::cuda

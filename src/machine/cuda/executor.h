@@ -1,57 +1,58 @@
-// Launches a rank's daemon kernel, and knows from a word in host memory whether it is resident. No call of
-// the driver that waits for the device is on the way of an operation.
+// When a rank's daemon kernel is launched, and how operations get into streams: device/stream_host.h over
+// CUDA. No call of the driver that waits for the device is on the way of an operation.
 #pragma once
-#include <cuda_runtime.h>
-
 #include <cstdint>
 #include <mutex>
 #include <string>
 
-#include "machine/cuda/daemon.h"
+#include "machine/cpu/machine.h"
+#include "machine/cuda/stream_device.h"
 #include "machine/place.h"
 
 namespace starling::cuda {
 
-struct ExecutorOptions {
-  int device;
-  DaemonStart start;
-  std::byte* pool_base;
-  uint64_t* relayed;      // GPU memory, zero
-  uint64_t* blocks_left;  // likewise
-  uint64_t* left;         // host memory, zero
-};
-
-class CudaExecutor final : public Executor {
+class CudaExecutor final : public Executor, public StreamOperations {
  public:
-  CudaExecutor(const ExecutorOptions& options, Place& place);
+  explicit CudaExecutor(const ExecutorOptions& options);
   // Ends the residency, and waits for that.
   ~CudaExecutor() override;
   CudaExecutor(const CudaExecutor&) = delete;
   CudaExecutor& operator=(const CudaExecutor&) = delete;
 
+  // ---- Executor
   void ring() override;
-  void keep_running(bool work) override;
+  bool keep_running(bool work) override;
   bool run_here(CompletionListener&, bool) override { return false; }
   bool ask_to_leave() override { return false; }
   void end_early() override {}
   void synchronize() override;
   bool quiet() const override;
-  std::string failure() const override;
+  std::string failure() const override { return device_.failure(); }
+  StreamOperations* streams() override { return this; }
+
+  // ---- StreamOperations
+  bool may_enter(device::Stream stream, bool held) override;
+  bool may_hold() override;
+  device::StreamEntry enter(device::Stream stream, bool held, bool placed) override;
+  void hold(device::StreamEntry& entry) override;
+  void completed(const device::StreamEntry& entry) override;
+  void poison(const Handover& handover, uint64_t newest) override;
+  void set_scheduling(const Scheduling& scheduling) override;
+  bool submissions_read() const override;
+  bool only_kernels() const override;
+  void enqueue(const StreamLaunch& launch) override;
+  void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) override;
+  device::Stream make_stream(bool urgent) override { return device_.make_stream(urgent); }
 
  private:
-  bool resident() const;
-  bool unread() const;
-  void launch();
-  void look_for_errors(uint64_t now);
-
   const ExecutorOptions options_;
-  Place& place_;
-  mutable std::mutex mutex_;  // guards all below
-  cudaStream_t stream_ = nullptr;
-  uint64_t launch_ = 0;       // number of the current or last residency
-  uint64_t left_at_ns_ = 0;   // when its end was noticed; 0: not yet
+  CudaStreamDevice device_;
+  cpu::CpuMachine machine_;  // the host's side of what it shares with blocks
+
+  mutable std::mutex mutex_;  // guards all below; ring() comes without the context's lock
+  mutable device::StreamHost<cpu::CpuMachine, CudaStreamDevice> host_;
+  Scheduling scheduling_;
   uint64_t looked_at_ns_ = 0;
-  std::string failure_;
 };
 
 }  // namespace starling::cuda

@@ -4,6 +4,7 @@
 
 #include "device/machine.h"
 #include "wire/lane.h"
+#include "wire/operation.h"
 #include "wire/pack.h"
 #include "wire/plan.h"
 
@@ -15,6 +16,7 @@ class CudaMachine {
   static constexpr bool kVectorThreads = true;
   static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = true;
+  static constexpr uint32_t kLaneDepth = kGpuLaneDepth;
 
   static constexpr uint32_t kLaneStageBytes = 256;
   static constexpr uint32_t kPlanStageBytes = 6144;
@@ -35,6 +37,22 @@ class CudaMachine {
   __device__ Lane* stage_lane(uint32_t slot, const Lane* lane) {
     static_assert(sizeof(Lane) % 8 == 0 && sizeof(Lane) <= kLaneStageBytes);
     return static_cast<Lane*>(copy(stage_ + slot * kStageBytes, lane, sizeof(Lane)));
+  }
+
+  // An operation that came as a kernel's argument: its tables of extents lie in the host's memory, where
+  // every look costs a round trip. All threads; a barrier must follow.
+  __device__ void stage_operation(Operation& to, const Operation& from, const Lane& lane) {
+    copy(reinterpret_cast<std::byte*>(&to), &from, sizeof from);
+    barrier();
+    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
+      const GroupExtent* theirs = from.buffers[uint32_t(kind)].groups;
+      if (theirs == nullptr) continue;
+      const uint64_t at = 2 * (from.sequence % kLaneDepth) + (kind == BufferKind::kOutput);
+      GroupExtent* ours = lane.tables + at * lane.peer_count;
+      // Every block of the operation copies it for itself, and all write the same.
+      copy(reinterpret_cast<std::byte*>(ours), theirs, uint32_t(lane.peer_count * sizeof(GroupExtent)));
+      if (threadIdx.x == 0) to.buffers[uint32_t(kind)].groups = ours;
+    }
   }
 
   __device__ uint32_t thread_index() const { return threadIdx.x; }

@@ -72,6 +72,8 @@ const PlaceTraits& CudaPlace::traits() const {
   // No trace: a record costs a release to memory that others read, on the path of every instruction.
   static constexpr PlaceTraits kTraits{.direct = false,
                                        .notifies = false,
+                                       .streams = true,
+                                       .lane_depth = kGpuLaneDepth,
                                        .default_blocks = 32,
                                        .lane_limit = 4096,
                                        .slot_bytes_limit = 1 << 17,
@@ -162,9 +164,10 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 exported(arena_.header()->pool_offset),
                                 reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t)))};
   flush();
-  return std::make_unique<CudaExecutor>(options, *this);
+  return std::make_unique<CudaExecutor>(options);
 }
 
 }  // namespace starling::cuda

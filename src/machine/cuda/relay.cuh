@@ -21,6 +21,8 @@ class Relay {
       : m_(machine),
         host_(launch.submissions),
         relayed_(launch.relayed),
+        drain_(launch.drain),
+        launch_(launch.daemon.launch),
         daemon_(*launch.daemon.daemon),
         lane_(threadIdx.x % 32) {}
 
@@ -53,13 +55,15 @@ class Relay {
       // Acquire and release: the block has read the entry; the host may overwrite it then.
       m_.store_release(&host_.heads[at], m_.load_acquire(&daemon_.submissions.heads[at]));
     }
+    // Release: pairs with the acquires of `drain` in Daemon.
+    if (lane_ == 0 && m_.load_relaxed(drain_) >= launch_) m_.store_release(&daemon_.drain, launch_);
     __syncwarp();
   }
 
   __device__ void fetch_operation(const Submission& submission) {
     if (submission.block_count == 0) return;
     const Lane& lane = *daemon_.segments[submission.lane / kLaneSegment][submission.lane % kLaneSegment];
-    const uint32_t at = uint32_t(submission.sequence % kLaneDepth);
+    const uint32_t at = uint32_t(submission.sequence % kGpuLaneDepth);
     copy(&lane.operations[at], &lane.submitted[at], sizeof(Operation));
     __syncwarp();
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
@@ -89,6 +93,8 @@ class Relay {
   CudaMachine& m_;
   const SubmissionRing& host_;
   uint64_t* relayed_;
+  const uint64_t* drain_;
+  const uint64_t launch_;
   DaemonMemory& daemon_;
   const uint32_t lane_;
 };

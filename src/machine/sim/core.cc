@@ -104,7 +104,8 @@ class GpuDriver final : public StreamDriver {
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period},
               {s.options->gates != 0, s.options->doorbells != 0},
-              {s.daemon, completions(), kind(), 0, s.pool, 0}) {}
+              {s.daemon, completions(), kind(), 0, s.pool, 0},
+              {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, &s.daemon->drain}) {}
 
   bool may_enter(uint32_t stream, bool held) override {
     return host_.may_enter(GpuDevice::handle_of(stream), held);
@@ -130,10 +131,18 @@ class GpuDriver final : public StreamDriver {
   void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Operation& operation,
                int16_t priority) override {
     const Options& o = *s_.options;
-    device::StartArguments start{
-        operation, &lane,    s_.daemon, completions(),
-        kind(),    priority, 0,         {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
-        nullptr};
+    device::StartArguments start{operation,
+                                 lane,
+                                 *lane.handover,
+                                 &lane,
+                                 s_.daemon,
+                                 completions(),
+                                 kind(),
+                                 priority,
+                                 0,
+                                 {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
+                                 o.priority_order ? s_.daemon->blocks : nullptr,
+                                 nullptr};
     host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), *lane.handover, start);
   }
   void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {

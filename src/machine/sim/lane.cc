@@ -164,6 +164,7 @@ Handover& SimLane::add_handover(uint32_t width) {
   handover_->done = region.make<uint64_t>(kLaneDepth);
   handover_->gates = region.make<uint64_t>(kLaneDepth);
   handover_->width = width;
+  handover_->depth = kLaneDepth;
   const uint64_t first = options_->first_sequence;
   *handover_->ready = first;
   for (uint32_t b = 0; b < width; ++b) handover_->turns[b].next = first;

@@ -8,6 +8,7 @@
 #include "machine/sim/scheduler.h"
 #include "machine/sim/shadow.h"
 #include "wire/doorbell.h"
+#include "wire/lane.h"
 #include "wire/pack.h"
 #include "wire/plan.h"
 #include "wire/types.h"
@@ -53,6 +54,7 @@ class SimMachine {
   static constexpr bool kVectorThreads = false;
   static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = false;
+  static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
 
   SimMachine(World& world, BlockGroup* group, uint32_t block, uint32_t thread)
       : w_(world), group_(group), block_(block), thread_(thread) {}

@@ -1,0 +1,112 @@
+// The context's part in operations that are ordered on streams. What is called under which lock, and why:
+// device/stream_host.h.
+#include <algorithm>
+
+#include "base/error.h"
+#include "comm/context.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemon is leaving
+constexpr uint64_t kPlaceNs =
+    100'000'000;  // longest wait for a place in a lane whose stream makes no progress
+
+}  // namespace
+
+StreamOperations& Context::checked_streams() {
+  StreamOperations* streams = executor_->streams();
+  if (streams == nullptr)
+    throw Error(Code::unsupported, "an operation on a stream, and the context's device is " + place_->name(),
+                "make the context with device cuda:N, or submit without a stream");
+  return *streams;
+}
+
+void Context::await_stream(device::Stream stream, bool held) {
+  StreamOperations& streams = checked_streams();
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (streams.may_enter(stream, held)) return;
+    }
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
+  }
+}
+
+// After it the operation may enter, as long as the lock is held; or the lane is broken.
+void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight) {
+  StreamOperations& streams = *executor_->streams();
+  uint64_t since = cpu::monotonic_ns();
+  uint64_t oldest = 0;
+  // While all that the lane has on the device stands in streams, the caller is ahead of its GPU, as it is
+  // when a launch queue is full: it waits for a place. A start kernel that waits for a peer ends with its
+  // budget, and leaves the operation to a daemon: then nobody waits here for that peer.
+  auto ahead = [&] {
+    if (!lane.full() || !streams.only_kernels()) return false;
+    const uint64_t now = cpu::monotonic_ns();
+    if (lane.flights().front().sequence != oldest) since = now;
+    oldest = lane.flights().front().sequence;
+    return now - since < kPlaceNs;
+  };
+  while ((ahead() || !streams.may_enter(flight.stream, flight.held)) &&
+         fault_of(lane).kind == FaultKind::kNone) {
+    lock.unlock();
+    if (!poll_once()) std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
+    lock.lock();
+  }
+  if (lane.on_streams()) return;
+  lane.open_to_streams();
+  turnless_.push_back(&lane);
+  give_turns();
+}
+
+// Blocks may still read submissions of operations that are complete: with turns they would wait for those.
+void Context::give_turns() {
+  std::erase_if(turnless_, [this](HostLane* lane) {
+    if (!lane->idle_on_device() || !executor_->streams()->submissions_read()) return false;
+    lane->make_turns();
+    if (lane->busy()) feed(*lane);
+    return true;
+  });
+}
+
+// What to put into the stream once the lock is free; nothing if the operation has failed at once. Its caller
+// learns that from the request.
+std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight) {
+  const RequestPtr request = flight.request;
+  const uint64_t sequence = flight.sequence;
+  const bool placed = lane.next_for_device() == &flight;
+  flight.entry = executor_->streams()->enter(flight.stream, flight.held, placed);
+  flight.entered = true;
+  request->set_place({lane.id(), sequence});
+  if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});
+  feed(lane);
+  if (request->done()) return std::nullopt;
+  place_->flush();  // what a start kernel reads: no submission speaks of it
+  return lane.launch_of(flight);
+}
+
+bool Context::wait_on_stream(const Request& request, device::Stream stream) {
+  StreamOperations& streams = checked_streams();
+  if (request.done()) return false;
+  const std::optional<RequestPlace> place = request.place();
+  if (!place)
+    throw Error(Code::invalid_argument, "a stream is to wait for an operation that was submitted without one",
+                "submit it on a stream, or wait for it on the CPU");
+  std::unique_lock lock(mutex_);
+  while (!streams.may_enter(stream, true) && !request.done()) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
+    lock.lock();
+  }
+  if (request.done()) return false;  // its lane may be gone
+  HostLane& lane = *lanes_by_id_[place->lane];
+  for (Flight& flight : lane.flights())
+    if (flight.sequence == place->sequence) streams.hold(flight.entry);
+  const Handover handover = lane.handover();
+  lock.unlock();
+  streams.wait_for(stream, handover, place->sequence);
+  return true;
+}
+
+}  // namespace starling

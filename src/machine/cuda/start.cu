@@ -1,0 +1,43 @@
+#include "machine/cuda/start.h"
+
+#include "machine/cuda/combine.cuh"
+#include "machine/cuda/machine.cuh"
+#include "wire/pack.h"
+
+namespace starling::cuda {
+namespace {
+
+constexpr uint32_t kStartThreads = 512;
+constexpr uint32_t kFewestThreads = 64;
+
+__global__ void __launch_bounds__(kStartThreads, 1)
+    start_kernel(const __grid_constant__ device::StartArguments arguments) {
+  __shared__ device::StartState state;
+  __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
+  CudaMachine machine(blockDim.x, stage);
+  device::StartKernel<CudaMachine> kernel(machine, arguments, state);
+  if (kernel.run() && threadIdx.x == 0) kernel.hold();
+}
+
+// A pack of 16 bytes a thread and tile; small operations spare the barriers of more warps.
+uint32_t threads_of(const Operation& operation) {
+  const uint64_t bytes =
+      operation.tile_bytes < operation.chunk_bytes ? operation.tile_bytes : operation.chunk_bytes;
+  const uint64_t wanted = (bytes / sizeof(Pack) + 31) / 32 * 32;
+  if (wanted < kFewestThreads) return kFewestThreads;
+  return wanted < kStartThreads ? uint32_t(wanted) : kStartThreads;
+}
+
+}  // namespace
+
+int launch_start(const device::StartArguments& arguments, uint32_t blocks, void* stream) {
+  start_kernel<<<blocks, threads_of(arguments.operation), 0, static_cast<cudaStream_t>(stream)>>>(arguments);
+  return int(cudaGetLastError());
+}
+
+int preload_start() {
+  cudaFuncAttributes attributes;
+  return int(cudaFuncGetAttributes(&attributes, start_kernel));
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,14 @@
+// Launching start kernels. Callable from host code that is not compiled by nvcc.
+#pragma once
+#include "device/start.h"
+
+namespace starling::cuda {
+
+// Asynchronous. `stream` is any stream of the device; `arguments` are copied. Returns a cudaError_t; 0 is
+// success.
+int launch_start(const device::StartArguments& arguments, uint32_t blocks, void* stream);
+
+// Loads the kernel's module now: a first launch would wait for the whole device.
+int preload_start();
+
+}  // namespace starling::cuda

@@ -1,0 +1,203 @@
+#include "machine/cuda/stream_device.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "machine/cpu/futex.h"
+#include "machine/cuda/error.h"
+#include "machine/cuda/start.h"
+
+namespace starling::cuda {
+namespace {
+
+constexpr uint64_t kPutsPerMark = 64;
+
+template <class Function>
+Function driver_function(const char* name) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  check(cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found), name);
+  if (found != cudaDriverEntryPointSuccess || entry == nullptr)
+    throw Error(Code::unsupported, std::string("the driver has no ") + name,
+                "install a driver for CUDA 12 or newer");
+  return reinterpret_cast<Function>(entry);
+}
+
+}  // namespace
+
+// ---- depth --------------------------------------------------------------------------------------------
+
+StreamDepth::~StreamDepth() {
+  for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
+  for (cudaEvent_t event : spare_) cudaEventDestroy(event);
+}
+
+void StreamDepth::put(cudaStream_t stream) {
+  if (++put_ % kPutsPerMark != 0) return;
+  cudaEvent_t event = nullptr;
+  if (!spare_.empty()) {
+    event = spare_.back();
+    spare_.pop_back();
+  } else if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return;  // the next mark counts for this one
+  }
+  if (cudaEventRecord(event, stream) == cudaSuccess) {
+    marks_.push_back({event, put_});
+  } else {
+    (void)cudaGetLastError();
+    spare_.push_back(event);
+  }
+}
+
+uint32_t StreamDepth::queued() {
+  while (put_ - begun_ > kPutsPerMark && !marks_.empty()) {
+    const cudaError_t status = cudaEventQuery(marks_.front().event);
+    if (status == cudaErrorNotReady) break;
+    if (status != cudaSuccess) (void)cudaGetLastError();  // the stream's error is told elsewhere: go on
+    begun_ = marks_.front().put;
+    spare_.push_back(marks_.front().event);
+    marks_.pop_front();
+  }
+  return uint32_t(put_ - begun_);
+}
+
+// ---- the daemon ---------------------------------------------------------------------------------------
+
+CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options) : options_(options) {
+  const DeviceGuard guard(options_.device);
+  check(cudaError_t(preload_daemon()), "loading the daemon kernel");
+  check(cudaError_t(preload_start()), "loading the start kernel");
+  write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
+  wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
+  stream_ = new_stream(Priority::kDaemon);
+}
+
+// Streams of one high priority share a hardware queue: the daemon's is alone in its own, or its launch would
+// stand behind a stream that waits for it.
+cudaStream_t CudaStreamDevice::new_stream(Priority priority) const {
+  const DeviceGuard guard(options_.device);
+  int least = 0;
+  int greatest = 0;
+  cudaStream_t stream = nullptr;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  const int urgent = std::min(greatest + 1, least);
+  const int chosen = priority == Priority::kDaemon   ? greatest
+                     : priority == Priority::kUrgent ? urgent
+                                                     : least;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, chosen), "cudaStreamCreate");
+  return stream;
+}
+
+device::Stream CudaStreamDevice::make_stream(bool urgent) {
+  const cudaStream_t stream = new_stream(urgent ? Priority::kUrgent : Priority::kOrdinary);
+  std::lock_guard lock(mutex_);
+  made_.push_back(stream);
+  return stream;
+}
+
+CudaStreamDevice::~CudaStreamDevice() {
+  try {
+    const DeviceGuard guard(options_.device);
+    depths_.clear();
+    cudaStreamDestroy(stream_);
+    for (cudaStream_t stream : made_) cudaStreamDestroy(stream);
+  } catch (const Error&) {
+    // The device has failed: nothing runs there any more.
+  }
+}
+
+void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon) {
+  const DeviceGuard guard(options_.device);
+  launch_ = daemon.launch;
+  const DaemonLaunch launch{daemon,           *options_.start.submissions,
+                            options_.relayed, options_.blocks_left,
+                            options_.left,    options_.drain};
+  note(cudaError_t(cuda::launch_daemon(launch, options_.start.block_count, stream_)),
+       "the daemon kernel could not be launched");
+}
+
+uint64_t CudaStreamDevice::last_left() const {
+  // Acquire: pairs with the release of the last block (daemon.cu).
+  return std::atomic_ref<uint64_t>(*options_.left).load(std::memory_order_acquire) >> 8;
+}
+
+bool CudaStreamDevice::daemon_resident() { return last_left() != launch_; }
+
+void CudaStreamDevice::look_for_errors() {
+  const DeviceGuard guard(options_.device);
+  const cudaError_t status = cudaStreamQuery(stream_);
+  if (status != cudaErrorNotReady) note(status, "the GPU failed");
+}
+
+void CudaStreamDevice::synchronize_daemon() {
+  const DeviceGuard guard(options_.device);
+  cudaStreamSynchronize(stream_);
+}
+
+// ---- streams ------------------------------------------------------------------------------------------
+
+void CudaStreamDevice::launch_start(device::Stream stream, const device::StartArguments& start,
+                                    uint32_t blocks) {
+  const DeviceGuard guard(options_.device);
+  note(cudaError_t(cuda::launch_start(start, blocks, stream)),
+       "an operation could not be put into its stream");
+  put(stream);
+}
+
+void CudaStreamDevice::write_value(device::Stream stream, uint64_t* word, uint64_t value) {
+  const DeviceGuard guard(options_.device);
+  const CUresult status =
+      write_(static_cast<CUstream>(stream), CUdeviceptr(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  note(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a mark could not be put into a stream");
+  put(stream);
+}
+
+void CudaStreamDevice::wait_value(device::Stream stream, const uint64_t* word, uint64_t value) {
+  const DeviceGuard guard(options_.device);
+  const CUresult status =
+      wait_(static_cast<CUstream>(stream), CUdeviceptr(word), value, CU_STREAM_WAIT_VALUE_GEQ);
+  note(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a wait could not be put into a stream");
+  put(stream);
+}
+
+bool CudaStreamDevice::idle(device::Stream stream) {
+  const DeviceGuard guard(options_.device);
+  const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
+  if (status != cudaSuccess) (void)cudaGetLastError();
+  return status == cudaSuccess;
+}
+
+void CudaStreamDevice::put(device::Stream stream) {
+  std::lock_guard lock(mutex_);
+  depths_[stream].put(static_cast<cudaStream_t>(stream));
+}
+
+uint32_t CudaStreamDevice::queued(device::Stream stream) {
+  std::lock_guard lock(mutex_);
+  const auto found = depths_.find(stream);
+  return found == depths_.end() ? 0 : found->second.queued();
+}
+
+// Release: nothing of ours hangs on it; a GPU sees it as any store to mapped memory.
+void CudaStreamDevice::release(uint64_t* word, uint64_t value) {
+  std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
+}
+
+uint64_t CudaStreamDevice::now() { return cpu::monotonic_ns(); }
+
+// ---- errors -------------------------------------------------------------------------------------------
+
+void CudaStreamDevice::note(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();
+  std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = std::string(what) + ": " + cudaGetErrorString(status);
+}
+
+std::string CudaStreamDevice::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+}  // namespace starling::cuda

@@ -1,0 +1,98 @@
+// device::StreamDevice on CUDA: what is put into streams, and what is known of them.
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/stream_device.h"
+#include "machine/cuda/daemon.h"
+#include "machine/place.h"
+
+namespace starling::cuda {
+
+struct ExecutorOptions {
+  int device;
+  DaemonStart start;
+  std::byte* pool_base;
+  uint64_t* relayed;      // GPU memory, zero
+  uint64_t* blocks_left;  // likewise
+  uint64_t* left;         // host memory, zero
+  uint64_t* drain;        // likewise; the relay passes it on
+};
+
+// Of a stream: entries that were put into it and may not have begun, known by events recorded now and then.
+class StreamDepth {
+ public:
+  StreamDepth() = default;
+  ~StreamDepth();
+  StreamDepth(const StreamDepth&) = delete;
+  StreamDepth& operator=(const StreamDepth&) = delete;
+
+  void put(cudaStream_t stream);
+  uint32_t queued();
+
+ private:
+  struct Mark {
+    cudaEvent_t event;
+    uint64_t put;
+  };
+  uint64_t put_ = 0;
+  uint64_t begun_ = 0;  // at least
+  std::deque<Mark> marks_;
+  std::vector<cudaEvent_t> spare_;
+};
+
+class CudaStreamDevice {
+ public:
+  explicit CudaStreamDevice(const ExecutorOptions& options);
+  ~CudaStreamDevice();
+  CudaStreamDevice(const CudaStreamDevice&) = delete;
+  CudaStreamDevice& operator=(const CudaStreamDevice&) = delete;
+
+  void launch_daemon(const device::DaemonArguments& daemon);
+  bool daemon_resident();
+  void launch_start(device::Stream stream, const device::StartArguments& start, uint32_t blocks);
+  void write_value(device::Stream stream, uint64_t* word, uint64_t value);
+  void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);
+  bool idle(device::Stream stream);
+  uint32_t queued(device::Stream stream);
+  void release(uint64_t* word, uint64_t value);
+  uint64_t now();
+
+  // The number of the last residency that is over. Acquire: what it wrote before is there.
+  uint64_t last_left() const;
+  // Asks the driver whether the kernels still live.
+  void look_for_errors();
+  void synchronize_daemon();
+  device::Stream make_stream(bool urgent);
+  // "" while all is well; the first failure stays. Any thread.
+  std::string failure() const;
+
+ private:
+  using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+
+  void note(cudaError_t status, const char* what);
+  void put(device::Stream stream);
+  enum class Priority { kDaemon, kUrgent, kOrdinary };
+  cudaStream_t new_stream(Priority priority) const;
+
+  const ExecutorOptions options_;
+  cudaStream_t stream_ = nullptr;  // the daemon's own
+  MemoryOperation write_ = nullptr;
+  MemoryOperation wait_ = nullptr;
+  uint64_t launch_ = 0;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::map<device::Stream, StreamDepth> depths_;
+  std::vector<cudaStream_t> made_;
+  std::string failure_;
+};
+static_assert(device::StreamDevice<CudaStreamDevice>);
+
+}  // namespace starling::cuda

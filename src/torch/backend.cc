@@ -12,7 +12,7 @@ namespace starling::torch_adapter {
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                  c10::intrusive_ptr<BackendOptions> options)
-    : c10d::Backend(rank, size), options_(std::move(options)) {
+    : c10d::Backend(rank, size), options_(std::move(options)), store_(store) {
   communicator_ = make_communicator({store, rank, size, options_->group_name, options_->timeout});
 }
 
@@ -25,18 +25,64 @@ std::shared_ptr<Communicator> Backend::communicator() const {
   return communicator_;
 }
 
+std::vector<std::shared_ptr<Communicator>> Backend::communicators() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Communicator>> all;
+  if (communicator_) all.push_back(communicator_);
+  for (const auto& [index, side] : cuda_sides_) all.push_back(side.communicator);
+  return all;
+}
+
+Backend::CudaSide Backend::cuda_side(c10::Device device) {
+  communicator();  // not after shutdown
+  const std::lock_guard joining(joining_);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = cuda_sides_.find(device.index());
+    if (found != cuda_sides_.end()) return found->second;
+  }
+  const std::string name = "cuda:" + std::to_string(int(device.index()));
+  CudaSide side;
+  side.communicator = make_communicator(
+      {store_, getRank(), getSize(), options_->group_name + "/cuda", options_->timeout, name});
+  side.streams = std::make_shared<GroupStreams>(side.communicator->context(), device);
+  const std::lock_guard lock(mutex_);
+  return cuda_sides_[device.index()] = side;
+}
+
+void Backend::eagerConnectSingleDevice(at::Device device) {
+  if (device.is_cuda()) cuda_side(device);
+}
+
+c10::Device Backend::usual_device() const {
+  const std::lock_guard lock(mutex_);
+  if (cuda_sides_.empty()) return c10::kCPU;
+  return {c10::kCUDA, cuda_sides_.begin()->first};
+}
+
 // ---- issuing ----
 
-Backend::Issue Backend::begin_work(const WorkDescription& description) {
-  const std::shared_ptr<Communicator> communicator = this->communicator();
+Backend::Issue Backend::begin_work(const WorkDescription& description, c10::Device device) {
+  std::shared_ptr<Communicator> communicator = this->communicator();
   WorkDescription numbered = description;
   numbered.sequence = ++sequence_;
+  if (device.is_cuda()) {
+    const CudaSide side = cuda_side(device);
+    communicator = side.communicator;
+    numbered.cuda = side.streams;
+  }
   const std::lock_guard lock(mutex_);
+  if (!coalesces_) return {c10::make_intrusive<Work>(getRank(), numbered, communicator->in_flight()), false};
   if (coalescing_) {
+    TORCH_CHECK(coalescing_->cuda() == numbered.cuda,
+                "starling: a coalescing block is for tensors of one device; this one mixes several");
     coalescing_->add_outputs(description.outputs);
     return {coalescing_, true};
   }
-  return {c10::make_intrusive<Work>(getRank(), numbered, communicator->in_flight()), false};
+  numbered.type = c10d::OpType::COALESCED;
+  numbered.title = "starling:coalesced";
+  coalescing_ = c10::make_intrusive<Work>(getRank(), numbered, communicator->in_flight());
+  return {coalescing_, true};
 }
 
 void Backend::submit(Work& work, starling_operation operation) {
@@ -46,6 +92,10 @@ void Backend::submit(Work& work, starling_operation operation) {
   if (!pairwise && lane.name) operation.lane = lane.name->c_str();
   if (lane.algorithm) operation.algorithm = lane.algorithm->c_str();
   operation.priority = lane.priority;
+  if (work.cuda()) {
+    submit_on_stream(work, operation);
+    return;
+  }
   const std::shared_ptr<Communicator> communicator = this->communicator();
   if (!options_->negotiate || pairwise) {
     work.submit(communicator->get(), operation);
@@ -60,24 +110,51 @@ void Backend::submit(Work& work, starling_operation operation) {
   work.submit(communicator->get(), operation, held->name.value_or("") + "/ready");
 }
 
+// An operation that its caller waits for at once (waited) runs in the caller's stream and holds it. Any other
+// starts on a stream of the group's, after what is in the caller's now. One from any source is not on a
+// stream: the caller's thread waits, for what writes its buffer and for the message.
+void Backend::submit_on_stream(Work& work, starling_operation operation) {
+  const GroupStreams& streams = *work.cuda();
+  const CudaSide side = cuda_side(streams.device);
+  const c10::Stream current = current_stream(streams.device);
+  const bool held = operation.waited != 0;
+  operation.waited = 0;  // no caller runs the daemon of a GPU
+  if (operation.kind == STARLING_RECV && operation.peer < 0) {
+    synchronize_stream(current);
+    work.wait_on_host();
+  } else if (held) {
+    operation.start = STARLING_START_HOLD_STREAM;
+    operation.stream = native_handle(current);
+  } else {
+    const c10::Stream& own = streams.of(operation.kind);
+    side.streams->order.after(own, current);
+    operation.start = STARLING_START_ON_STREAM;
+    operation.stream = native_handle(own);
+  }
+  work.submit(side.communicator->get(), operation);
+}
+
 // Operations never block when they are issued, so a block submits as it goes; it only completes as one.
 void Backend::startCoalescing() {
-  const std::shared_ptr<Communicator> communicator = this->communicator();
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(!coalescing_, "starling: coalescing blocks do not nest");
-  coalescing_ = c10::make_intrusive<Work>(
-      getRank(), WorkDescription{c10d::OpType::COALESCED, "starling:coalesced", sequence_, {}, {}},
-      communicator->in_flight());
+  TORCH_CHECK(!coalesces_, "starling: coalescing blocks do not nest");
+  coalesces_ = true;
 }
 
 c10::intrusive_ptr<c10d::Work> Backend::endCoalescing() {
+  const std::shared_ptr<Communicator> communicator = this->communicator();
   c10::intrusive_ptr<Work> work;
   {
     const std::lock_guard lock(mutex_);
-    TORCH_CHECK(coalescing_, "starling: endCoalescing without startCoalescing");
+    TORCH_CHECK(coalesces_, "starling: endCoalescing without startCoalescing");
+    coalesces_ = false;
     work = std::move(coalescing_);
     coalescing_.reset();
   }
+  if (!work)
+    work = c10::make_intrusive<Work>(
+        getRank(), WorkDescription{c10d::OpType::COALESCED, "starling:coalesced", sequence_, {}, {}, nullptr},
+        communicator->in_flight());
   work->launch();
   return work;
 }
@@ -100,40 +177,43 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
     child->global_ranks_in_group.push_back(global.empty() ? static_cast<std::uint64_t>(rank)
                                                           : global.at(static_cast<std::size_t>(rank)));
   }
-  return c10::make_intrusive<Backend>(store->clone(), static_cast<int>(me - ranks.begin()),
-                                      static_cast<int>(ranks.size()), std::move(child));
+  auto made = c10::make_intrusive<Backend>(store->clone(), static_cast<int>(me - ranks.begin()),
+                                           static_cast<int>(ranks.size()), std::move(child));
+  if (const c10::Device device = usual_device(); device.is_cuda()) made->eagerConnectSingleDevice(device);
+  return made;
 }
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  communicator()->set_timeout(timeout);
+  for (const auto& communicator : communicators()) communicator->set_timeout(timeout);
 }
 
 void Backend::abort() {
-  std::shared_ptr<Communicator> aborted;
-  {
-    const std::lock_guard lock(mutex_);
-    aborted = communicator_;
-  }
-  if (aborted) aborted->abort("the process group was aborted on rank " + std::to_string(getRank()));
+  for (const auto& communicator : communicators())
+    communicator->abort("the process group was aborted on rank " + std::to_string(getRank()));
 }
 
 // Outside the lock: destroying a communicator waits for what is under way.
 void Backend::shutdown() {
   std::shared_ptr<Communicator> ending;
+  std::map<c10::DeviceIndex, CudaSide> ending_sides;
   {
     const std::lock_guard lock(mutex_);
     ending.swap(communicator_);
+    ending_sides.swap(cuda_sides_);
   }
 }
 
 c10d::ErrorType Backend::getError() {
-  switch (starling_comm_error(communicator()->get())) {
-    case STARLING_SUCCESS: return c10d::ErrorType::SUCCESS;
-    case STARLING_TIMEOUT: return c10d::ErrorType::TIMEOUT;
-    case STARLING_PEER_FAILED: return c10d::ErrorType::REMOTE_ERROR;
-    default: return c10d::ErrorType::COMM_ERROR;
+  for (const auto& communicator : communicators()) {
+    switch (starling_comm_error(communicator->get())) {
+      case STARLING_SUCCESS: break;
+      case STARLING_TIMEOUT: return c10d::ErrorType::TIMEOUT;
+      case STARLING_PEER_FAILED: return c10d::ErrorType::REMOTE_ERROR;
+      default: return c10d::ErrorType::COMM_ERROR;
+    }
   }
+  return c10d::ErrorType::SUCCESS;
 }
 
 }  // namespace starling::torch_adapter

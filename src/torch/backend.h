@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -111,15 +112,18 @@ class Backend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // all ranks count from 0
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void enableCollectivesTiming() override {}  // every work knows its duration
-  void eagerConnectSingleDevice(at::Device) override {}  // the constructor has connected everything
+  // The constructor has connected the CPU; a GPU that is named connects here, any other at its first tensor.
+  void eagerConnectSingleDevice(at::Device device) override;
 
   // ---- for Call
   struct Issue {
     c10::intrusive_ptr<Work> work;
     bool coalesced;
   };
-  // A new work, or the one of the coalescing block.
-  Issue begin_work(const WorkDescription& description);
+  // A new work on tensors of the device, or the one of the coalescing block.
+  Issue begin_work(const WorkDescription& description, c10::Device device);
+  // Where an operation without tensors runs: the GPU that the group uses, if there is one.
+  c10::Device usual_device() const;
   // Adds lane and priority of the calling thread.
   void submit(Work& work, starling_operation operation);
 
@@ -127,13 +131,26 @@ class Backend final : public c10d::Backend {
   std::shared_ptr<Communicator> communicator() const;
 
  private:
+  // What the group has on one GPU. Collective at the first call.
+  struct CudaSide {
+    std::shared_ptr<Communicator> communicator;
+    std::shared_ptr<GroupStreams> streams;
+  };
+  CudaSide cuda_side(c10::Device device);
+  void submit_on_stream(Work& work, starling_operation operation);
+  std::vector<std::shared_ptr<Communicator>> communicators() const;
+
   const c10::intrusive_ptr<BackendOptions> options_;
   std::atomic<std::uint64_t> sequence_ = 0;
   std::uint64_t monitored_barriers_ = 0;
 
-  mutable std::mutex mutex_;                     // of what follows
-  std::shared_ptr<Communicator> communicator_;   // null after shutdown
-  c10::intrusive_ptr<Work> coalescing_;          // the open block's work
+  mutable std::mutex mutex_;  // of what follows
+  const c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<Communicator> communicator_;  // of the CPU; null after shutdown
+  std::map<c10::DeviceIndex, CudaSide> cuda_sides_;
+  bool coalesces_ = false;  // a block is open
+  c10::intrusive_ptr<Work> coalescing_;  // its work, from its first operation on
+  std::mutex joining_;  // one thread makes a side of a GPU
 };
 
 }  // namespace starling::torch_adapter

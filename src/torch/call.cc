@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include <ATen/Functions.h>
 #include <c10/core/CPUAllocator.h>
 
 #include "lane.h"
@@ -25,17 +26,34 @@ void unpack(const void* source, const std::vector<at::Tensor>& tensors) {
   }
 }
 
+c10::Device device_of(const CallDescription& description) {
+  if (description.device) return *description.device;
+  for (const auto* tensors : {&description.inputs, &description.outputs})
+    if (!tensors->empty()) return tensors->front().device();
+  return c10::kCPU;
+}
+
 }  // namespace
 
 Call::Call(Backend& backend, const CallDescription& description)
-    : backend_(backend), timeout_(description.timeout), async_(description.async) {
-  const Backend::Issue issue =
-      backend.begin_work({description.type, description.title, 0, description.inputs, description.outputs});
+    : device_(device_of(description)),
+      backend_(backend),
+      timeout_(description.timeout),
+      async_(description.async) {
+  const Backend::Issue issue = backend.begin_work(
+      {description.type, description.title, 0, description.inputs, description.outputs, nullptr}, device_);
   work_ = issue.work;
   coalesced_ = issue.coalesced;
 }
 
 void* Call::scratch(size_t bytes) {
+  if (device_.is_cuda()) {
+    const at::Tensor memory = at::empty({static_cast<std::int64_t>(std::max<size_t>(bytes, 1))},
+                                        at::TensorOptions().dtype(at::kByte).device(device_));
+    work_->keep(memory);
+    work_->keep_staging(memory);
+    return memory.data_ptr();
+  }
   auto memory = std::make_shared<at::DataPtr>(c10::GetCPUAllocator()->allocate(std::max<size_t>(bytes, 1)));
   void* const data = memory->get();
   work_->keep(std::shared_ptr<void>(std::move(memory)));

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "backend.h"
@@ -22,6 +23,7 @@ struct CallDescription {
   std::vector<at::Tensor> outputs;  // result of the work
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   bool async = true;  // false: the caller waits at once
+  std::optional<c10::Device> device{};  // none: that of the first tensor
 };
 
 class Call {
@@ -43,11 +45,13 @@ class Call {
   const size_t* hold(std::vector<size_t> table);
 
   void submit(starling_operation operation);
+  void wait_on_host() { work_->wait_on_host(); }
   // The work; inside a coalescing block the block's work, which is launched at its end.
   c10::intrusive_ptr<c10d::Work> launch();
 
  private:
   void* scratch(size_t bytes);
+  c10::Device device_;
 
   Backend& backend_;
   std::chrono::milliseconds timeout_;

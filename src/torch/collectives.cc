@@ -74,7 +74,11 @@ WorkPointer Backend::reduce(std::vector<at::Tensor>& tensors, const c10d::Reduce
 }
 
 WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
-  Call call(*this, {c10d::OpType::BARRIER, "starling:barrier", {}, {}, options.timeout, options.asyncOp});
+  // On a GPU it is in the caller's stream, behind its work, and wait() returns when it is complete.
+  const c10::Device device = options.device && options.device->is_cuda() ? *options.device : usual_device();
+  Call call(*this,
+            {c10d::OpType::BARRIER, "starling:barrier", {}, {}, options.timeout, options.asyncOp, device});
+  call.wait_on_host();
   call.submit(call.operation(STARLING_BARRIER, ElementType{STARLING_UINT8, 1, 1}));
   return call.launch();
 }

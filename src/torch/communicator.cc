@@ -34,7 +34,7 @@ std::int64_t to_ns(std::chrono::milliseconds duration) { return std::chrono::nan
 }  // namespace
 
 Communicator::Communicator(const CommunicatorOptions& options)
-    : context_(options.name), store_(options.store), timeout_(options.timeout) {
+    : context_(options.device, options.name), store_(options.store), timeout_(options.timeout) {
   starling_comm_options comm_options{};
   comm_options.struct_bytes = sizeof(comm_options);
   comm_options.rank = static_cast<std::uint32_t>(options.rank);

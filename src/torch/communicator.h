@@ -21,6 +21,7 @@ struct CommunicatorOptions {
   int size = 1;
   std::string name;  // the same on all ranks, another for every group
   std::chrono::milliseconds timeout{};
+  std::string device = "cpu";
 };
 
 class Communicator {
@@ -36,6 +37,7 @@ class Communicator {
   void close(std::chrono::milliseconds grace) noexcept;
 
   starling_comm* get() const { return comm_; }
+  starling_context* context() const { return context_.get(); }
   c10d::Store& store() const { return store_.store(); }
   const std::shared_ptr<InFlight>& in_flight() const { return in_flight_; }
 

@@ -13,6 +13,7 @@ namespace {
 
 struct Entry {
   std::weak_ptr<Context> context;
+  std::string device;
   std::set<std::string> groups;
 };
 
@@ -30,7 +31,12 @@ ContextRegistry& context_registry() {
 
 }  // namespace
 
-Context::Context() { check(starling_context_create(nullptr, &context_), "creating the process's context"); }
+Context::Context(const std::string& device) {
+  starling_context_options options{};
+  options.struct_bytes = sizeof(options);
+  options.device = device.c_str();
+  check(starling_context_create(&options, &context_), "creating the process's context on " + device);
+}
 
 Context::~Context() {
   if (starling_context_destroy(context_) != STARLING_SUCCESS) {
@@ -38,19 +44,19 @@ Context::~Context() {
   }
 }
 
-ContextClaim::ContextClaim(const std::string& group) : group_(group) {
+ContextClaim::ContextClaim(const std::string& device, const std::string& group) : group_(group) {
   const std::lock_guard lock(context_registry().mutex);
   auto& entries = context_registry().entries;
   std::erase_if(entries, [](const Entry& entry) { return entry.context.expired(); });
   for (Entry& entry : entries) {
     std::shared_ptr<Context> context = entry.context.lock();
-    if (context && entry.groups.insert(group).second) {
+    if (context && entry.device == device && entry.groups.insert(group).second) {
       context_ = std::move(context);
       return;
     }
   }
-  context_ = std::make_shared<Context>();
-  entries.push_back({context_, {group}});
+  context_ = std::make_shared<Context>(device);
+  entries.push_back({context_, device, {group}});
 }
 
 ContextClaim::~ContextClaim() {

@@ -1,5 +1,6 @@
-// The contexts of this process. All groups of a rank share one: one daemon serves them, so that collectives
-// of different groups yield to each other. Ranks that are threads of one process get one each.
+// The contexts of this process. All groups of a rank share one for the CPU and one for each GPU that they
+// use: one daemon serves them, so that collectives of different groups yield to each other. Ranks that are
+// threads of one process get one each.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,8 @@ namespace starling::torch_adapter {
 
 class Context {
  public:
-  Context();
+  // "cpu" or "cuda:0".
+  explicit Context(const std::string& device);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -26,10 +28,10 @@ class Context {
 // A place for one communicator in a context. Given back when destroyed; the context goes with its last claim.
 class ContextClaim {
  public:
-  // The first context of the process in which no communicator of this group lives yet, or a new one. Two
-  // ranks of one group must not share a context, and a group of the same name in this process means just
-  // that.
-  explicit ContextClaim(const std::string& group);
+  // The first context of the device in this process in which no communicator of this group lives yet, or a
+  // new one. Two ranks of one group must not share a context, and a group of the same name in this process
+  // means just that.
+  ContextClaim(const std::string& device, const std::string& group);
   ~ContextClaim();
   ContextClaim(const ContextClaim&) = delete;
   ContextClaim& operator=(const ContextClaim&) = delete;

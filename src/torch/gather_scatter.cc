@@ -217,8 +217,7 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& ou
     check_whole(inputs[i], outputs[i], getSize(), kTitle);
     reductions.push_back(reduction_of(outputs[i], options.reduceOp, kTitle));
   }
-  Call call(*this, {c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, kTitle, inputs, outputs, options.timeout,
-                    options.asyncOp});
+  Call call(*this, {kReduceScatterCoalesced, kTitle, inputs, outputs, options.timeout, options.asyncOp});
   for (size_t i = 0; i < inputs.size(); ++i)
     submit_reduce_scatter(call, outputs[i], inputs[i], reductions[i]);
   return call.launch();

@@ -144,7 +144,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       py::arg("name"), py::arg("priority"), py::arg("algorithm"));
   module.def("leave_lane", leave_lane);
   // torch binds its own maker in builds with NCCL only.
-  module.def("premul_sum", [](double factor) { return c10d::makePreMulSum(factor); }, py::arg("factor"));
+  module.def("premul_sum", [](double factor) { return make_premul_sum(factor); }, py::arg("factor"));
   module.def("synchronize", synchronize, no_gil);
   module.def("statistics", statistics);
   module.def("blocks", [] {

@@ -102,11 +102,16 @@ c10::intrusive_ptr<c10d::Work> Backend::allreduce_sparse(std::vector<at::Tensor>
                                                          const c10d::AllreduceOptions& options) {
   TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, kTitle,
               ": unsupported reduction operation: sparse tensors are summed only");
+  TORCH_CHECK(tensors.front().device().is_cpu(), kTitle,
+              ": sparse tensors are reduced on the CPU, this one is on ", tensors.front().device(),
+              "; move it there, or make it dense");
   const std::shared_ptr<Communicator> communicator = this->communicator();
-  const WorkDescription description{c10d::OpType::_ALLREDUCE_SPARSE, kTitle, ++sequence_, tensors, tensors};
+  const WorkDescription description{
+      c10d::OpType::_ALLREDUCE_SPARSE, kTitle, ++sequence_, tensors, tensors, nullptr};
   const auto work = c10::make_intrusive<Work>(getRank(), description, communicator->in_flight());
   const auto counts = c10::make_intrusive<Work>(
-      getRank(), WorkDescription{description.type, kTitle, sequence_, {}, {}}, communicator->in_flight());
+      getRank(), WorkDescription{description.type, kTitle, sequence_, {}, {}, nullptr},
+      communicator->in_flight());
   const auto reduction = std::make_shared<SparseReduction>();
   reduction->tensor = tensors.front();
   const at::Tensor coalesced = reduction->tensor.detach().coalesce();

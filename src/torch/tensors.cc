@@ -101,8 +101,8 @@ Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const
 
 void check_tensor(const at::Tensor& tensor, const char* title) {
   TORCH_CHECK(tensor.defined(), title, ": the tensor is undefined");
-  TORCH_CHECK(tensor.device().is_cpu(), title, ": backend starling takes tensors of the CPU, this one is on ",
-              tensor.device(), "; use \"cpu:starling,cuda:nccl\" for both");
+  TORCH_CHECK(tensor.device().is_cpu() || tensor.device().is_cuda(), title,
+              ": backend starling takes tensors of the CPU and of CUDA, this one is on ", tensor.device());
   TORCH_CHECK(tensor.layout() == at::kStrided, title, ": tensor has to be dense (strided)");
 }
 
@@ -116,6 +116,8 @@ void check_alike(const at::Tensor& one, const at::Tensor& other, const char* tit
   TORCH_CHECK(one.scalar_type() == other.scalar_type(), title,
               ": Invalid scalar type: tensors must have one type, got ", one.scalar_type(), " and ",
               other.scalar_type());
+  TORCH_CHECK(one.device() == other.device(), title, ": tensors must be on one device, got ", one.device(),
+              " and ", other.device());
 }
 
 void* adjacent_data(const std::vector<at::Tensor>& tensors) {
@@ -137,19 +139,23 @@ void* adjacent_data(const std::vector<at::Tensor>& tensors) {
 
 void copy_elements(const void* source, const at::Tensor& destination) {
   if (destination.numel() == 0) return;
-  if (destination.is_contiguous()) {
+  if (destination.is_contiguous() && destination.is_cpu()) {
     std::memcpy(destination.data_ptr(), source, destination.nbytes());
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor view =
       at::from_blob(const_cast<void*>(source), destination.sizes(), destination.options());
-  destination.copy_(view);
+  destination.copy_(view, /*non_blocking=*/true);
 }
 
 void copy_elements(const at::Tensor& source, void* destination) {
   if (source.numel() == 0) return;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (source.is_cuda()) {
+    at::from_blob(destination, source.sizes(), source.options()).copy_(source, /*non_blocking=*/true);
+    return;
+  }
   const at::Tensor ordered = source.contiguous();
   std::memcpy(destination, ordered.data_ptr(), ordered.nbytes());
 }

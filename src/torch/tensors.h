@@ -31,7 +31,7 @@ struct Reduction {
 // For operations that compute; throws TypeError-like errors for what torch refuses too.
 Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* title);
 
-// Strided, and on a device that this backend serves: the CPU until the GPU machine is there.
+// Strided, and on a device that this backend serves.
 void check_tensor(const at::Tensor& tensor, const char* title);
 const at::Tensor& single_tensor(const std::vector<at::Tensor>& tensors, const char* title);
 // Same type and device.
@@ -40,8 +40,8 @@ void check_alike(const at::Tensor& one, const at::Tensor& other, const char* tit
 // Where the elements of all the tensors lie one after the other without a gap, in order; else null.
 void* adjacent_data(const std::vector<at::Tensor>& tensors);
 
-// Element by element, whatever the strides; without the dispatcher where both are contiguous, and never
-// recorded by autograd.
+// Element by element, whatever the strides; without the dispatcher where both are contiguous on the CPU, and
+// never recorded by autograd. On CUDA in the current stream.
 void copy_elements(const void* source, const at::Tensor& destination);
 void copy_elements(const at::Tensor& source, void* destination);
 

@@ -8,6 +8,7 @@
 #include <torch/headeronly/version.h>
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #define STARLING_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
@@ -20,8 +21,12 @@ namespace starling::torch_adapter {
 
 #if STARLING_TORCH_AT_LEAST(2, 13)
 using PremulSum = c10d::PreMulSumSupplement;
+inline c10d::ReduceOp make_premul_sum(double factor) { return c10d::makePreMulSum(factor); }
+inline constexpr auto kReduceScatterCoalesced = c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED;
 #else
 using PremulSum = c10d::NCCLPreMulSumSupplement;
+inline c10d::ReduceOp make_premul_sum(double factor) { return c10d::makeNCCLPreMulSum(factor); }
+inline constexpr auto kReduceScatterCoalesced = c10d::OpType::COALESCED;
 #endif
 
 }  // namespace starling::torch_adapter

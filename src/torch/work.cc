@@ -4,6 +4,7 @@
 
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include "errors.h"
 #include "future_threads.h"
@@ -34,7 +35,8 @@ Work::Work(int rank, const WorkDescription& description, std::shared_ptr<InFligh
       sequence_(description.sequence),
       in_flight_(std::move(in_flight)),
       started_(std::chrono::steady_clock::now()),
-      outputs_(description.outputs) {}
+      outputs_(description.outputs),
+      cuda_(description.cuda) {}
 
 Work::~Work() = default;
 
@@ -55,6 +57,7 @@ void Work::submit(starling_comm* comm, const starling_operation& description,
     operation.description.user = &operation;
   }
   operation.negotiated = ready_lane.has_value();
+  named_lane_ |= description.lane != nullptr;
   if (!ready_lane) {
     enqueue(operation);
     return;
@@ -134,6 +137,8 @@ void Work::settle(Operation& operation, starling_status status, const char* mess
   // Nobody calls back; the caller of wait() holds the work until it returns.
   if (operation.description.waited) operation.alive.reset();
   if (status != STARLING_SUCCESS) {
+    // On CUDA a program may not look at the work again: its stream goes on with what is there.
+    if (cuda_) LOG(ERROR) << title_ << " number " << sequence_ << " failed: " << message;
     const std::exception_ptr error = error_of(status, message);
     const std::lock_guard lock(mutex_);
     if (!first_error_) first_error_ = error;
@@ -149,12 +154,19 @@ void Work::complete() {
   std::exception_ptr error = first_error_;  // settled before by fetch_sub's release; nobody writes any more
   if (!error) {
     try {
-      for (const auto& step : finish_steps_) step();
+      if (cuda_)
+        finish_on(cuda_->collectives);
+      else
+        for (const auto& step : finish_steps_) step();
     } catch (...) {
       error = std::current_exception();
     }
   }
-  finish_steps_.clear();
+  {
+    const std::lock_guard lock(finish_mutex_);
+    finish_steps_.clear();
+    staging_.clear();
+  }
   if (end_step_) std::exchange(end_step_, nullptr)(error);
   kept_tensors_.clear();
   kept_objects_.clear();
@@ -171,6 +183,11 @@ void Work::complete_future() {
     if (!future_ || future_completed_) return;
     future_completed_ = true;
   }
+  if (cuda_) {
+    FutureThreads::of_process().run(
+        [work = c10::intrusive_ptr<Work>::reclaim_copy(this)] { work->complete_cuda_future(); });
+    return;
+  }
   FutureThreads::of_process().run([future = future_, outputs = outputs_, error = exception()] {
     if (error) {
       future->setError(error);
@@ -180,8 +197,41 @@ void Work::complete_future() {
   });
 }
 
+// All operations are complete. What is chained to the future runs behind an event of a stream in which
+// nothing stands.
+void Work::complete_cuda_future() {
+  if (exception()) return future_->setError(exception());
+  const CurrentStream current(cuda_->collectives);
+  order_stream(cuda_->collectives);
+  future_->markCompleted(c10::IValue(outputs_));
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (!future_ && cuda_) {
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                       std::vector<c10::Device>{cuda_->device});
+    const auto future = future_;
+    // Operations of the default lane complete in order: one stream stands for one after the other, and the
+    // future is complete as soon as its event is recorded. What a named lane has may complete in any order:
+    // when it does, so does the future.
+    future_completed_ = completed_ || (launched_ && !named_lane_ && !waits_on_host_);
+    if (!future_completed_) return future;
+    const std::exception_ptr error = exception_;
+    lock.unlock();
+    if (error) {
+      future->setError(error);
+      return future;
+    }
+    const CurrentStream current(cuda_->futures);
+    try {
+      if (!order_stream(cuda_->futures)) rethrow_failure();
+      future->markCompleted(c10::IValue(outputs_));
+    } catch (...) {
+      future->setError(std::current_exception());
+    }
+    return future;
+  }
   if (!future_) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     if (completed_) {
@@ -198,8 +248,59 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
 
 // ---- waiting ----
 
+void Work::rethrow_failure() {
+  const std::lock_guard lock(mutex_);
+  if (first_error_) std::rethrow_exception(first_error_);
+  if (exception_) std::rethrow_exception(exception_);
+}
+
+// The stream's later work begins after the operations and the copies behind them. Does not wait, but for
+// operations that are on no stream. False: one has failed.
+bool Work::order_stream(const c10::Stream& stream) {
+  void* const handle = native_handle(stream);
+  for (Operation& operation : operations_) {
+    const starling_operation& o = operation.description;
+    if (operation.request == nullptr || operation.settled) continue;
+    starling_status status;
+    if (o.start == STARLING_START_NOW)
+      status = starling_wait(operation.request, -1);
+    else if (o.start == STARLING_START_HOLD_STREAM && o.stream == handle)
+      status = starling_test(operation.request);  // the stream is held already
+    else
+      status = starling_stream_wait(operation.request, handle);
+    const bool ended =
+        o.start == STARLING_START_NOW || (status != STARLING_SUCCESS && status != STARLING_IN_PROGRESS);
+    if (ended) settle(operation, status, starling_last_error());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (first_error_) return false;
+  }
+  finish_on(stream);
+  return true;
+}
+
+// Copies out of staging memory go into the first stream that waits; others wait for that.
+void Work::finish_on(const c10::Stream& stream) {
+  const std::lock_guard lock(finish_mutex_);
+  if (finished_) return finished_->block(stream);
+  if (finish_steps_taken_ || finish_steps_.empty()) return;
+  finish_steps_taken_ = true;
+  const CurrentStream current(stream);
+  for (const auto& step : finish_steps_) step();
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  for (const auto* tensors : {&staging_, &outputs_})
+    for (const at::Tensor& tensor : *tensors)
+      guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  finished_.emplace(c10::DeviceType::CUDA).record(stream);
+}
+
 bool Work::isCompleted() {
   if (!launched_) return false;
+  if (cuda_) {
+    const std::lock_guard lock(finish_mutex_);
+    if (finished_ && !finished_->query()) return false;
+  }
   for (Operation& operation : operations_) {
     if (!operation.description.waited || operation.settled) continue;
     const starling_status status = starling_test(operation.request);
@@ -228,6 +329,12 @@ bool Work::wait_for_requests(std::chrono::steady_clock::time_point deadline) {
 }
 
 bool Work::wait(std::chrono::milliseconds timeout) {
+  if (cuda_) {
+    rethrow_failure();
+    order_stream(current_stream(cuda_->device));
+    rethrow_failure();
+    if (timeout == kNoTimeout && !waits_on_host_) return true;
+  }
   const auto deadline = timeout == kNoTimeout ? std::chrono::steady_clock::time_point::max()
                                               : std::chrono::steady_clock::now() + timeout;
   bool ended = wait_for_requests(deadline);
@@ -247,8 +354,9 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
+// Tensors of the CPU are ready when the work is completed.
 void Work::synchronize() {
-  // Tensors of the CPU are ready when the work is completed.
+  if (cuda_) order_stream(current_stream(cuda_->device));
 }
 
 void Work::abort() {
@@ -256,7 +364,7 @@ void Work::abort() {
 }
 
 std::vector<at::Tensor> Work::result() {
-  TORCH_CHECK(isCompleted(), title_, ": work needs to be completed before calling result(). ",
+  TORCH_CHECK(cuda_ || isCompleted(), title_, ": work needs to be completed before calling result(). ",
               "Call wait() first");
   return outputs_;
 }

@@ -22,6 +22,7 @@
 #include <starling/starling.h>
 
 #include "communicator.h"
+#include "streams.h"
 
 namespace starling::torch_adapter {
 
@@ -31,6 +32,7 @@ struct WorkDescription {
   std::uint64_t sequence = 0;
   std::vector<at::Tensor> inputs;  // for the profiler
   std::vector<at::Tensor> outputs;  // result() and the future's value
+  std::shared_ptr<GroupStreams> cuda;  // null: tensors of the CPU
 };
 
 class Work final : public c10d::Work {
@@ -45,13 +47,19 @@ class Work final : public c10d::Work {
   // lane, whose callback submits it.
   void submit(starling_comm* comm, const starling_operation& operation,
               const std::optional<std::string>& ready_lane = std::nullopt);
-  // Runs once, when all operations succeeded, before anybody learns of it.
+  // Runs once, when all operations succeeded, before anybody learns of it. On CUDA it puts copies into the
+  // current stream behind the operations.
   void at_success(std::function<void()> step) { finish_steps_.push_back(std::move(step)); }
   // Runs once at the end, with the error or null, after the steps above and before waiters wake.
   void at_end(std::function<void(std::exception_ptr)> step) { end_step_ = std::move(step); }
   // Held until completion.
   void keep(at::Tensor tensor) { kept_tensors_.push_back(std::move(tensor)); }
   void keep(std::shared_ptr<void> object) { kept_objects_.push_back(std::move(object)); }
+  // Staging memory of CUDA, which steps above read.
+  void keep_staging(at::Tensor tensor) { staging_.push_back(std::move(tensor)); }
+  // wait() returns when the operations are complete, on the CPU too.
+  void wait_on_host() { waits_on_host_ = true; }
+  const std::shared_ptr<GroupStreams>& cuda() const { return cuda_; }
   void add_outputs(const std::vector<at::Tensor>& outputs);
   // By the thread that builds, which may be another than the one that waits.
   void launch();
@@ -80,6 +88,10 @@ class Work final : public c10d::Work {
   void complete();
   void complete_future();
   bool wait_for_requests(std::chrono::steady_clock::time_point deadline);
+  void rethrow_failure();
+  bool order_stream(const c10::Stream& stream);
+  void finish_on(const c10::Stream& stream);
+  void complete_cuda_future();
   static void on_done(starling_status status, const char* message, void* user);
   static void on_ready(starling_status status, const char* message, void* user);
 
@@ -98,6 +110,14 @@ class Work final : public c10d::Work {
   std::deque<Operation> operations_;  // grows while building only; addresses are stable
   std::atomic<bool> launched_ = false;  // from then on other threads may read operations_
   std::atomic<std::int64_t> unsettled_ = 1;  // operations not settled, plus one until launch()
+
+  const std::shared_ptr<GroupStreams> cuda_;
+  bool waits_on_host_ = false;
+  bool named_lane_ = false;  // of one operation at least: it may complete in any order
+  std::vector<at::Tensor> staging_;
+  std::mutex finish_mutex_;  // of the next two
+  bool finish_steps_taken_ = false;
+  std::optional<c10::Event> finished_;  // behind the copies of the finish steps
 
   std::exception_ptr first_error_;  // mutex_ of c10d::Work
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // mutex_

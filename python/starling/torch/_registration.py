@@ -5,13 +5,14 @@ import copy
 import os
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from starling.torch import _adapter
 
 BACKEND_NAME = "starling"
 # Devices whose tensors the backend takes.
-DEVICES = ["cpu"]
+DEVICES = ["cpu", "cuda"] if torch.version.cuda else ["cpu"]
 
 
 def Options(*, negotiate: bool | None = None) -> Any:  # noqa: N802 - reads as a class, as torch's own options do

@@ -1,0 +1,88 @@
+#include "streams.h"
+
+#include <dlfcn.h>
+
+#include <c10/util/Exception.h>
+
+#include "errors.h"
+
+namespace starling::torch_adapter {
+namespace {
+
+c10::impl::VirtualGuardImpl cuda() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
+
+// Not every version of torch that is supported answers through the interface. The method of c10's CUDA
+// library, whose class is a c10::Stream and nothing else.
+void* ask_cuda_library(const c10::Stream& stream) {
+  using Method = void* (*)(const c10::Stream*);
+  static const auto kMethod = [] {
+    void* library = dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return reinterpret_cast<Method>(
+        dlsym(library != nullptr ? library : RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv"));
+  }();
+  TORCH_CHECK(kMethod != nullptr, "starling: this torch does not tell the handle of a CUDA stream");
+  return kMethod(&stream);
+}
+
+template <class Guard>
+void* ask(const Guard& guard, const c10::Stream& stream) {
+  if constexpr (requires { guard.getStreamNativeHandle(stream); }) {
+    return guard.getStreamNativeHandle(stream);
+  } else {
+    return ask_cuda_library(stream);
+  }
+}
+
+c10::Stream make_stream(starling_context* context, c10::Device device, bool urgent) {
+  void* handle = nullptr;
+  check(starling_stream_create(context, urgent ? 1 : 0, &handle), "making a stream");
+  return external_stream(device, handle);
+}
+
+}  // namespace
+
+c10::Stream current_stream(c10::Device device) { return cuda().getStream(device); }
+
+void* native_handle(const c10::Stream& stream) {
+  // Streams from elsewhere are named by their handle; 0 is the default stream.
+  if (stream.id() == 0) return nullptr;
+  if (stream.id() % 2 == 0) return reinterpret_cast<void*>(stream.id());
+  return ask(cuda(), stream);
+}
+
+c10::Stream external_stream(c10::Device device, void* handle) {
+  const auto id = static_cast<c10::StreamId>(reinterpret_cast<std::intptr_t>(handle));
+  return c10::Stream(c10::Stream::UNSAFE, device, id);
+}
+
+void synchronize_stream(const c10::Stream& stream) { cuda().synchronizeStream(stream); }
+
+CurrentStream::CurrentStream(const c10::Stream& stream)
+    : guard_(cuda()),
+      device_before_(guard_.exchangeDevice(stream.device())),
+      before_(guard_.exchangeStream(stream)) {}
+
+CurrentStream::~CurrentStream() {
+  guard_.exchangeStream(before_);
+  guard_.uncheckedSetDevice(device_before_);
+}
+
+void StreamOrder::after(const c10::Stream& then, const c10::Stream& first) {
+  const std::lock_guard lock(mutex_);
+  event_.record(first);
+  event_.block(then);
+}
+
+GroupStreams::GroupStreams(starling_context* context, c10::Device of_device)
+    : device(of_device),
+      collectives(make_stream(context, device, true)),
+      sends(make_stream(context, device, true)),
+      receives(make_stream(context, device, true)),
+      futures(make_stream(context, device, false)) {}
+
+const c10::Stream& GroupStreams::of(starling_collective kind) const {
+  if (kind == STARLING_SEND) return sends;
+  return kind == STARLING_RECV ? receives : collectives;
+}
+
+}  // namespace starling::torch_adapter

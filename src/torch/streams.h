@@ -1,0 +1,66 @@
+// CUDA streams through c10's interface for all devices, so that one source builds against a torch with and
+// without CUDA.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <starling/starling.h>
+
+namespace starling::torch_adapter {
+
+c10::Stream current_stream(c10::Device device);
+// The cudaStream_t.
+void* native_handle(const c10::Stream& stream);
+// A cudaStream_t that torch did not make.
+c10::Stream external_stream(c10::Device device, void* handle);
+// Blocks the calling thread until all that is in the stream has ended.
+void synchronize_stream(const c10::Stream& stream);
+
+// Makes a stream the current one of its device, and the former one again.
+class CurrentStream {
+ public:
+  explicit CurrentStream(const c10::Stream& stream);
+  ~CurrentStream();
+  CurrentStream(const CurrentStream&) = delete;
+  CurrentStream& operator=(const CurrentStream&) = delete;
+
+ private:
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Device device_before_;
+  c10::Stream before_;
+};
+
+// Lets one stream wait for what is in another now. Any thread.
+class StreamOrder {
+ public:
+  StreamOrder() : event_(c10::DeviceType::CUDA) {}
+  void after(const c10::Stream& then, const c10::Stream& first);
+
+ private:
+  std::mutex mutex_;
+  c10::Event event_;
+};
+
+// What a group has on one GPU beside its communicator. Its streams live as long as the context; those on
+// which operations start are of high priority, so that their blocks find room beside computation. Sends and
+// receives have their own: a send that waits for its receiver must not stand before the receive that the
+// receiver waits for.
+struct GroupStreams {
+  const c10::Device device;
+  const c10::Stream collectives;
+  const c10::Stream sends;
+  const c10::Stream receives;
+  const c10::Stream futures;  // stands for operations of the default lane whose futures were asked for
+  StreamOrder order;
+
+  GroupStreams(starling_context* context, c10::Device of_device);
+  const c10::Stream& of(starling_collective kind) const;
+};
+
+}  // namespace starling::torch_adapter

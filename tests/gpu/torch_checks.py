@@ -1,0 +1,483 @@
+"""Checks of the PyTorch backend on CUDA tensors; each runs on every rank of a group of processes, one a GPU.
+
+``python torch_checks.py RANKS [name ...]`` runs them, or those that are named, and prints a line for each. A check
+raises where something is wrong. What should not block the host is measured against a kernel that runs much longer.
+
+long: one check a feature, read one by one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import faulthandler
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+TIMEOUT = datetime.timedelta(seconds=20)
+CHECKS: dict[str, Callable[[Place], None]] = {}
+
+
+@dataclass
+class Place:
+    rank: int
+    size: int
+    device: torch.device
+
+    def filled(self, value: float, count: int = 1000, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.full((count,), value, device=self.device, dtype=dtype)
+
+    def total(self, of: Callable[[int], float]) -> float:
+        return sum(of(rank) for rank in range(self.size))
+
+
+def check(function: Callable[[Place], None]) -> Callable[[Place], None]:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def expect(seen: torch.Tensor, value: float | torch.Tensor, what: str) -> None:
+    wanted = value if isinstance(value, torch.Tensor) else torch.full_like(seen, value)
+    if not torch.equal(seen, wanted):
+        raise AssertionError(
+            f"{what}: {seen.flatten()[:8].tolist()} instead of {wanted.flatten()[:8].tolist()}"
+        )
+
+
+def keep_busy(ms: float) -> None:
+    """The current stream computes for about so long."""
+    torch.cuda._sleep(int(ms * 1.7e6))
+
+
+@check
+def collectives(p: Place) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        for count in (1, 1000, 300_000):
+            tensor = p.filled(p.rank + 1, count, dtype)
+            dist.all_reduce(tensor)
+            expect(tensor, p.total(lambda r: r + 1), f"all_reduce {dtype} {count}")
+            tensor = p.filled(p.rank, count, dtype)
+            dist.broadcast(tensor, 1)
+            expect(tensor, 1, "broadcast")
+            parts = [p.filled(-1, count, dtype) for _ in range(p.size)]
+            dist.all_gather(parts, p.filled(p.rank, count, dtype))
+            for rank, part in enumerate(parts):
+                expect(part, rank, f"all_gather {dtype} {count}")
+            whole = p.filled(-1, count * p.size, dtype)
+            dist.all_gather_into_tensor(whole, p.filled(p.rank, count, dtype))
+            expect(
+                whole,
+                torch.arange(p.size, device=p.device, dtype=dtype).repeat_interleave(count),
+                "all_gather_into",
+            )
+            own = p.filled(-1, count, dtype)
+            dist.reduce_scatter_tensor(own, p.filled(p.rank + 1, count * p.size, dtype))
+            expect(own, p.total(lambda r: r + 1), "reduce_scatter_tensor")
+            dist.all_to_all_single(whole, p.filled(p.rank, count * p.size, dtype))
+            expect(
+                whole,
+                torch.arange(p.size, device=p.device, dtype=dtype).repeat_interleave(count),
+                "all_to_all_single",
+            )
+
+
+@check
+def unequal_parts(p: Place) -> None:
+    sends = [10 * p.rank + to + 1 for to in range(p.size)]
+    receives = [10 * source + p.rank + 1 for source in range(p.size)]
+    output = p.filled(-1, sum(receives))
+    dist.all_to_all_single(output, p.filled(p.rank, sum(sends)), receives, sends)
+    wanted = torch.cat([p.filled(source, count) for source, count in enumerate(receives)])
+    expect(output, wanted, "all_to_all_single with splits")
+
+
+@check
+def strided(p: Place) -> None:
+    matrix = p.filled(p.rank + 1, 64 * 64).view(64, 64)
+    dist.all_reduce(matrix.t()[::2])
+    wanted = torch.full_like(matrix, p.rank + 1)
+    wanted.t()[::2] = p.total(lambda r: r + 1)
+    expect(matrix, wanted, "all_reduce of a strided tensor")
+
+
+@check
+def messages(p: Place) -> None:
+    following, before = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    for count in (1, 1000, 1_000_000):
+        received = p.filled(-1, count)
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, p.filled(p.rank, count), following),
+                dist.P2POp(dist.irecv, received, before),
+            ]
+        )
+        for work in works:
+            work.wait()
+        expect(received, before, "batch_isend_irecv")
+        if p.rank % 2 == 0:
+            dist.send(p.filled(p.rank, count), following)
+            dist.recv(received, before)
+        else:
+            dist.recv(received, before)
+            dist.send(p.filled(p.rank, count), following)
+        expect(received, before, "send and recv")
+    if p.rank == 0:
+        dist.send(p.filled(7), 1, tag=5)
+    elif p.rank == 1:
+        received = p.filled(-1)
+        assert dist.recv(received, tag=5) == 0
+        expect(received, 7, "recv from any source")
+
+
+@check
+def streams_are_waited_for(p: Place) -> None:
+    """The current stream's work comes before, its later work after, and the host waits for neither."""
+    tensor = p.filled(0)
+    torch.cuda.synchronize()
+    begin = time.monotonic()
+    keep_busy(60)
+    tensor.fill_(p.rank + 1)
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    doubled = tensor * 2
+    dist.all_reduce(doubled)
+    tripled = doubled * 3
+    took_ms = 1e3 * (time.monotonic() - begin)
+    total = p.total(lambda r: r + 1)
+    expect(tripled, 6 * total * p.size, "work behind the collectives")
+    assert took_ms < 40, f"the host was blocked: {took_ms:.0f} ms"
+
+
+@check
+def side_streams(p: Place) -> None:
+    stream = torch.cuda.Stream()
+    tensor = p.filled(p.rank)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        keep_busy(5)
+        tensor.add_(1)
+        work = dist.all_reduce(tensor, async_op=True)
+    work.wait()  # the other stream's
+    expect(tensor, p.total(lambda r: r + 1), "a work that another stream waits for")
+
+
+@check
+def tensors_are_kept(p: Place) -> None:
+    """Memory of dropped tensors is not used again before the collective has ended."""
+    works = []
+    for step in range(30):
+        keep_busy(1)
+        works.append(dist.all_reduce(p.filled(step, 100_000), async_op=True))
+        p.filled(-1000, 100_000)
+    last = p.filled(p.rank, 100_000)
+    dist.all_reduce(last)
+    expect(last, p.total(float), "a collective among dropped tensors")
+
+
+@check
+def futures(p: Place) -> None:
+    from starling.torch import lane
+
+    tensor = p.filled(p.rank)
+    future = dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: done.value()[0] * 2)
+    expect(future.wait(), 2 * p.total(float), "a future of the default lane")
+    tensors = [p.filled(p.rank + k) for k in range(8)]
+    order = list(range(8)) if p.rank % 2 else list(reversed(range(8)))
+    chained = {}
+    for k in order:
+        with lane(f"future {k}"):
+            chained[k] = (
+                dist.all_reduce(tensors[k], async_op=True).get_future().then(lambda done: done.value()[0] + 1)
+            )
+    for k in range(8):
+        expect(chained[k].wait(), 1 + p.total(lambda r, k=k: r + k), "futures of named lanes")
+
+
+def _disordered(p: Place, synchronize: bool) -> None:
+    import random
+
+    from starling.torch import lane
+
+    order = random.Random(p.rank)
+    tensors = [p.filled(0, 64 << k) for k in range(8)]
+    for iteration in range(20):
+        for tensor in tensors:
+            tensor.fill_(p.rank + iteration)
+        works = {}
+        for k in order.sample(range(8), 8):
+            with lane(f"disorder {k}"):
+                works[k] = dist.all_reduce(tensors[k], async_op=True)
+            if synchronize:
+                torch.cuda.synchronize()
+        for work in works.values():
+            work.wait()
+        for tensor in tensors:
+            expect(tensor, p.total(lambda r, i=iteration: r + i), "disordered lanes")
+
+
+@check
+def disorder(p: Place) -> None:
+    _disordered(p, synchronize=False)
+
+
+@check
+def disorder_with_synchronization(p: Place) -> None:
+    _disordered(p, synchronize=True)
+
+
+@check
+def groups_in_any_order(p: Place) -> None:
+    groups = [dist.new_group(range(p.size)) for _ in range(4)]
+    for group in groups:
+        dist.all_reduce(p.filled(1), group=group)  # all connect in one order
+    tensors = [p.filled(p.rank + k) for k in range(4)]
+    order = range(4) if p.rank % 2 else reversed(range(4))
+    works = {}
+    for k in order:
+        works[k] = dist.all_reduce(tensors[k], group=groups[k], async_op=True)
+        torch.cuda.synchronize()
+    for k in range(4):
+        works[k].wait()
+        expect(tensors[k], p.total(lambda r, k=k: r + k), "groups in any order")
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+@check
+def coalesced(p: Place) -> None:
+    tensors = [p.filled(p.rank + k) for k in range(5)]
+    with dist._coalescing_manager(device=p.device):
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for k, tensor in enumerate(tensors):
+        expect(tensor, p.total(lambda r, k=k: r + k), "a coalescing block")
+
+
+@check
+def barriers(p: Place) -> None:
+    begin = time.monotonic()
+    if p.rank == 1:
+        time.sleep(0.2)
+    dist.barrier()
+    assert time.monotonic() - begin > 0.19 or p.rank == 1, "barrier returned before the last rank came"
+
+
+def _trained(p: Place, wrap: Callable[[torch.nn.Module], torch.nn.Module], steps: int = 4) -> list[float]:
+    torch.manual_seed(0)
+    model = wrap(
+        torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.Tanh())]).to(
+            p.device
+        )
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(steps):
+        torch.manual_seed(1 + step)
+        batch = torch.randn(8 * p.size, 256, device=p.device)[8 * p.rank : 8 * (p.rank + 1)]
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(float(mean) / p.size)
+    return losses
+
+
+def _reference(p: Place, steps: int = 4) -> list[float]:
+    whole = Place(0, 1, p.device)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        *[m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
+    ).to(p.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(steps):
+        torch.manual_seed(1 + step)
+        loss = model(torch.randn(8 * p.size, 256, device=whole.device)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def _same_losses(p: Place, losses: list[float]) -> None:
+    wanted = _reference(p)
+    if any(abs(a - b) > 1e-4 * abs(b) for a, b in zip(losses, wanted, strict=True)):
+        raise AssertionError(f"losses {losses} instead of {wanted}")
+
+
+@check
+def ddp(p: Place) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    _same_losses(
+        p, _trained(p, lambda m: DistributedDataParallel(m, device_ids=[p.device], bucket_cap_mb=0.3))
+    )
+
+
+@check
+def ddp_with_lanes_and_synchronization(p: Place) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    import starling.torch
+
+    def wrap(model: torch.nn.Module) -> torch.nn.Module:
+        wrapped = DistributedDataParallel(model, device_ids=[p.device], bucket_cap_mb=0.3)
+        wrapped.register_comm_hook(None, starling.torch.ddp_hook)
+        return wrapped
+
+    _same_losses(p, _trained(p, wrap))
+
+
+@check
+def fsdp2(p: Place) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    def wrap(model: torch.nn.Module) -> torch.nn.Module:
+        for layer in model:
+            if isinstance(layer, torch.nn.Linear):
+                fully_shard(layer)
+        return fully_shard(model)
+
+    _same_losses(p, _trained(p, wrap))
+
+
+@check
+def tensor_parallel(p: Place) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)).to(
+        p.device
+    )
+    batch = torch.randn(16, 64, device=p.device)
+    wanted = model(batch)
+    mesh = init_device_mesh("cuda", (p.size,))
+    parallel = parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    seen = parallel(batch)
+    torch.testing.assert_close(seen, wanted, rtol=1e-4, atol=1e-5)
+    seen.sum().backward()
+
+
+@check
+def pipelining(p: Place) -> None:
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(64, 64).to(p.device) for _ in range(p.size)]
+    batch = torch.randn(16, 64, device=p.device)
+    wanted = batch
+    for layer in layers:
+        wanted = layer(wanted)
+    stage = PipelineStage(layers[p.rank], p.rank, p.size, p.device)
+    schedule = Schedule1F1B(
+        stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).square().mean()
+    )
+    losses: list[torch.Tensor] = []
+    target = torch.zeros_like(batch)
+    if p.rank == 0:
+        schedule.step(batch)
+    elif p.rank == p.size - 1:
+        seen = schedule.step(target=target, losses=losses)
+        torch.testing.assert_close(seen, wanted, rtol=1e-4, atol=1e-5)
+    else:
+        schedule.step()
+    torch.cuda.synchronize()
+
+
+def _run(rank: int, size: int, folder: str, names: list[str], killed: bool) -> None:
+    faulthandler.dump_traceback_later(45)  # what a rank that hangs was doing
+    torch.cuda.set_device(rank)
+    device = torch.device("cuda", rank)
+    import starling.torch  # noqa: F401 - registers the backend
+
+    timeout = datetime.timedelta(seconds=4) if killed else TIMEOUT
+    dist.init_process_group(
+        "starling",
+        store=dist.FileStore(f"{folder}/store", size),
+        rank=rank,
+        world_size=size,
+        timeout=timeout,
+        device_id=device,
+    )
+    place = Place(rank, size, device)
+    if killed:
+        return _die_and_notice(place)
+    failed = []
+    for name in names:
+        begin = time.monotonic()
+        try:
+            CHECKS[name](place)
+            verdict = "ok"
+        except Exception:
+            verdict = "FAILED\n" + traceback.format_exc()
+            failed.append(name)
+        if rank == 0 or verdict != "ok":
+            print(f"[{rank}] {name}: {verdict} ({time.monotonic() - begin:.2f} s)", flush=True)
+        if failed:
+            sys.stdout.flush()
+            os._exit(1)  # the others' collectives end with an error that names us
+    if rank == 0:
+        print({k: v for k, v in starling.torch.statistics().items() if v}, flush=True)
+    dist.destroy_process_group()
+
+
+def _die_and_notice(p: Place) -> None:
+    """The last rank dies; the others' streams go on, and their next look at the work tells why."""
+    tensor = p.filled(1, 1_000_000)
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    if p.rank == p.size - 1:
+        os._exit(7)
+    begin = time.monotonic()
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait()  # the stream's wait, not ours
+    torch.cuda.synchronize()
+    took = time.monotonic() - begin
+    try:
+        for _ in range(200):
+            dist.all_reduce(tensor)
+            time.sleep(0.02)
+        raise SystemExit("no error though a rank is dead")
+    except Exception as error:
+        if "died" not in str(error):
+            raise
+        print(
+            f"[{p.rank}] a dead rank: the stream went on after {took:.2f} s: {str(error)[:120]}", flush=True
+        )
+    os._exit(0)
+
+
+def main() -> int:
+    size = int(sys.argv[1])
+    names = sys.argv[2:] or list(CHECKS)
+    killed = names == ["killed"]
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    with tempfile.TemporaryDirectory() as folder:
+        context = mp.get_context("spawn")
+        ranks = [
+            context.Process(target=_run, args=(rank, size, folder, names, killed)) for rank in range(size)
+        ]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
+    codes = [process.exitcode for process in ranks]
+    wanted = [0] * (size - 1) + [7 if killed else 0]
+    print("exit codes", codes)
+    return 0 if codes == wanted else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -63,6 +63,7 @@ for step in "$@"; do
   probe) bounded probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded queues "$PREBUILT/gpu.resident_probe" copies ;;
   priorities) bounded priorities "$PREBUILT/gpu.resident_probe" priorities ;;
+  calls) bounded calls "$PREBUILT/gpu.resident_probe" calls ;;
   times) bounded times "$PREBUILT/gpu.stream_bench" times ;;
   disorder) for every in 0 1 4; do bounded "disorder$every" "$PREBUILT/gpu.stream_bench" disorder 4 200 $every; done ;;
   one_queue) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded one_queue "$PREBUILT/gpu.stream_bench" disorder 4 50 1 ;;

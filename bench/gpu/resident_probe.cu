@@ -218,6 +218,69 @@ void copies_beside_wait() {
   _exit(0);
 }
 
+// One thread stands in a call that waits for a stream; can another launch, copy, query? A watcher releases the stream
+// after 1 s, so that a call that waits for it ends late.
+void launches_beside_call() {
+  unsigned int* word;
+  char *memory, *pinned;
+  CUDA(cudaHostAlloc(&word, 4, cudaHostAllocMapped));
+  CUDA(cudaMalloc(&memory, 1 << 20));
+  CUDA(cudaHostAlloc(&pinned, 1 << 20, cudaHostAllocMapped));
+  std::vector<char> pageable(1 << 20);
+  cudaStream_t other, third;
+  int *flag, least, greatest;
+  CUDA(cudaHostAlloc(&flag, 4, cudaHostAllocMapped));
+  CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  CUDA(cudaStreamCreateWithPriority(&other, cudaStreamNonBlocking, greatest));
+  CUDA(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking));
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &found));
+  auto wait_value = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int)>(entry);
+  set_flag<<<1, 1, 0, other>>>(flag);
+  CUDA(cudaDeviceSynchronize());
+  const char* calls[] = {"cudaStreamSynchronize", "copy to pageable memory (8 B)", "copy to pageable memory (1 MB)",
+                         "copy to pinned memory and synchronization", "copy from pageable memory (1 MB)", "cudaMemcpy"};
+  unsigned int round = 0;
+  for (int call = 0; call < 6; ++call) {
+    ++round;
+    *(volatile int*)flag = 0;
+    wait_value(nullptr, (CUdeviceptr)word, round, CU_STREAM_WAIT_VALUE_GEQ);
+    std::thread standing([&] {
+      if (call == 0) cudaStreamSynchronize(nullptr);
+      if (call == 1) cudaMemcpyAsync(pageable.data(), memory, 8, cudaMemcpyDeviceToHost, nullptr);
+      if (call == 2) cudaMemcpyAsync(pageable.data(), memory, 1 << 20, cudaMemcpyDeviceToHost, nullptr);
+      if (call == 3) cudaMemcpyAsync(pinned, memory, 8, cudaMemcpyDeviceToHost, nullptr);
+      if (call == 4) cudaMemcpyAsync(memory, pageable.data(), 1 << 20, cudaMemcpyHostToDevice, nullptr);
+      if (call == 5) cudaMemcpy(pageable.data(), memory, 8, cudaMemcpyDeviceToHost);
+      cudaStreamSynchronize(nullptr);
+    });
+    std::thread watcher([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      *(volatile unsigned int*)word = round;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const double start = now_ms();
+    (void)cudaStreamQuery(other);
+    const double queried = now_ms();
+    set_flag<<<1, 1, 0, other>>>(flag);
+    const double launched = now_ms();
+    while (*(volatile int*)flag == 0 && now_ms() - launched < 1500) {
+    }
+    const double ran = now_ms();
+    cudaMemcpyAsync(memory, pinned, 64, cudaMemcpyHostToDevice, third);
+    const double copied = now_ms();
+    cudaMemcpyAsync(memory, pageable.data(), 64, cudaMemcpyHostToDevice, third);
+    const double copied_pageable = now_ms();
+    std::printf("\n  a thread in %s: query %.2f, launch %.2f, ran after %.2f, copy %.2f, pageable copy %.2f ms", calls[call],
+                queried - start, launched - queried, ran - launched, copied - ran, copied_pageable - copied);
+    std::fflush(stdout);
+    standing.join();
+    watcher.join();
+  }
+  _exit(0);
+}
+
 // A stream of one priority stands: how many of eight streams of another run a kernel?
 void priorities_beside_wait() {
   int least, greatest;
@@ -391,6 +454,7 @@ constexpr Probe kProbes[] = {
     {"wait_stream", "cudaStreamCreate beside a waiting stream", stream_create_beside_wait},
     {"wait_malloc", "cudaMalloc beside a waiting stream", malloc_beside_wait},
     {"copies", "copies beside a waiting stream", copies_beside_wait},
+    {"calls", "launches beside a thread that waits for a stream", launches_beside_call},
     {"priorities", "streams of other priorities beside a waiting one", priorities_beside_wait},
     {"queue", "launch queue", launch_queue_depth},
     {"register", "cudaHostRegister, 64 MB", host_registration},

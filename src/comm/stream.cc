@@ -93,8 +93,9 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
   if (!place)
     throw Error(Code::invalid_argument, "a stream is to wait for an operation that was submitted without one",
                 "submit it on a stream, or wait for it on the CPU");
+  poll_once();  // complete already?
   std::unique_lock lock(mutex_);
-  while (!streams.may_enter(stream, true) && !request.done()) {
+  while (!request.done() && !streams.may_hold()) {
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
     lock.lock();

@@ -35,6 +35,8 @@ struct StartArguments {
   int16_t priority;
   uint16_t gate;  // 1: if any block parks, one stays until the operation is complete: it holds the stream
   Budget budget;
+  uint64_t patience;  // with `yield`: the value that it has until others come
+  const uint64_t* yield;  // host memory; not null: a stuck block stays as long as it does not change
   const BlockMemory* blocks;  // the daemon's: is something more urgent? Null: the order is FIFO, nothing is
   TraceRing* trace;  // [width], each written by one kernel at a time; null: none
 };
@@ -129,7 +131,9 @@ class StartKernel {
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context{op_->sequence, 0, 0, 0, 0};
     note(TraceEvent::kRun, 0);
-    const Outcome outcome = interpreter.run(context);
+    Outcome outcome = interpreter.run(context);
+    while (a_.yield != nullptr && outcome == Outcome::kStuck && !m_.any(leads(m_) && !patient()))
+      outcome = interpreter.run(context);
     m_.barrier();  // all threads are through with the part
     if (!leads(m_)) return;
     if (outcome == Outcome::kDone) return finish(outcome);
@@ -137,6 +141,15 @@ class StartKernel {
     // It is our turn, so the context is ours to write, until park() gives it away.
     block.context = context;
     park();
+  }
+
+  // Leader only. Its stream is held, and nothing else is under way: nobody needs this place, and a daemon
+  // would have to be launched first. Until the host says that others have come, or releases the stream.
+  STARLING_HOST_DEVICE bool patient() {
+    // Acquire: pairs with end_solo(); nothing hangs on it.
+    if (m_.load_acquire(a_.yield) != a_.patience) return false;
+    return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth]),
+                    op_->sequence + 1);
   }
 
   // Leader only. Nothing of the part is touched after this.

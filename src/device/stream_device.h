@@ -34,7 +34,13 @@ struct StreamFacts {
   // one stays (StreamHost::may_hold).
   uint32_t shared_queue;
   uint64_t restart_ns;  // a daemon that left work behind is launched again so long after it left
-  uint64_t quit_ns;  // shared_queue: the host ends a residency in which nothing completed for so long
+  uint64_t quit_ns;  // shared_queue, daemon_first: the host ends a residency in which nothing completed for
+                     // so long
+  // 1: a launch may stand behind a call of another thread that waits for a stream (a copy to pageable
+  // memory): no stream is held unless a daemon is there, which stays; or unless the operation does without
+  // (StreamEntry::alone).
+  uint32_t daemon_first = 0;
+  uint64_t* yield = nullptr;  // daemon_first: host memory that start kernels read; writer: the host
 };
 
 // clang-format off

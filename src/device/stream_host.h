@@ -31,7 +31,9 @@ struct StreamEntry {
   StreamPath path;
   uint8_t gate;  // a block may stay for it
   uint8_t waits;  // enqueue() adds a wait value
+  uint8_t alone;  // all that is under way is held by one stream: its start kernel stays until others come
   uint32_t holds;  // streams that stand for it
+  uint64_t patience;  // alone: StreamFacts::yield at its entry
 };
 
 struct StreamPolicy {
@@ -60,24 +62,36 @@ class StreamHost {
   // May an operation, held or not, be put into the stream now? False: let go of the lock, and ask again.
   bool may_enter(Stream stream, bool held) {
     // A mark or a kernel, and a wait: two entries at most.
-    return d_.queued(stream) + 2 <= facts_.launch_limit && (!held || may_hold());
+    if (d_.queued(stream) + 2 > facts_.launch_limit) return false;
+    const bool stands = held || (facts_.daemon_first && holds_ > 0);
+    return !stands || (held && lonely(stream)) || may_hold();
   }
 
-  // With one hardware queue a stream that stands stops every launch: the daemon has to be there before.
+  // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
   bool may_hold() {
-    if (!facts_.shared_queue) return true;
+    if (!guards()) return true;
     observe();
+    if (resident_ && !draining_ && !daemon_.stays) raise_drain();
     if (resident_) return !draining_;
-    launch();
+    launch(true);
     return true;
   }
 
   // After may_enter() under the same lock. placed: the operation is in its lane's ring.
   StreamEntry enter(Stream stream, bool held, bool placed) {
-    StreamEntry entry{choose(stream, placed), 0, 0, 0};
+    StreamEntry entry{choose(stream, placed), 0, 0, 0, 0, 0};
+    entry.alone = held && entry.path == StreamPath::kKernel && lonely(stream);
+    if (entry.alone) {
+      entry.patience = m_.load_relaxed(facts_.yield);
+      solo_ = true;
+      solo_stream_ = stream;
+    } else {
+      end_solo();
+    }
+    ++under_way_;
     entry.gate = held && policy_.gates && entry.path == StreamPath::kKernel && gates_ < facts_.gate_limit;
     entry.waits = held && !entry.gate;
-    if (held) hold(entry);
+    if (held) count_hold(entry);
     gates_ += entry.gate;
     starts_ += entry.path == StreamPath::kKernel;
     last_activity_ = d_.now();
@@ -87,8 +101,8 @@ class StreamHost {
   // One more stream is going to stand for the operation; after may_hold() under the same lock. Then
   // wait_for().
   void hold(StreamEntry& entry) {
-    ++entry.holds;
-    ++holds_;
+    end_solo();
+    count_hold(entry);
   }
 
   // The operation's completion was read.
@@ -96,13 +110,14 @@ class StreamHost {
     holds_ -= entry.holds;
     gates_ -= entry.gate;
     starts_ -= entry.path == StreamPath::kKernel;
+    if (--under_way_ == 0) solo_ = false;
     last_activity_ = d_.now();
   }
 
   // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
   void poll() {
     serve();
-    if (facts_.shared_queue && resident_ && !draining_ && holds_ == 0 &&
+    if (daemon_.stays && resident_ && !draining_ && holds_ == 0 &&
         d_.now() - last_activity_ >= facts_.quit_ns)
       drain();
   }
@@ -110,16 +125,14 @@ class StreamHost {
   // The first half of poll(): never ends a residency.
   void serve() {
     observe();
-    if (!resident_ && wanted()) launch();
+    if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && holds_ > 0));
   }
 
-  // Asks the residency under way to end at the blocks' next yields. With one hardware queue a
-  // stream that stands keeps it.
+  // Asks the residency under way to end at the blocks' next yields. Where a launch may stand behind a stream,
+  // one that stands keeps it.
   void drain() {
-    if (!resident_ || (facts_.shared_queue && holds_ > 0)) return;
-    draining_ = true;
-    // Release: pairs with the acquires of `drain` in Daemon.
-    m_.store_release(ends_.drain, launch_);
+    if (!resident_ || (guards() && holds_ > 0)) return;
+    raise_drain();
   }
 
   // Releases every stream that stands for an operation of the lane up to `newest`. When the lane breaks, and
@@ -141,7 +154,7 @@ class StreamHost {
   // The next time at which poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
     if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
-    return facts_.shared_queue && !draining_ && holds_ == 0 ? last_activity_ + facts_.quit_ns : ~uint64_t(0);
+    return daemon_.stays && !draining_ && holds_ == 0 ? last_activity_ + facts_.quit_ns : ~uint64_t(0);
   }
 
   bool resident() const { return resident_; }
@@ -155,6 +168,8 @@ class StreamHost {
   void enqueue(const StreamEntry& entry, Stream stream, const Handover& handover, StartArguments& start) {
     const uint64_t sequence = start.operation.sequence;
     start.gate = entry.gate;
+    start.yield = entry.alone ? facts_.yield : nullptr;
+    start.patience = entry.patience;
     if (entry.path == StreamPath::kKernel)
       d_.launch_start(stream, start, handover.width);
     else if (entry.path == StreamPath::kMark)
@@ -168,6 +183,28 @@ class StreamHost {
   }
 
  private:
+  bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
+
+  // All that is under way is held by this stream: its operations run one after the other, so the one that has
+  // begun may keep its place and wait, and no daemon is needed.
+  bool lonely(Stream stream) const {
+    if (!facts_.daemon_first || facts_.shared_queue || resident_) return false;
+    return under_way_ == 0 || (solo_ && solo_stream_ == stream);
+  }
+
+  // Something else comes: start kernels that wait leave their operations to the daemon, which is there.
+  void end_solo() {
+    if (!solo_) return;
+    solo_ = false;
+    // Release: nothing hangs on it; pairs with the look in StartKernel::patient().
+    m_.store_release(facts_.yield, m_.load_relaxed(facts_.yield) + 1);
+  }
+
+  void count_hold(StreamEntry& entry) {
+    ++entry.holds;
+    ++holds_;
+  }
+
   StreamPath choose(Stream stream, bool placed) {
     // A launch or a mark would stand behind a stream that is held; the daemon, which is there, can run it
     // now.
@@ -183,7 +220,7 @@ class StreamHost {
   }
 
   bool wanted() {
-    if (facts_.shared_queue && holds_ > 0) return true;
+    if (guards() && holds_ > 0 && !solo_) return true;
     if (!submissions_read()) return true;
     return d_.now() >= restart_at_ && take_work();
   }
@@ -193,9 +230,15 @@ class StreamHost {
   // launched now.
   bool take_work() { return m_.load_relaxed(ends_.work) != 0 && m_.compare_exchange(ends_.work, 1, 0) == 1; }
 
-  void launch() {
+  void raise_drain() {
+    draining_ = true;
+    // Release: pairs with the acquires of `drain` in Daemon.
+    m_.store_release(ends_.drain, launch_);
+  }
+
+  void launch(bool stays) {
     daemon_.launch = ++launch_;
-    daemon_.stays = facts_.shared_queue;
+    daemon_.stays = stays;
     resident_ = true;
     draining_ = false;
     last_activity_ = d_.now();
@@ -214,6 +257,9 @@ class StreamHost {
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t starts_ = 0;  // operations under way that began as a kernel
+  uint32_t under_way_ = 0;  // all of them
+  bool solo_ = false;  // they are all held by `solo_stream_`, and there is no daemon
+  Stream solo_stream_ = nullptr;
   bool resident_ = false;
   bool draining_ = false;
 };

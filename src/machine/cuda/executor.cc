@@ -13,19 +13,20 @@ namespace starling::cuda {
 namespace {
 
 constexpr uint64_t kRestartPeriodNs = 50'000;  // stuck operations are tried again after so long
-constexpr uint64_t kQuitPeriodNs = 2'000'000;  // of a residency that only the host ends
+constexpr uint64_t kQuitPeriodNs =
+    1'000'000;  // only the host ends a residency: after so long without a completion
 constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 
-device::StreamFacts facts_of(int device) {
+device::StreamFacts facts_of(const ExecutorOptions& options) {
   int processors = 0;
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, options.device),
         "cudaDeviceGetAttribute");
   const uint32_t gates = std::max(1u, uint32_t(processors) / kGateShare);
-  return {kLaunchLimit,     gates,        device::kStartLimit, single_hardware_queue() ? 1u : 0u,
-          kRestartPeriodNs, kQuitPeriodNs};
+  return {kLaunchLimit,  gates, device::kStartLimit, single_hardware_queue() ? 1u : 0u, kRestartPeriodNs,
+          kQuitPeriodNs, 1,     options.yield};
 }
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -36,7 +37,7 @@ CudaExecutor::CudaExecutor(const ExecutorOptions& options)
     : options_(options),
       device_(options),
       machine_(0, no_waiting(), nullptr, nullptr),
-      host_(machine_, device_, facts_of(options.device), {},
+      host_(machine_, device_, facts_of(options), {},
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
              options.pool_base},
             {options.start.submissions, options.start.block_count, options.start.work, options.drain}),
@@ -151,6 +152,8 @@ void CudaExecutor::enqueue(const StreamLaunch& launch) {
                                launch.priority,
                                0,
                                {s.initial_budget, s.maximum_budget, s.success_factor, s.unbounded},
+                               0,
+                               nullptr,
                                s.priority_order ? options_.start.blocks : nullptr,
                                nullptr};
   host_.enqueue(launch.entry, launch.stream, launch.handover, start);

@@ -24,6 +24,7 @@ struct ExecutorOptions {
   uint64_t* blocks_left;  // likewise
   uint64_t* left;         // host memory, zero
   uint64_t* drain;        // likewise; the relay passes it on
+  uint64_t* yield;        // likewise; start kernels read it
 };
 
 // Of a stream: entries that were put into it and may not have begun, known by events recorded now and then.

@@ -141,6 +141,8 @@ class GpuDriver final : public StreamDriver {
                                  priority,
                                  0,
                                  {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
+                                 0,
+                                 nullptr,
                                  o.priority_order ? s_.daemon->blocks : nullptr,
                                  nullptr};
     host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), *lane.handover, start);
@@ -151,7 +153,7 @@ class GpuDriver final : public StreamDriver {
 
  private:
   static device::StreamEntry entry_of(const StreamTicket& t) {
-    return {device::StreamPath(t.path), t.gate, t.waits, t.holds};
+    return {device::StreamPath(t.path), t.gate, t.waits, 0, t.holds, 0};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
     return {uint8_t(e.path), e.gate, e.waits, e.holds};

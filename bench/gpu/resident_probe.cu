@@ -1,6 +1,7 @@
 // What blocks behind a resident kernel, and what does not: the facts that the GPU runtime is designed
 // against. Each probe runs in a process of its own (a driver call that hangs must not take the others with
 // it): the program starts itself again with the probe's name. Prints Markdown rows: probe | result.
+// long: one probe a fact, read one by one.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <signal.h>
@@ -218,8 +219,8 @@ void copies_beside_wait() {
   _exit(0);
 }
 
-// One thread stands in a call that waits for a stream; can another launch, copy, query? A watcher releases the stream
-// after 1 s, so that a call that waits for it ends late.
+// One thread stands in a call that waits for a stream; can another launch, copy, query? A watcher releases
+// the stream after 1 s, so that a call that waits for it ends late.
 void launches_beside_call() {
   unsigned int* word;
   char *memory, *pinned;
@@ -239,8 +240,12 @@ void launches_beside_call() {
   auto wait_value = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int)>(entry);
   set_flag<<<1, 1, 0, other>>>(flag);
   CUDA(cudaDeviceSynchronize());
-  const char* calls[] = {"cudaStreamSynchronize", "copy to pageable memory (8 B)", "copy to pageable memory (1 MB)",
-                         "copy to pinned memory and synchronization", "copy from pageable memory (1 MB)", "cudaMemcpy"};
+  const char* calls[] = {"cudaStreamSynchronize",
+                         "copy to pageable memory (8 B)",
+                         "copy to pageable memory (1 MB)",
+                         "copy to pinned memory and synchronization",
+                         "copy from pageable memory (1 MB)",
+                         "cudaMemcpy"};
   unsigned int round = 0;
   for (int call = 0; call < 6; ++call) {
     ++round;
@@ -265,15 +270,16 @@ void launches_beside_call() {
     const double queried = now_ms();
     set_flag<<<1, 1, 0, other>>>(flag);
     const double launched = now_ms();
-    while (*(volatile int*)flag == 0 && now_ms() - launched < 1500) {
-    }
+    while (*(volatile int*)flag == 0 && now_ms() - launched < 1500) {}
     const double ran = now_ms();
     cudaMemcpyAsync(memory, pinned, 64, cudaMemcpyHostToDevice, third);
     const double copied = now_ms();
     cudaMemcpyAsync(memory, pageable.data(), 64, cudaMemcpyHostToDevice, third);
     const double copied_pageable = now_ms();
-    std::printf("\n  a thread in %s: query %.2f, launch %.2f, ran after %.2f, copy %.2f, pageable copy %.2f ms", calls[call],
-                queried - start, launched - queried, ran - launched, copied - ran, copied_pageable - copied);
+    std::printf(
+        "\n  a thread in %s: query %.2f, launch %.2f, ran after %.2f, copy %.2f, pageable copy %.2f ms",
+        calls[call], queried - start, launched - queried, ran - launched, copied - ran,
+        copied_pageable - copied);
     std::fflush(stdout);
     standing.join();
     watcher.join();

@@ -112,8 +112,8 @@ class Communicator:
         algorithm: "ring", "one_shot", "two_shot", ...; None: chosen by size.
         dtype: instead of the buffers' own, of the same size: ``dtype="bfloat16"`` for uint16 arrays.
         callback: called with the error, or None, on the library's thread; it may submit, and must not wait.
-        stream: a CUDA stream of the context's GPU (``torch.cuda.current_stream()``, or a handle as an int): the operation
-            begins after the stream's earlier work. None: at once; what wrote its buffers must have ended.
+        stream: a CUDA stream of the context's GPU (``torch.cuda.current_stream()``, or a handle as an int): the
+            operation begins after the stream's earlier work. None: at once; what wrote its buffers must have ended.
         hold: the stream's later work begins after the operation. False: ``Request.wait_on_stream`` orders that.
 
     Buffers are contiguous, in CPU memory, and belong to the operation until it is complete: numpy arrays, torch
@@ -564,7 +564,7 @@ class Communicator:
             )
         if plan.collective != "custom":
             return self._submit(
-                plan.collective, input, output, op, lane, priority, timeout, name, dtype, callback,
+                plan.collective, input, output, op, lane, priority, timeout, name, dtype, callback, None, False,
                 scalar=scalar, root=plan.root,
             )  # fmt: skip
         if op not in REDUCTIONS:

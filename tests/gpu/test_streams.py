@@ -1,0 +1,90 @@
+"""Goal: operations on streams start behind the stream's work, and what comes behind them sees their results, in any
+order of lanes on each rank, with device synchronizations and memory given back in between.
+
+Method: eight lanes, each on a stream of its own, in a random order of each rank's own; kernels write the inputs
+right before, others compare the outputs right behind, and the CPU looks only at the end.
+"""
+
+import functools
+import random
+
+import pytest
+
+from comm.programs import COUNTS, random_order
+from gpu import gpus
+from starling import Communicator
+
+pytestmark = pytest.mark.gpu
+
+
+def on_streams(
+    comm: Communicator, iterations: int, interference: str, hold: bool, seed: int
+) -> dict[str, int]:
+    import torch
+
+    device = torch.device(comm.context.device)
+    torch.cuda.set_device(device)
+    streams = [torch.cuda.Stream(device) for _ in COUNTS]
+    patterns = [(torch.arange(count, device=device) % 31).float() for count in COUNTS]
+    inputs = [torch.empty(count, device=device) for count in COUNTS]
+    outputs = [torch.empty(count, device=device) for count in COUNTS]
+    wrong = torch.zeros(1, device=device)
+    torch.cuda.synchronize()
+    chance = random.Random(comm.rank)
+    for iteration in range(iterations):
+        requests = {}
+        for which in sorted(range(len(COUNTS))) if hold else random_order(iteration, comm.rank, seed):
+            with torch.cuda.stream(streams[which]):
+                torch.add(patterns[which], float(iteration % 100 + which + comm.rank), out=inputs[which])
+                requests[which] = comm.all_reduce(
+                    inputs[which], outputs[which], lane=f"gradient {which}", stream=streams[which], hold=hold
+                )
+            if interference == "synchronize":
+                torch.cuda.synchronize()
+            elif interference == "free" and chance.random() < 0.3:
+                del streams_memory[:]
+                torch.cuda.empty_cache()  # cudaFree
+                streams_memory.append(torch.empty(32 << 20, device=device))
+            elif interference == "default stream":
+                wrong.add_(0)
+        for which, request in requests.items():
+            with torch.cuda.stream(streams[which]):
+                if not hold:
+                    request.wait_on_stream(streams[which])
+                sums = comm.size * (comm.size - 1) // 2 + comm.size * (iteration % 100 + which)
+                wrong.add_((outputs[which] != patterns[which] * comm.size + sums).sum())
+        for request in requests.values():
+            request.wait(30)
+        torch.cuda.synchronize()
+    assert float(wrong) == 0
+    return vars(comm.context.statistics())
+
+
+streams_memory: list[object] = []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("interference", ("none", "synchronize", "free", "default stream"))
+@pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
+def test_any_order(machine: str, interference: str) -> None:
+    if gpus.count() < 2:
+        pytest.skip("disorder needs two GPUs")
+    gpus.MACHINES[machine].run(
+        gpus.count(),
+        functools.partial(on_streams, iterations=50, interference=interference, hold=False, seed=7),
+        timeout=100,
+        operation_timeout=30,
+    )
+
+
+@pytest.mark.timeout(120)
+def test_one_order_holds_its_streams() -> None:
+    """Streams that are held need no daemon as long as nobody else comes: the first operations of each rank."""
+    if gpus.count() < 2:
+        pytest.skip("needs two GPUs")
+    gpus.MACHINES["processes"].run(
+        gpus.count(),
+        functools.partial(on_streams, iterations=50, interference="none", hold=True, seed=7),
+        timeout=100,
+        operation_timeout=30,
+    )

@@ -43,6 +43,6 @@ def test_checks(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.xfail(reason="an illegal memory access on two GPUs, not explained yet", strict=False)
+@pytest.mark.xfail(reason="hangs in the first matrix product on two GPUs", strict=False)
 def test_fsdp2() -> None:
     run("fsdp2")

@@ -29,7 +29,7 @@ def _default_threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def soak(
     campaign: Annotated[str, typer.Option(help=" | ".join(CAMPAIGNS))] = "mixed",
     seconds: Annotated[float, typer.Option(min=0.1, help="how long")] = 60.0,
@@ -49,7 +49,12 @@ def soak(
         str, typer.Option("--json", help="report to this file; -: to standard output and nothing else")
     ] = "",
 ) -> None:
-    """Run seeds for a while, or replay one. Ctrl-C ends a soak early; what was run is reported."""
+    """Run the shipped scheduler in the simulator, seed after seed, or replay a seed exactly.
+
+    Ctrl-C ends a soak early; what was run is reported.
+
+    Exit codes: 0 all right; 1 a seed failed; 2 options to change, or nowhere to write; 130 interrupted.
+    """
     if campaign not in CAMPAIGNS:
         raise typer.BadParameter(f"use one of {', '.join(CAMPAIGNS)}", param_hint="--campaign")
     try:

@@ -114,13 +114,15 @@ def write_png(events: list[Event], path: Path, title: str) -> None:
     row_of = {key: row for row, key in enumerate(blocks)}
     figure, axes = pyplot.subplots(figsize=(12, 1.2 + 0.35 * len(blocks)))
     colours = pyplot.get_cmap("tab20")
+    # One artist a row and lane: a full-size program has hundreds of thousands of spans.
+    bars: dict[tuple[int, int | None], list[tuple[float, float]]] = {}
     for span in spans(events):
-        row = row_of[span.rank, span.block]
         left, width = span.begin_ns / 1e3, max((span.end_ns - span.begin_ns) / 1e3, 1e-3)
-        if span.lane is None:
-            axes.barh(row, width, left=left, height=0.9, color="0.9")
-        else:
-            axes.barh(row, width, left=left, height=0.6, color=colours(span.lane % 20))
+        bars.setdefault((row_of[span.rank, span.block], span.lane), []).append((left, width))
+    for (row, lane), stretches in sorted(bars.items(), key=lambda bar: bar[0][1] is not None):
+        height = 0.9 if lane is None else 0.6
+        colour = "0.9" if lane is None else colours(lane % 20)
+        axes.broken_barh(stretches, (row - height / 2, height), facecolors=colour)
     for lane in sorted({event.lane for event in events if event.kind == RUN}):
         axes.barh(0, 0, color=colours(lane % 20), label=f"lane {lane}")
     axes.set_yticks(range(len(blocks)), [f"rank {rank} block {block}" for rank, block in blocks])

@@ -59,9 +59,26 @@ def test_a_program_of_one_s_own(tmp_path: Path) -> None:
     code, output = call(verify_app, str(path), "-n", "3", "-O", "wrong=True")
     assert code == 1 and "rank 1 output[0] holds nothing" in output
     code, output = call(compile_app, f"{path}:absent", "-n", "3")
-    assert code == 1 and "has no function absent" in output
+    assert code == 2 and "has no function absent" in output
     code, output = call(compile_app, str(path))
-    assert code == 1 and "needs ranks" in output
+    assert code == 2 and "needs ranks" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def program(ranks):\n    return 1 // 0\n", "own.py:2: ZeroDivisionError: integer division"),
+        ("\nimport absent_module\n", "own.py:2: ModuleNotFoundError: No module named 'absent_module'"),
+        ("def program(ranks) return 3\n", "own.py:1: expected ':'"),
+        ("def program(ranks):\n    return ranks\n", "own.py gave int, not a Program"),
+    ],
+)
+def test_mistakes_of_python_name_the_line(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    for app, words in ((verify_app, ()), (compile_app, ()), (draw_app, ("-o", str(tmp_path / "own.svg")))):
+        code, output = call(app, str(path), "-n", "3", *words)
+        assert code in (1, 2) and expected in output.replace("\n", ""), output
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -84,6 +101,21 @@ def test_pictures(tmp_path: Path, what: str, suffix: str) -> None:
 
 def test_nonsense_is_refused() -> None:
     code, output = call(compile_app, "all_reduce/rung", "-n", "3")
-    assert code == 1 and "all_reduce/ring" in output
+    assert code == 2 and "all_reduce/ring" in output
     code, output = call(compile_app, "all_reduce/ring", "-n", "3", "--dump", "soup")
-    assert code == 1 and "no pass is called 'soup'" in output
+    assert code == 2 and "no pass is called 'soup'" in output
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    for app in (compile_app, draw_app):
+        code, output = call(app, "all_reduce/ring", "-n", "2", "-o", str(tmp_path / "absent" / "plan.svg"))
+        assert code == 2 and "plan.svg: No such file or directory" in output
+    for name in ("plan.txt", "plan.xml"):
+        path = tmp_path / name
+        path.write_text("garbage")
+        code, output = call(verify_app, str(path))
+        assert code == 1 and f"{path}: " in output
+    path.write_bytes(b"\xff\xfe")
+    assert call(verify_app, str(path))[0] == 1
+    code, output = call(draw_app, str(tmp_path / "plan.txt"), "--what", "graph", "-o", "graph.svg")
+    assert code == 2 and "--what schedule" in output

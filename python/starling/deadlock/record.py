@@ -36,8 +36,10 @@ class Record:
 def read_record(path: Path) -> Record:
     try:
         lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: {error}") from error
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: it is no text ({error})") from error
     return parse_record(lines, str(path))
 
 

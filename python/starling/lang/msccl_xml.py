@@ -413,7 +413,7 @@ def _peers(rank: int, block: int, instructions: list[Instruction]) -> tuple[int,
     if wide or len(sends) > 1 or len(receives) > 1 or len(channels) > 1:
         raise XmlError(
             f"block {block} of rank {rank} has several peers or channels in one direction; MSCCL's have one: "
-            'compile with policy="connections", fans=False'
+            'compile with --policy connections (in Python: policy="connections")'
         )
     send = next(iter(sends)).peer if sends else -1
     receive = next(iter(receives)).peer if receives else -1

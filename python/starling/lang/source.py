@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from starling import ir
+from starling.lang.errors import Place, ProgramError
 from starling.lang.program import Program
 
 
@@ -35,7 +39,8 @@ def program_of(source: str, ranks: int | None = None, options: dict[str, Any] | 
     ]
     if missing:
         raise SourceError(f"{source} needs {', '.join(missing)}; pass --ranks, or --option NAME=VALUE")
-    made = function(**arguments)
+    with _own_lines(path):
+        made = function(**arguments)
     if not isinstance(made, Program):
         raise SourceError(f"{source} gave {type(made).__name__}, not a Program")
     return made
@@ -45,14 +50,47 @@ def plan_of(
     source: str, ranks: int | None = None, options: dict[str, Any] | None = None, **compile_: Any
 ) -> ir.Plan:
     """The same, and files of plan text or MSCCL XML: a plan, not verified yet."""
-    path = Path(source)
-    if path.suffix == ".xml":
-        from starling.lang.msccl_xml import read
-
-        return read(path.read_text())
-    if path.is_file() and path.suffix != ".py":
-        return ir.parse(path.read_text())
+    if is_plan(source):
+        return _read_plan(Path(source))
     return program_of(source, ranks, options).compile(verify=False, **compile_)
+
+
+def is_plan(source: str) -> bool:
+    """Whether it is a plan's text or MSCCL XML; there is no program behind it."""
+    path = Path(source)
+    return path.suffix == ".xml" or (path.is_file() and path.suffix != ".py")
+
+
+def _read_plan(path: Path) -> ir.Plan:
+    from starling.lang.msccl_xml import XmlError, read
+
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        raise ir.PlanTextError(f"{path} is neither a plan's text nor MSCCL XML") from None
+    try:
+        return read(text) if path.suffix == ".xml" else ir.parse(text)
+    except (ir.PlanTextError, XmlError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+@contextmanager
+def _own_lines(path: str) -> Iterator[None]:
+    """What goes wrong in the user's file, not in the language's hands, is an error that names the line there."""
+    try:
+        yield
+    except ProgramError:
+        raise
+    except SyntaxError as error:
+        raise ProgramError(Place(error.filename or path, error.lineno or 0), error.msg) from error
+    except Exception as error:
+        own = Path(path).absolute()
+        frames = [at for at in traceback.extract_tb(error.__traceback__) if Path(at.filename) == own]
+        if not frames:
+            raise
+        raise ProgramError(
+            Place(str(own), frames[-1].lineno or 0), f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _function(path: Path, name: str) -> Any:
@@ -60,7 +98,8 @@ def _function(path: Path, name: str) -> Any:
     if spec is None or spec.loader is None or not path.is_file():
         raise SourceError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with _own_lines(str(path)):
+        spec.loader.exec_module(module)
     if not hasattr(module, name):
         raise SourceError(f"{path} has no function {name}; name one: {path}:FUNCTION")
     return getattr(module, name)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ import typer
 from starling import ir
 from starling.errors import StarlingError
 from starling.lang.errors import ProgramError
-from starling.lang.source import SourceError, plan_of, program_of
+from starling.lang.msccl_xml import XmlError
+from starling.lang.source import SourceError, is_plan, plan_of, program_of
 from starling.passes.compiler import PASSES, run_passes
 
 compile_app = typer.Typer(help="Compile a program into a plan, prove it, and write it.", add_completion=False)
@@ -31,7 +34,6 @@ RANKS = typer.Option(None, "--ranks", "-n", help="of the program's function")
 OPTION = typer.Option([], "--option", "-O", help="NAME=VALUE, of the program's function; again for more")
 BLOCKS = typer.Option(None, help="blocks of a rank at most")
 POLICY = typer.Option("channels", help="channels or connections: what shares a block")
-Wrong = (ProgramError, SourceError, StarlingError, ir.PlanTextError, ValueError, TypeError)
 
 
 class What(str, Enum):
@@ -52,9 +54,24 @@ def _options(words: list[str]) -> dict[str, Any]:
     return options
 
 
-def _fail(error: Exception) -> None:
-    typer.secho(str(error), fg="red", err=True)
-    raise typer.Exit(1)
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """One line instead of a traceback. 1: what was given is wrong; 2: options to change, or a file to put elsewhere."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StarlingError) or error.filename is None:
+            raise
+        _fail(f"cannot open {error.filename}: {error.strerror}", 2)
+    except (ProgramError, StarlingError, ir.PlanTextError, XmlError) as error:
+        _fail(str(error), 1)
+    except (SourceError, ValueError, TypeError) as error:
+        _fail(str(error), 2)
+
+
+def _fail(text: str, code: int) -> None:
+    typer.secho(text, fg="red", err=True)
+    raise typer.Exit(code)
 
 
 def _described(plan: ir.Plan, slots: int) -> str:
@@ -78,8 +95,8 @@ def compile_(
     output: Path | None = typer.Option(None, "--output", "-o", help="of the plan's text; .xml: MSCCL XML"),
     dump: str | None = typer.Option(None, help=f"print what a pass leaves behind: {', '.join(PASSES)}"),
 ) -> None:
-    """Compiles SOURCE and proves the plan."""
-    try:
+    """Compiles SOURCE and proves the plan. Exit codes: 0 it is right; 1 it is not; 2 wrong options, or no such file."""
+    with _errors_told():
         if dump is not None:
             from starling.passes.dump import dump as dumped
 
@@ -101,18 +118,14 @@ def compile_(
         else:
             output.write_text(ir.to_text(plan))
         typer.echo(described, err=True)
-    except Wrong as error:
-        _fail(error)
 
 
 @verify_app.command()
 def verify(source: str = SOURCE, ranks: int | None = RANKS, option: list[str] = OPTION) -> None:
-    """Says whether SOURCE is right, or what is wrong with it."""
-    try:
+    """Says whether SOURCE is right, or what is wrong with it. Exit codes: 0 right; 1 wrong; 2 options, or no file."""
+    with _errors_told():
         plan = plan_of(source, ranks, _options(option))
         typer.echo(_described(plan, ir.verify(plan)))
-    except Wrong as error:
-        _fail(error)
 
 
 @draw_app.command()
@@ -131,8 +144,12 @@ def draw(
     """Draws SOURCE."""
     from starling.passes.draw import draw_graph, draw_schedule
 
-    try:
+    with _errors_told():
         if what is What.graph:
+            if is_plan(source):
+                raise SourceError(
+                    f"{source} is a plan, which has no graph any more; draw it with --what schedule"
+                )
             made = program_of(source, ranks, _options(option))
             draw_graph(run_passes(made, blocks=blocks, policy=policy), output)
         else:
@@ -140,5 +157,3 @@ def draw(
                 plan_of(source, ranks, _options(option), blocks=blocks, policy=policy), output, size
             )
         typer.echo(f"wrote {output}")
-    except Wrong as error:
-        _fail(error)

@@ -11,10 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from starling.plans import program
+from typer.testing import CliRunner
 
 from starling import Communicator, ir
+from starling.lang.source import program_of
 from starling.launch import run_threads
 from starling.tune import Link, Machine, Table, cost_us, timeline
+from starling.tune.command import app
 from starling.tune.measure import candidates, tune
 from starling.tune.table import ranges
 
@@ -123,3 +126,57 @@ def test_tuned_tables_are_used(tmp_path: Path) -> None:
         0,
         0,
     ]  # other ranks: the library's choice
+
+
+OWN = """
+from starling.lang import AllReduce, Program
+
+def program(ranks, in_place=False, name="own"):
+    made = Program(name, AllReduce(ranks, in_place=in_place))
+    for rank in range(1, ranks):
+        total = made.chunk(0, "input", 0).reduce(made.chunk(rank, "input", 0))
+    for rank in range(0 if not in_place else 1, ranks):
+        total.copy(rank, "output", 0)
+    return made
+"""
+
+
+def command(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_programs_of_one_s_own_take_part(tmp_path: Path) -> None:
+    source, table = tmp_path / "own.py", tmp_path / "table.json"
+    source.write_text(OWN)
+    few = ("-b", "64", "-e", "512", "--most", "1", "--repetitions", "2", "-o", str(table))
+    code, output = command(str(source), "-n", "3", *few)
+    assert code == 0, output
+    times = [line for line in output.splitlines() if " at " in line]
+    assert [line.split()[:5] for line in times] == [
+        ["all_reduce", "at", size, "B", "own"] for size in ("64", "512")
+    ]
+    assert {row.collective for row in Table.load(table).rows} == {"all_reduce"}
+
+
+def test_what_cannot_take_part_is_refused(tmp_path: Path) -> None:
+    source, plan = tmp_path / "own.py", tmp_path / "plan.txt"
+    source.write_text(OWN)
+    table = ("-o", str(tmp_path / "table.json"))
+    for options, words, expected in (
+        ({"ranks": 3}, ("-n", "2"), "is for 3 ranks, not 2"),
+        ({"ranks": 2, "in_place": True}, ("-n", "2"), "is in place"),
+        ({"ranks": 2}, (str(source), "-n", "2"), "has the name of another one"),
+    ):
+        plan.write_text(ir.to_text(program_of(str(source), options=options).compile()))
+        code, output = command(str(plan), *words, *table)
+        assert code == 2 and expected in output, output
+    for words, expected in (
+        (("-C", "barrier"), "cannot tune barrier"),
+        (("-n", "0"), "--ranks"),
+        (("--repetitions", "0"), "--repetitions"),
+        (("-o", str(tmp_path / "absent" / "table.json")), "there is no folder"),
+    ):
+        code, output = command(*words)
+        assert code == 2 and expected in output, output

@@ -55,7 +55,7 @@ def _options(words: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _errors_told() -> Iterator[None]:
+def errors_told() -> Iterator[None]:
     """One line instead of a traceback. 1: what was given is wrong; 2: options to change, or a file to put elsewhere."""
     try:
         yield
@@ -96,7 +96,7 @@ def compile_(
     dump: str | None = typer.Option(None, help=f"print what a pass leaves behind: {', '.join(PASSES)}"),
 ) -> None:
     """Compiles SOURCE and proves the plan. Exit codes: 0 it is right; 1 it is not; 2 wrong options, or no such file."""
-    with _errors_told():
+    with errors_told():
         if dump is not None:
             from starling.passes.dump import dump as dumped
 
@@ -123,7 +123,7 @@ def compile_(
 @verify_app.command()
 def verify(source: str = SOURCE, ranks: int | None = RANKS, option: list[str] = OPTION) -> None:
     """Says whether SOURCE is right, or what is wrong with it. Exit codes: 0 right; 1 wrong; 2 options, or no file."""
-    with _errors_told():
+    with errors_told():
         plan = plan_of(source, ranks, _options(option))
         typer.echo(_described(plan, ir.verify(plan)))
 
@@ -144,7 +144,7 @@ def draw(
     """Draws SOURCE."""
     from starling.passes.draw import draw_graph, draw_schedule
 
-    with _errors_told():
+    with errors_told():
         if what is What.graph:
             if is_plan(source):
                 raise SourceError(

@@ -19,6 +19,7 @@ from starling.tune.model import CPU, Machine, cost_us
 from starling.tune.table import Row, Table, ranges
 
 Report = Callable[[str], None]
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,34 @@ def _measure_rank(
     return times
 
 
+def _own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int) -> list[Candidate]:
+    """Plans of the user's. Raises ValueError for one that could not be run or checked here."""
+    found: dict[str, Candidate] = {}
+    for plan in own:
+        widest = max(len(rank.blocks) for rank in plan.ranks)
+        if plan.rank_count != ranks:
+            wrong = f"is for {plan.rank_count} ranks, not {ranks}"
+        elif plan.collective not in COLLECTIVES:
+            wrong = f"computes {plan.collective}; what can be tuned is {', '.join(COLLECTIVES)}"
+        elif plan.in_place:
+            wrong = "is in place; plans are tuned out of place"
+        elif widest > max(blocks, 1):
+            wrong = f"has {widest} blocks, the daemon {blocks}: give --blocks {widest}"
+        elif plan.name in found:
+            wrong = "has the name of another one"
+        else:
+            found[plan.name] = Candidate(plan.name, plan)
+            continue
+        raise ValueError(f"plan {plan.name} {wrong}")
+    return list(found.values())
+
+
 def tune(
     collectives: Iterable[str],
     ranks: int,
     sizes: list[int],
     *,
+    own: Iterable[ir.Plan] = (),
     blocks: int = 1,
     most: int = 4,
     repetitions: int = 15,
@@ -119,18 +143,22 @@ def tune(
 ) -> Table:
     """Measures out of place, in float32, on ranks that are threads of this process; gives the table of choices.
 
-    sizes: in bytes of the larger of a rank's buffers. Raises AssertionError if a plan computes something else than its
-    collective.
+    sizes: in bytes of the larger of a rank's buffers. own: plans that are measured beside the best few, at every size,
+    whatever the cost model says. Raises ValueError for own plans that cannot take part, AssertionError if a plan
+    computes something else than its collective.
     """
     table = Table(f"{platform.processor() or platform.machine()}, {ranks} threads, {blocks} blocks")
+    own_candidates = _own_candidates(own, ranks, blocks)
     for collective in collectives:
-        everything = candidates(collective, ranks, blocks, False)
+        mine = [candidate for candidate in own_candidates if candidate.plan.collective == collective]
+        taken = {candidate.name for candidate in mine}
+        everything = [c for c in candidates(collective, ranks, blocks, False) if c.name not in taken]
         work: list[tuple[Candidate, int]] = []
         sized: list[int] = []
         for size in sizes:
             parts = 1 if collective == "all_reduce" else ranks
             count = max(1, size // parts // 4)
-            for candidate in pruned(everything, count * 4, machine, most):
+            for candidate in [*pruned(everything, count * 4, machine, most), *mine]:
                 work.append((candidate, count))
                 sized.append(size)
         function = partial(_measure_rank, work=work, collective=collective, repetitions=repetitions)
@@ -138,11 +166,14 @@ def tune(
         times: dict[int, dict[str, float]] = {}
         for number, (candidate, _) in enumerate(work):
             times.setdefault(sized[number], {})[candidate.name] = max(rank[number] for rank in by_rank)
-        plans = {candidate.name: candidate.plan for candidate in everything}
+        plans = {candidate.name: candidate.plan for candidate in [*everything, *mine]}
         for smallest, largest, name in ranges(times.items()):
             key = f"{collective}-{ranks}-{name}"
             table.plans[key] = ir.to_text(plans[name])
             measured = times[max(size for size in times if size <= largest)]
             table.rows.append(Row(collective, ranks, False, smallest, largest, key, round(measured[name], 2)))
             report(f"{collective:15} {smallest:>10} to {largest:>10} B  {name:24} {measured[name]:10.1f} us")
+        for size, measured in times.items():
+            for name in taken:
+                report(f"{collective:15} {'':>10} at {size:>10} B  {name:24} {measured[name]:10.1f} us")
     return table

@@ -34,7 +34,9 @@ def tune(
 ) -> None:
     """Prunes by the cost model, measures and checks the best few, and writes the table that every rank loads.
 
-    Programs of your own are measured at every size. Exit codes: 0 done; 1 a program is wrong; 2 wrong options, or no file.
+    Programs of your own are measured at every size.
+
+    Exit codes: 0 done; 1 a program is wrong; 2 wrong options, or no file.
     """
     with errors_told():
         own = [plan_of(source, ranks, blocks=blocks) for source in sources or []]

@@ -569,14 +569,14 @@ MUTATIONS = [
         "held_without_daemon",
         "with one hardware queue a stream is held although no daemon is there",
         HOST,
-        "    if (resident_) return !draining_;\n    launch();\n    return true;\n",
+        "    if (resident_) return !draining_;\n    launch(true);\n    return true;\n",
         "    return !resident_ || !draining_;\n",
     ),
     Mutation(
         "drained_while_held",
         "with one hardware queue the daemon is drained while a stream is held",
         HOST,
-        "if (!resident_ || (facts_.shared_queue && holds_ > 0)) return;",
+        "if (!resident_ || (guards() && holds_ > 0)) return;",
         "if (!resident_) return;",
     ),
     Mutation(

@@ -38,7 +38,10 @@ Context::Context(const std::string& device) {
   check(starling_context_create(&options, &context_), "creating the process's context on " + device);
 }
 
-Context::~Context() {
+Context::~Context() { close(); }
+
+void Context::close() noexcept {
+  if (closed_.exchange(true)) return;
   if (starling_context_destroy(context_) != STARLING_SUCCESS) {
     LOG(WARNING) << "starling: the context was not destroyed cleanly: " << starling_last_error();
   }
@@ -76,6 +79,18 @@ std::vector<std::shared_ptr<Context>> live_contexts() {
     if (auto context = entry.context.lock()) alive.push_back(std::move(context));
   }
   return alive;
+}
+
+void close_cpu_contexts() noexcept {
+  std::vector<std::shared_ptr<Context>> contexts;
+  {
+    const std::lock_guard lock(context_registry().mutex);
+    for (const Entry& entry : context_registry().entries) {
+      auto context = entry.context.lock();
+      if (context && entry.device == "cpu") contexts.push_back(std::move(context));
+    }
+  }
+  for (const auto& context : contexts) context->close();
 }
 
 }  // namespace starling::torch_adapter

@@ -3,6 +3,7 @@
 // threads of one process get one each.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,10 +20,14 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  // The first call counts. Its communicators are closed before; calls on it fail from then on.
+  void close() noexcept;
+
   starling_context* get() const { return context_; }
 
  private:
   starling_context* context_ = nullptr;
+  std::atomic<bool> closed_ = false;
 };
 
 // A place for one communicator in a context. Given back when destroyed; the context goes with its last claim.
@@ -45,5 +50,10 @@ class ContextClaim {
 
 // The contexts that are alive now.
 std::vector<std::shared_ptr<Context>> live_contexts();
+
+// At the end of the process, when all communicators are closed: something may hold a group until the very
+// end (FSDP does), and its context's segment would stay behind in /dev/shm. Those of GPUs are left alone:
+// memory that is freed later may still look at their streams.
+void close_cpu_contexts() noexcept;
 
 }  // namespace starling::torch_adapter

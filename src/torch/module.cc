@@ -156,6 +156,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "close",
       [] {
         close_all_communicators();
+        close_cpu_contexts();
         FutureThreads::of_process().stop();
       },
       no_gil);

@@ -48,6 +48,18 @@ work = dist.all_reduce(torch.ones(3), async_op=True)
 """
 )
 
+# Shards refer to their group until the very end.
+SHARDED = (
+    JOIN
+    + """
+from torch.distributed.fsdp import fully_shard
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+fully_shard(model)
+model(torch.ones(1, 4)).sum().backward()
+"""
+)
+
 FAILING = (
     JOIN
     + """
@@ -109,9 +121,10 @@ def test_torchrun(tmp_path: Path) -> None:
     assert "rank 1 of 2 done" in done.stdout
 
 
-def test_forgotten_group_ends_in_good_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [FORGETFUL, SHARDED], ids=["under way", "sharded"])
+def test_forgotten_group_ends_in_good_order(tmp_path: Path, script: str) -> None:
     before = left_behind()
-    for code, output in run_ranks(tmp_path, FORGETFUL):
+    for code, output in run_ranks(tmp_path, script):
         assert code == 0, output
     assert left_behind() <= before
 

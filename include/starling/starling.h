@@ -105,7 +105,7 @@ typedef struct starling_scheduling {
   uint32_t
       position_shift; /* task at position p starts with initial >> (p * shift); 0 is "library's choice" */
   uint64_t quit_period_ns; /* without progress for so long, the daemon leaves */
-  uint64_t residency_limit_ns; /* it leaves after so long in any case */
+  uint64_t residency_limit_ns; /* it leaves after so long in any case; at least 100 us */
   starling_order order;
   int32_t fixed; /* 1: no stickiness at all: every budget is initial_budget_ns */
   int32_t unbounded; /* 1: budgets never end and the daemon never quits: yielding switched OFF, to
@@ -236,6 +236,7 @@ typedef void (*starling_callback)(starling_status status, const char* message, v
  * v-variants (all_gather, reduce_scatter, all_to_all, gather, scatter): input_counts/input_offsets and
  * output_counts/output_offsets have one entry per rank for the buffer that holds a part of every rank; the other
  * buffer's count is `count`. all_gather and gather: output_*; reduce_scatter and scatter: input_*; all_to_all: both.
+ * In place: on all ranks of a call or on none, but for broadcast, reduce, gather and scatter.
  * Offsets NULL: parts follow each other. For all_gather, reduce_scatter, gather and scatter all counts must be known
  * to every rank (pass the table on every rank). */
 /* clang-format on */

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import shutil
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,8 @@ class Communicator:
         hold: the stream's later work begins after the operation. False: ``Request.wait_on_stream`` orders that.
 
     Buffers are contiguous, in CPU memory, and belong to the operation until it is complete: numpy arrays, torch
-    tensors, or anything with DLPack or the buffer protocol. ``output=None`` means in place, where it is possible.
+    tensors, or anything with DLPack or the buffer protocol. ``output=None`` means in place, where it is possible; all
+    ranks work in place, or none does (but for reduce, broadcast, gather and scatter).
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class Communicator:
         self._sweep_at = 64
         self._registered: dict[int, _Registered] = {}
         self._plans: dict[str, Plan] = {}
+        self._ending = threading.Lock()
         context.attach(self)
 
     @classmethod
@@ -219,11 +222,12 @@ class Communicator:
 
     def destroy(self) -> None:
         """Waits (bounded) for operations under way; fails those that do not end. May be repeated."""
-        try:
-            self._core.destroy()
-        finally:
-            self.context.detach(self)
-            self._under_way.clear()
+        with self._ending:  # a second thread returns when it is destroyed, not while it is
+            try:
+                self._core.destroy()
+            finally:
+                self.context.detach(self)
+                self._under_way.clear()
 
     def __enter__(self) -> Communicator:
         return self

@@ -41,7 +41,7 @@ class Scheduling:
     quit_period_ns: int = 0
     """Without progress for so long, the daemon leaves."""
     residency_limit_ns: int = 0
-    """It leaves after so long in any case."""
+    """It leaves after so long in any case; at least 100 us."""
     order: Order = Order.FIFO
     fixed: bool = False
     """No stickiness: every budget is ``initial_budget_ns``."""
@@ -129,6 +129,7 @@ class Context:
     ) -> None:
         self.device = device
         self._communicators: set[Communicator] = set()
+        self._ending = threading.Lock()
         self._core = _core.Context(
             blocks=blocks,
             arena_bytes=arena_bytes,
@@ -186,10 +187,11 @@ class Context:
 
     def destroy(self) -> None:
         """Destroys its communicators, then itself; waits (bounded) for what is under way. May be repeated."""
-        # Children keep their parents' lanes in use: youngest first.
-        for communicator in sorted(self._communicators, key=lambda one: one.creation, reverse=True):
-            communicator.destroy()
-        self._core.destroy()
+        with self._ending:
+            # Children keep their parents' lanes in use: youngest first.
+            for communicator in sorted(self._communicators, key=lambda one: one.creation, reverse=True):
+                communicator.destroy()
+            self._core.destroy()
         with _live_lock:
             _live.discard(self)
 

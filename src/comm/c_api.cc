@@ -19,7 +19,8 @@
 struct starling_context {
   explicit starling_context(const starling_context_options& options) : context(options) {}
   starling::Context context;
-  std::atomic<int> communicators{0};
+  std::atomic<int> communicators{0};  // those that are being made, too
+  std::atomic<int> inside{0};
   std::mutex mutex;  // guards all below
   // Of joins that failed: what they hold tells the other ranks why, as long as this one lives.
   std::vector<std::unique_ptr<starling::Store>> failed_meetings;
@@ -28,6 +29,7 @@ struct starling_context {
 struct starling_comm {
   starling_context* owner;
   std::unique_ptr<starling::Communicator> comm;
+  std::atomic<int> inside{0};
 };
 
 struct starling_request {
@@ -55,12 +57,32 @@ T sized(const T* options, const char* name) {
   return *options;
 }
 
+// Of two threads that destroy one handle, the later one is told.
+template <class T>
+void remove_once(T* handle, const char* name) {
+  if (!Handles<T>::all().remove(handle))
+    throw Error(Code::invalid_argument, std::string(name) + " was destroyed by another thread",
+                "destroy it once");
+}
+
+// A context is not destroyed while a communicator is being made.
+class Making {
+ public:
+  explicit Making(std::atomic<int>& communicators) : communicators_(communicators) { ++communicators_; }
+  ~Making() { --communicators_; }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+
+ private:
+  std::atomic<int>& communicators_;
+};
+
 bool lives(const starling_comm* comm) { return comm != nullptr && Handles<starling_comm>::all().lives(comm); }
 
 starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm) {
   if (comm == nullptr) return nullptr;
   ++owner->communicators;
-  return Handles<starling_comm>::all().add(new starling_comm{owner, std::move(comm)});
+  return Handles<starling_comm>::all().add(new starling_comm{owner, std::move(comm), {}});
 }
 
 std::unique_ptr<Store> store_of(const starling_comm_options& options, Context& context) {
@@ -88,10 +110,14 @@ starling_status starling_context_create(const starling_context_options* options,
 
 starling_status starling_context_destroy(starling_context* context) {
   return guarded([&] {
-    if (living(context, "context").communicators != 0)
-      throw Error(Code::invalid_argument, "the context still has communicators",
-                  "destroy its communicators first");
-    Handles<starling_context>::all().remove(context);
+    {
+      const auto use = living(context, "context");
+      if (use->communicators != 0)
+        throw Error(Code::invalid_argument, "the context still has communicators",
+                    "destroy its communicators first");
+      remove_once(context, "context");
+    }
+    outlive_calls(context);
     delete context;
   });
 }
@@ -101,12 +127,12 @@ uint32_t starling_context_blocks(const starling_context* context) {
 }
 
 starling_status starling_context_synchronize(starling_context* context) {
-  return guarded([&] { living(context, "context").context.synchronize(); });
+  return guarded([&] { living(context, "context")->context.synchronize(); });
 }
 
 starling_status starling_context_profile(starling_context* context, starling_scheduling* chosen) {
   return guarded([&] {
-    const starling_scheduling found = profile_scheduling(living(context, "context").context);
+    const starling_scheduling found = profile_scheduling(living(context, "context")->context);
     if (chosen != nullptr) *chosen = found;
   });
 }
@@ -117,7 +143,7 @@ starling_status starling_context_statistics(starling_context* context, starling_
     const size_t bytes = statistics->struct_bytes;
     *statistics = {};
     statistics->struct_bytes = bytes;
-    living(context, "context").context.statistics(*statistics);
+    living(context, "context")->context.statistics(*statistics);
   });
 }
 
@@ -125,7 +151,7 @@ starling_status starling_context_trace(starling_context* context, starling_trace
                                        size_t* count) {
   return guarded([&] {
     std::vector<starling_trace_record> all;
-    living(context, "context").context.trace(all);
+    living(context, "context")->context.trace(all);
     const size_t take = std::min(required(count, "count"), all.size());
     if (take > 0) std::copy(all.end() - ptrdiff_t(take), all.end(), &required(records, "records"));
     *count = take;
@@ -136,7 +162,7 @@ starling_status starling_context_lane_name(starling_context* context, uint32_t l
                                            size_t name_bytes) {
   return guarded([&] {
     if (name_bytes == 0) throw Error(Code::invalid_argument, "name_bytes is 0", "pass room for the name");
-    const std::string text = living(context, "context").context.lane_name(lane);
+    const std::string text = living(context, "context")->context.lane_name(lane);
     std::strncpy(&required(name, "name"), text.c_str(), name_bytes - 1);
     name[name_bytes - 1] = 0;
   });
@@ -146,7 +172,9 @@ starling_status starling_comm_create(starling_context* context, const starling_c
                                      starling_comm** comm) {
   return guarded([&] {
     required(comm, "comm") = nullptr;
-    Context& joined = living(context, "context").context;
+    const auto use = living(context, "context");
+    Context& joined = use->context;
+    const Making making(use->communicators);
     const starling_comm_options o = sized(&required(options, "options"), "starling_comm_options");
     {
       std::lock_guard lock(context->mutex);
@@ -169,8 +197,8 @@ starling_status starling_comm_create(starling_context* context, const starling_c
 starling_status starling_comm_split(starling_comm* parent, int color, int key, starling_comm** child) {
   return guarded([&] {
     required(child, "child") = nullptr;
-    Communicator& whole = *living(parent, "parent").comm;
-    *child = wrap(parent->owner, whole.split(color, key));
+    const auto whole = living(parent, "parent");
+    *child = wrap(whole->owner, whole->comm->split(color, key));
   });
 }
 
@@ -179,8 +207,8 @@ starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ra
   return guarded([&] {
     required(child, "child") = nullptr;
     const std::vector<uint32_t> list(&required(ranks, "ranks"), ranks + count);
-    Communicator& whole = *living(parent, "parent").comm;
-    *child = wrap(parent->owner, whole.subgroup(list, name ? name : ""));
+    const auto whole = living(parent, "parent");
+    *child = wrap(whole->owner, whole->comm->subgroup(list, name ? name : ""));
   });
 }
 
@@ -188,12 +216,12 @@ uint32_t starling_comm_rank(const starling_comm* comm) { return lives(comm) ? co
 uint32_t starling_comm_size(const starling_comm* comm) { return lives(comm) ? comm->comm->size() : 0; }
 
 starling_status starling_comm_abort(starling_comm* comm, const char* reason) {
-  return guarded([&] { living(comm, "comm").comm->abort(reason ? reason : "no reason given"); });
+  return guarded([&] { living(comm, "comm")->comm->abort(reason ? reason : "no reason given"); });
 }
 
 starling_status starling_comm_error(starling_comm* comm) {
   Fault fault;
-  const starling_status status = guarded([&] { fault = living(comm, "comm").comm->error(); });
+  const starling_status status = guarded([&] { fault = living(comm, "comm")->comm->error(); });
   if (status != STARLING_SUCCESS || fault.kind == FaultKind::kNone) return status;
   return set_last_error(status_of(fault.kind), fault.text);
 }
@@ -203,15 +231,20 @@ starling_status starling_comm_set_timeout(starling_comm* comm, int64_t timeout_n
     if (timeout_ns <= 0)
       throw Error(Code::invalid_argument, "a timeout of " + std::to_string(timeout_ns) + " ns",
                   "pass a positive number of nanoseconds");
-    living(comm, "comm").comm->set_timeout(timeout_ns);
+    living(comm, "comm")->comm->set_timeout(timeout_ns);
   });
 }
 
 starling_status starling_comm_destroy(starling_comm* comm) {
   return guarded([&] {
-    starling_context* owner = living(comm, "comm").owner;
-    Handles<starling_comm>::all().remove(comm);
-    comm->comm.reset();
+    starling_context* owner = nullptr;
+    {
+      const auto use = living(comm, "comm");
+      remove_once(comm, "comm");
+      owner = use->owner;
+      use->comm->end_operations();  // a split may be waiting inside
+    }
+    outlive_calls(comm);
     delete comm;
     --owner->communicators;
   });
@@ -221,8 +254,9 @@ starling_status starling_submit(starling_comm* comm, const starling_operation* o
                                 starling_request** request) {
   return guarded([&] {
     if (request != nullptr) *request = nullptr;
-    RequestPtr submitted = living(comm, "comm").comm->submit(required(operation, "operation"));
-    if (request != nullptr) *request = new starling_request{comm->owner, std::move(submitted)};
+    const auto use = living(comm, "comm");
+    RequestPtr submitted = use->comm->submit(required(operation, "operation"));
+    if (request != nullptr) *request = new starling_request{use->owner, std::move(submitted)};
   });
 }
 
@@ -232,7 +266,7 @@ starling_status starling_wait(starling_request* request, int64_t timeout_ns) {
     required(request, "request");
     done = request->request->done();  // then its context may be gone
     if (!done)
-      done = living(request->owner, "the request's context").context.wait(*request->request, timeout_ns);
+      done = living(request->owner, "the request's context")->context.wait(*request->request, timeout_ns);
   });
   if (status != STARLING_SUCCESS) return status;
   if (!done) return set_last_error(STARLING_TIMEOUT, "the operation is still under way");
@@ -250,7 +284,9 @@ starling_status starling_stream_wait(starling_request* request, void* stream) {
   bool waits = false;
   const starling_status status = guarded([&] {
     required(request, "request");
-    if (!request->request->done()) waits = request->owner->context.wait_on_stream(*request->request, stream);
+    if (!request->request->done())
+      waits =
+          living(request->owner, "the request's context")->context.wait_on_stream(*request->request, stream);
   });
   return status != STARLING_SUCCESS || waits ? status : starling_test(request);
 }
@@ -258,7 +294,7 @@ starling_status starling_stream_wait(starling_request* request, void* stream) {
 starling_status starling_stream_create(starling_context* context, int32_t urgent, void** stream) {
   return guarded([&] {
     required(stream, "stream") = nullptr;
-    *stream = living(context, "context").context.checked_streams().make_stream(urgent != 0);
+    *stream = living(context, "context")->context.checked_streams().make_stream(urgent != 0);
   });
 }
 
@@ -272,7 +308,7 @@ starling_status starling_register(starling_comm* comm, int64_t id, const uint32_
                                   uint32_t device_count, const starling_operation* shape) {
   return guarded([&] {
     const std::vector<uint32_t> list(&required(devices, "devices"), devices + device_count);
-    living(comm, "comm").comm->register_collective(id, list, required(shape, "shape"));
+    living(comm, "comm")->comm->register_collective(id, list, required(shape, "shape"));
   });
 }
 
@@ -280,13 +316,13 @@ starling_status starling_comm_add_plan(starling_comm* comm, const char* text, ui
                                        uint64_t largest_bytes) {
   return guarded([&] {
     auto plan = std::make_shared<const Plan>(plan_from_text(&required(text, "text")));
-    living(comm, "comm").comm->add_plan(std::move(plan), {smallest_bytes, largest_bytes});
+    living(comm, "comm")->comm->add_plan(std::move(plan), {smallest_bytes, largest_bytes});
   });
 }
 
 starling_status starling_run(starling_comm* comm, int64_t id, const void* input, void* output,
                              starling_callback callback, void* user) {
-  return guarded([&] { living(comm, "comm").comm->run_registered(id, input, output, callback, user); });
+  return guarded([&] { living(comm, "comm")->comm->run_registered(id, input, output, callback, user); });
 }
 
 }  // extern "C"

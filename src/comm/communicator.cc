@@ -54,16 +54,24 @@ Communicator::~Communicator() {
   if (hooked_) context_.remove_hook(this);
   device_sets_.clear();
   registered_.clear();
-  end_unmatched(STARLING_ABORTED, "the communicator was destroyed");
-  if (!context_.drain(lanes_, std::min<uint64_t>(kClosingNs, uint64_t(timeout_ns())))) {
-    abort("the communicator was destroyed while operations were under way");
-    context_.drain(lanes_, kAbortedNs);
-  }
+  end_operations();
   // An abort stays readable for ranks that have not looked yet: as long as the context lives, and its segment
   // is mapped by them.
   const LaneKey kept = aborted_.empty() ? LaneKey{} : key_of(key_, "control");
   for (const LaneKey& key : lanes_)
     if (key != kept) context_.remove_lane(key);
+}
+
+void Communicator::end_operations() {
+  std::vector<LaneKey> lanes;
+  {
+    std::lock_guard lock(mutex_);
+    end_unmatched(STARLING_ABORTED, "the communicator was destroyed");
+    lanes = lanes_;
+  }
+  if (context_.drain(lanes, std::min<uint64_t>(kClosingNs, uint64_t(timeout_ns())))) return;
+  abort("the communicator was destroyed while operations were under way");
+  context_.drain(lanes, kAbortedNs);
 }
 
 RequestPtr Communicator::submit(const starling_operation& call) {

@@ -43,6 +43,8 @@ class Communicator final : public PollHook {
   void run_registered(int64_t id, const void* input, void* output, starling_callback callback, void* user);
 
   void abort(const std::string& reason);
+  // What its destruction begins with: returns when all have ended, those that do not by themselves aborted.
+  void end_operations();
   Fault error();
   void set_timeout(int64_t timeout_ns) { timeout_ns_.store(timeout_ns); }
   int64_t timeout_ns() const { return timeout_ns_.load(); }

@@ -53,6 +53,7 @@ Context::Context(const starling_context_options& options)
       host_machine_(0, wait_policy(), &arena_->header()->host, nullptr) {
   ArenaHeader* header = arena_->header();
   header->pool_slot_bytes = place_->traits().slot_bytes_limit;
+  header->blocks = block_count();
   const Pool pool =
       place_->make_pool(options.pool_bytes ? options.pool_bytes : uint64_t(settings().pool_bytes));
   header->pool_offset = pool.offset;

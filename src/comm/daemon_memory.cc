@@ -121,6 +121,8 @@ std::vector<BlockMemory> DaemonOwner::blocks() const {
   return blocks;
 }
 
+constexpr uint64_t kShortestResidencyNs = 100'000;
+
 Scheduling scheduling_from(const starling_scheduling& wishes) {
   if (wishes.order != STARLING_ORDER_FIFO && wishes.order != STARLING_ORDER_PRIORITY)
     throw Error(Code::invalid_argument, "order " + std::to_string(int(wishes.order)) + " does not exist",
@@ -133,6 +135,8 @@ Scheduling scheduling_from(const starling_scheduling& wishes) {
   s.position_shift = uint32_t(or_default(wishes.position_shift, 2));
   s.quit_period = or_default(wishes.quit_period_ns, 300'000);
   s.residency_limit = or_default(wishes.residency_limit_ns, 50'000'000);
+  // A daemon that leaves before it has looked at a task would never finish one.
+  s.residency_limit = std::max(s.residency_limit, kShortestResidencyNs);
   s.maximum_budget = std::max<uint64_t>(s.initial_budget, 100'000);
   s.fetch_batch = 8;
   s.priority_order = wishes.order == STARLING_ORDER_PRIORITY;

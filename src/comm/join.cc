@@ -16,8 +16,17 @@ constexpr int64_t kDeathNs = 2'000'000'000;  // how often a caller's store is le
 // What a rank must know of another before it talks to it.
 void check_peer(const cpu::PeerArena& peer, const cpu::Arena& own, uint32_t rank) {
   if (peer.header()->pool_slot_bytes != own.header()->pool_slot_bytes)
-    throw Error(Code::mismatch, "rank " + std::to_string(rank) + " runs another version of Starling",
-                "install the same version on all ranks");
+    throw Error(
+        Code::mismatch,
+        "rank " + std::to_string(rank) + " runs another version of Starling, or on another kind of device",
+        "install the same version on all ranks, and give all contexts of a group one kind of device");
+  // A lane has a channel for each block: lanes of unequal ranks would never be connected.
+  if (peer.header()->blocks != own.header()->blocks)
+    throw Error(Code::mismatch,
+                "the daemon of rank " + std::to_string(rank) + " has " +
+                    std::to_string(peer.header()->blocks) + " blocks, this rank's has " +
+                    std::to_string(own.header()->blocks),
+                "give all contexts of a group the same number of blocks (STARLING_BLOCKS)");
 }
 
 std::string text_of(const LaneKey& key) {

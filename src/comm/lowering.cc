@@ -191,11 +191,8 @@ void sign(const starling_operation& call, const Shape& shape, const LoweringCont
       s.counts_hash = hash_combine(s.counts_hash, counts[r]);
     if (counts != nullptr) s.count = 0;  // a rank's own part; the table says it all
   }
-  if (shape.reduces && s.reduce_op == ReduceOp::kPremulSum) {
-    static_assert(sizeof(double) == sizeof(uint64_t));
-    // Ranks may scale by factors of their own: the factor is no part of the match.
-    s.scalar_bits = 0;
-  }
+  s.in_place = shape.in_place;
+  // The factor of premul_sum is no part of it: ranks may scale by factors of their own.
 }
 
 }  // namespace

@@ -154,6 +154,7 @@ std::string describe(const Signature& s) {
                       s.collective == Collective::kGather || s.collective == Collective::kScatter;
   if (reduces) text += std::string(", ") + reduce_op_name(s.reduce_op);
   if (rooted) text += ", root " + std::to_string(s.root);
+  if (s.in_place != 0) text += ", in place";
   return text;
 }
 

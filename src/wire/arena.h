@@ -41,9 +41,10 @@ struct ArenaHeader {
   uint64_t pool_slots;
   uint64_t faults;  // how many lanes of this rank were broken; writers: hosts, atomically
   uint64_t device_offset;  // of the segment: what a GPU's peers need (machine/cuda/export.h); 0: none
+  uint64_t blocks;  // of the daemon: a lane has a channel for each
   // What this rank waits for, in words, for the messages of others; renewed by its poller.
   uint64_t waiting_version;  // odd while the text is being written
-  char waiting_text[480];
+  char waiting_text[472];
   alignas(64) Doorbell daemon;  // rung when something was stored for the rank's blocks
   alignas(64) Doorbell host;  // rung when its poller should look: new lanes of peers, faults, completions
 };
@@ -60,7 +61,7 @@ struct Signature {
   uint64_t count;
   uint64_t plan_hash;  // the algorithm must agree too
   uint64_t counts_hash;  // of the table that every rank must pass alike (all_gatherv, ...)
-  uint64_t scalar_bits;
+  uint64_t in_place;  // 1: as the caller said it, for messages
   uint64_t deadline_ns;  // when the owner gives up, on the host's monotonic clock
   uint64_t waiting_ns;  // reserved for diagnosis
 };

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,10 @@ MISMATCHES: dict[str, tuple[Callable[[Communicator], Request], Callable[[Communi
     "reduction": (
         lambda c: c.all_reduce(ones(4), op="sum", lane="x"),
         lambda c: c.all_reduce(ones(4), op="max", lane="x"),
+    ),
+    "in place": (
+        lambda c: c.all_reduce(ones(4), lane="x"),
+        lambda c: c.all_reduce(ones(4), ones(4), lane="x"),
     ),
     "root": (
         lambda c: c.broadcast(ones(4), root=0, lane="x"),
@@ -140,6 +145,34 @@ def killed(comm: Communicator, in_the_middle: bool) -> tuple[list[Told], list[st
         os.kill(os.getpid(), signal.SIGKILL)
     result = [told(lambda: request.wait(30)), told(lambda: comm.all_reduce(ones(4)).wait(30))]
     return result, segments()
+
+
+def survives(comm: Communicator) -> list[str]:
+    """All ranks but the first are killed at once; it does not wait for most of them."""
+    comm.all_reduce(ones(1000)).wait(30)
+    names = segments()
+    comm.barrier().wait(30)
+    if comm.rank != 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    told(lambda: comm.recv(ones(4), 1).wait(30))
+    return names
+
+
+def destroyed_inside(comm: Communicator, context: bool) -> Told | None:
+    """Rank 0's communicator, or its context, is destroyed while a thread of its own waits in split()."""
+    comm.barrier().wait(30)
+    if comm.rank != 0:
+        return None
+    inside: list[Told] = []
+    thread = threading.Thread(target=lambda: inside.append(told(lambda: comm.split(0))))
+    thread.start()
+    time.sleep(0.1)
+    if context:
+        comm.context.destroy()
+    else:
+        comm.destroy()
+    thread.join(30)
+    return inside[0]
 
 
 def all_killed(comm: Communicator, folder: str) -> None:

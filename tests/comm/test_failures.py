@@ -120,6 +120,19 @@ def test_killed_rank(in_the_middle: bool) -> None:
         assert [name for name in names if Path(name).exists()] == []
 
 
+def test_a_survivor_removes_what_all_others_left() -> None:
+    survivor, *_ = run_processes(4, failures.survives, 60, check=False)
+    assert len(survivor.value) == 4
+    assert [name for name in survivor.value if Path(name).exists()] == []
+
+
+@pytest.mark.parametrize("context", (False, True))
+def test_destroyed_while_a_thread_is_inside(run: Any, context: bool) -> None:
+    for _ in range(5):
+        inside, *_ = run(failures.destroyed_inside, context=context)
+        check_told(inside, "AbortedError", "destroyed")
+
+
 def test_segments_of_a_dead_job_are_removed(tmp_path: Path) -> None:
     run_processes(3, functools.partial(failures.all_killed, folder=str(tmp_path)), 60, check=False)
     names = {name for rank in tmp_path.iterdir() for name in rank.read_text().split()}

@@ -113,6 +113,21 @@ def test_construction() -> None:
         starling._core.Context(0, 0, 0, {"speed": 1}, None)  # type: ignore[attr-defined]
 
 
+def test_ranks_of_unequal_blocks() -> None:
+    """They are told when they meet: their lanes would never be connected."""
+    blocks = {"blocks": lambda rank: 1 + rank % 2}
+    for outcome in launch.run_threads(3, lambda comm: comm.barrier().wait(), context=blocks, check=False):
+        assert isinstance(outcome.error, errors.MismatchError | errors.PeerFailedError), outcome
+        if outcome.rank < 2:
+            assert "blocks, this rank's has" in str(outcome.error)
+
+
+def test_the_shortest_residency_finishes() -> None:
+    context = Context(scheduling=Scheduling(residency_limit_ns=1))
+    with context, Communicator(context, rank=0, size=1, store=InProcessStore()) as alone:
+        alone.all_reduce(np.ones(1000)).wait(10)
+
+
 def test_destroyed_objects_say_so(comm: Communicator) -> None:
     comm.destroy()
     comm.destroy()

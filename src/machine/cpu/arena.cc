@@ -252,8 +252,12 @@ PeerArena::PeerArena(const std::string& name) : name_(name) {
   }
 }
 
+// Nobody may have waited for a peer that died: then its segment's name is still there. With the lock in our
+// hands it has no owner.
 PeerArena::~PeerArena() {
-  if (!same_process_) close(fd_);
+  if (same_process_) return;
+  if (!left_in_order() && lock_whole_file(fd_)) remove_name();
+  close(fd_);
 }
 
 LaneShared* PeerArena::find_lane(uint64_t key_low, uint64_t key_high) const {

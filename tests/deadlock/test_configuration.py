@@ -62,6 +62,7 @@ def test_yaml_and_json_are_read(tmp_path: Path) -> None:
         ("rounds: 100", "round: 100", "line 11: round is not a key"),
         ("  data: 2\n", "", "grouping.data is missing"),
         ("policy: 3d", "policy: ring", "line 3: grouping.policy is 'ring'"),
+        ("disorder_prob", "disord_prob", "is missing; line 9 has disord_probability"),
         ("tensor: 4", "tensor: [", "line"),
         ("rounds: 100", "model: single_queue", "line 11: model is given twice"),
     ],

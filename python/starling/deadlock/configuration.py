@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -148,7 +149,10 @@ class _Reader:
 
     def child(self, key: str) -> _Reader:
         if key not in self._items:
-            raise ConfigurationError(f"{self.path}, line {self.line}: {self._name(key)} is missing")
+            text = f"{self.path}, line {self.line}: {self._name(key)} is missing"
+            for near in difflib.get_close_matches(key, self._items.keys() - self._used, 1, 0.8):
+                text += f"; line {self._key_lines[near]} has {self._name(near)}"
+            raise ConfigurationError(text)
         self._used.add(key)
         return _Reader(self.path, self._name(key), self._items[key])
 

@@ -7,84 +7,17 @@
 // of one of 20 that are submitted before the first is waited for. Every size out of place, then in place.
 // NCCL is the library that the loader finds as libnccl.so.2; NVLink multicast is left off
 // (NCCL_NVLS_ENABLE=0).
-#include <dlfcn.h>
-#include <starling/starling.h>
-
-#include <algorithm>
 #include <barrier>
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include <cuda_runtime.h>
+#include "gpu_ranks.h"
 
 namespace {
 
+using namespace gpu_bench;
+
 constexpr int kBurst = 20;
-
-[[noreturn]] void die(const char* what, const char* why) {
-  std::fprintf(stderr, "%s: %s\n", what, why);
-  std::exit(1);
-}
-void cuda(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) die(what, cudaGetErrorString(status));
-}
-void ok(starling_status status, const char* what) {
-  if (status != STARLING_SUCCESS) die(what, starling_last_error());
-}
-
-// The few functions of NCCL that are used; its header is not needed.
-struct Nccl {
-  using Comm = void*;
-  int (*init_all)(Comm*, int, const int*);
-  int (*all_reduce)(const void*, void*, size_t, int type, int op, Comm, cudaStream_t);
-  int version = 0;
-  bool load() {
-    void* library = dlopen("libnccl.so.2", RTLD_NOW);
-    if (library == nullptr) return false;
-    init_all = reinterpret_cast<decltype(init_all)>(dlsym(library, "ncclCommInitAll"));
-    all_reduce = reinterpret_cast<decltype(all_reduce)>(dlsym(library, "ncclAllReduce"));
-    const auto get_version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
-    if (get_version != nullptr) get_version(&version);
-    return init_all != nullptr && all_reduce != nullptr;
-  }
-};
-
-struct Store {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<std::string, std::string> values;
-};
-int store_set(void* user, const char* key, const void* value, size_t bytes) {
-  auto& store = *static_cast<Store*>(user);
-  std::lock_guard lock(store.mutex);
-  store.values[key].assign(static_cast<const char*>(value), bytes);
-  store.changed.notify_all();
-  return 0;
-}
-int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t timeout_ns) {
-  auto& store = *static_cast<Store*>(user);
-  std::unique_lock lock(store.mutex);
-  if (!store.changed.wait_for(lock, std::chrono::nanoseconds(timeout_ns),
-                              [&] { return store.values.count(key); }))
-    return 1;
-  const std::string& found = store.values[key];
-  std::memcpy(value, found.data(), std::min(*bytes, found.size()));
-  *bytes = found.size();
-  return 0;
-}
-
-using Clock = std::chrono::steady_clock;
-double us_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
 
 struct Times {
   double median_us, least_us, burst_us;
@@ -128,22 +61,7 @@ struct Rank {
   std::vector<Row>& rows;  // rank 0 writes them
 
   void run() {
-    cuda(cudaSetDevice(rank), "cudaSetDevice");
-    starling_context_options options{};
-    options.struct_bytes = sizeof options;
-    const std::string device = "cuda:" + std::to_string(rank);
-    options.device = device.c_str();
-    starling_context* context = nullptr;
-    ok(starling_context_create(&options, &context), "context");
-    const starling_store functions{&store, store_set, store_get};
-    starling_comm_options join{};
-    join.struct_bytes = sizeof join;
-    join.rank = uint32_t(rank);
-    join.size = uint32_t(gpus);
-    join.name = "bench";
-    join.store = &functions;
-    starling_comm* group = nullptr;
-    ok(starling_comm_create(context, &join, &group), "communicator");
+    const Member member(rank, gpus, rank, store);
     float *input, *output;
     cuda(cudaMalloc(&input, largest), "cudaMalloc");
     cuda(cudaMalloc(&output, largest), "cudaMalloc");
@@ -165,7 +83,7 @@ struct Rank {
         op.output = output;
         op.count = bytes / 4;
         op.data_type = STARLING_FLOAT32;
-        ok(starling_submit(group, &op, request), "submit");
+        ok(starling_submit(member.comm, &op, request), "submit");
       };
       auto wait = [&](starling_request* request) {
         ok(starling_wait(request, 10'000'000'000), "wait");
@@ -210,8 +128,6 @@ struct Rank {
       report({now, in_place, ours, theirs});
     }
     barrier.arrive_and_wait();
-    ok(starling_comm_destroy(group), "destroy");
-    ok(starling_context_destroy(context), "destroy");
   }
 
   void report(const Row& row) {

@@ -32,11 +32,14 @@ struct Nccl {
   using Comm = void*;
   int (*init_all)(Comm*, int, const int*);
   int (*all_reduce)(const void*, void*, size_t, int type, int op, Comm, cudaStream_t);
+  int version = 0;
   bool load() {
     void* library = dlopen("libnccl.so.2", RTLD_NOW);
     if (library == nullptr) return false;
     init_all = reinterpret_cast<decltype(init_all)>(dlsym(library, "ncclCommInitAll"));
     all_reduce = reinterpret_cast<decltype(all_reduce)>(dlsym(library, "ncclAllReduce"));
+    const auto get_version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
+    if (get_version != nullptr) get_version(&version);
     return init_all != nullptr && all_reduce != nullptr;
   }
 };

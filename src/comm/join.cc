@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -11,22 +13,28 @@ namespace starling {
 namespace {
 
 constexpr int64_t kInterruptibleNs = 100'000'000;
+constexpr int64_t kGlanceNs = 1'000'000;  // at what is in a store or is not
 constexpr int64_t kDeathNs = 2'000'000'000;  // how often a caller's store is left to look whether peers live
 
-// What a rank must know of another before it talks to it.
-void check_peer(const cpu::PeerArena& peer, const cpu::Arena& own, uint32_t rank) {
-  if (peer.header()->pool_slot_bytes != own.header()->pool_slot_bytes)
-    throw Error(
-        Code::mismatch,
-        "rank " + std::to_string(rank) + " runs another version of Starling, or on another kind of device",
-        "install the same version on all ranks, and give all contexts of a group one kind of device");
-  // A lane has a channel for each block: lanes of unequal ranks would never be connected.
-  if (peer.header()->blocks != own.header()->blocks)
-    throw Error(Code::mismatch,
-                "the daemon of rank " + std::to_string(rank) + " has " +
-                    std::to_string(peer.header()->blocks) + " blocks, this rank's has " +
-                    std::to_string(own.header()->blocks),
-                "give all contexts of a group the same number of blocks (STARLING_BLOCKS)");
+// What a rank tells the others of itself before they map its segment: "segment size blocks slot-bytes".
+struct Introduction {
+  std::string arena;
+  uint64_t size = 0;
+  uint64_t blocks = 0;
+  uint64_t slot_bytes = 0;  // of the pool, in bytes
+
+  std::string text() const {
+    return arena + " " + std::to_string(size) + " " + std::to_string(blocks) + " " +
+           std::to_string(slot_bytes);
+  }
+};
+
+std::optional<Introduction> parse_introduction(const std::string& text) {
+  std::istringstream words(text);
+  Introduction parsed;
+  if (words >> parsed.arena >> parsed.size >> parsed.blocks >> parsed.slot_bytes && words.eof())
+    return parsed;
+  return std::nullopt;
 }
 
 std::string text_of(const LaneKey& key) {
@@ -47,10 +55,11 @@ class Joining {
   }
 
   Group run() {
-    const uint32_t own = options_.rank;
-    store_.set(key_of_rank("arena", own), context_.arena().name() + " " + std::to_string(options_.size));
+    own_ = {context_.arena().name(), options_.size, context_.arena().header()->blocks,
+            context_.arena().header()->pool_slot_bytes};
+    store_.set(key_of_rank("arena", options_.rank), own_.text());
     find_members();
-    if (own == 0)
+    if (options_.rank == 0)
       gather();
     else
       report();
@@ -62,14 +71,30 @@ class Joining {
     group_.key = key_of({0x5354, 0x524c}, options_.name);
     for (uint32_t rank = 0; rank < options_.size; ++rank) {
       group_.members[rank].world_rank = rank;
-      std::string arena = context_.arena().name();
+      std::string arena = own_.arena;
       if (rank != options_.rank) {
-        arena = arena_in(wait_for("arena", rank, store_.patience_ns()), rank);
-        group_.members[rank].peer = context_.attach(arena);
-        check_peer(*group_.members[rank].peer.arena, context_.arena(), rank);
+        arena = checked(wait_for("arena", rank, store_.patience_ns()), rank).arena;
+        group_.members[rank].peer = attach(arena);
       }
       group_.key = key_of(group_.key, arena);
     }
+  }
+
+  Peer attach(const std::string& arena) {
+    try {
+      return context_.attach(arena);
+    } catch (const Error& error) {
+      // Gone already: perhaps because it does not fit to a rank whose introduction we have not read yet.
+      // It had read that one, so it is there; then this rank says the cause and not the consequence.
+      if (error.code() == Code::peer_failed) check_all_that_came();
+      throw;
+    }
+  }
+
+  void check_all_that_came() {
+    for (uint32_t rank = 0; rank < options_.size; ++rank)
+      if (rank != options_.rank)
+        if (auto text = store_.get(key_of_rank("arena", rank), kGlanceNs)) checked(*text, rank);
   }
 
   void gather() {
@@ -124,8 +149,7 @@ class Joining {
                        std::to_string(options_.size) + " ranks within " + seconds + " s (rank " +
                        std::to_string(options_.rank) + " waited for its " + what + ")";
     // In a caller's store the later of two processes with one rank has overwritten what the earlier one set.
-    const std::string own = context_.arena().name() + " " + std::to_string(options_.size);
-    if (store_.get(key_of_rank("arena", options_.rank), 1'000'000).value_or(own) != own)
+    if (store_.get(key_of_rank("arena", options_.rank), kGlanceNs).value_or(own_.text()) != own_.text())
       text += "; another process has joined as rank " + std::to_string(options_.rank) + " too";
     throw Error(Code::timeout, text,
                 "check that all ranks were started on this host, each with a rank of its own, with the same "
@@ -139,16 +163,27 @@ class Joining {
     return options_.size;
   }
 
-  std::string arena_in(const std::string& value, uint32_t rank) const {
-    const size_t space = value.find(' ');
-    const std::string size = space == std::string::npos ? "?" : value.substr(space + 1);
-    if (size != std::to_string(options_.size))
+  // Throws where that rank and this one cannot be one group.
+  Introduction checked(const std::string& text, uint32_t rank) const {
+    const std::string that = "rank " + std::to_string(rank);
+    const auto peer = parse_introduction(text);
+    if (!peer || peer->slot_bytes != own_.slot_bytes)
+      throw Error(
+          Code::mismatch, that + " runs another version of Starling, or on another kind of device",
+          "install the same version on all ranks, and give all contexts of a group one kind of device");
+    if (peer->size != own_.size)
       throw Error(Code::mismatch,
-                  "rank " + std::to_string(rank) + " joins '" + options_.name + "' as one of " + size +
+                  that + " joins '" + options_.name + "' as one of " + std::to_string(peer->size) +
                       " ranks, rank " + std::to_string(options_.rank) + " as one of " +
-                      std::to_string(options_.size),
+                      std::to_string(own_.size),
                   "pass the same size on all ranks, and a name of its own for every group");
-    return value.substr(0, space);
+    // A lane has a channel for each block: lanes of unequal ranks would never be connected.
+    if (peer->blocks != own_.blocks)
+      throw Error(Code::mismatch,
+                  "the daemon of " + that + " has " + std::to_string(peer->blocks) +
+                      " blocks, this rank's has " + std::to_string(own_.blocks),
+                  "give all contexts of a group the same number of blocks (STARLING_BLOCKS)");
+    return *peer;
   }
 
   void same_group(const std::string& value, uint32_t rank) const {
@@ -167,6 +202,7 @@ class Joining {
   const CommOptions& options_;
   Store& store_;
   const uint64_t deadline_;
+  Introduction own_;
   Group group_;
 };
 

@@ -1,6 +1,6 @@
 // How ranks find each other when a communicator is made.
 //
-//   every rank      arena := its segment          waits for everybody's arena, maps them
+//   every rank      arena := its introduction     waits for everybody's arena, maps them
 //   all but rank 0  joined := the group's key     waits for rank 0's "complete"
 //   rank 0          waits for everybody's joined  complete := the group's key
 //

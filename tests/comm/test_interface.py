@@ -114,12 +114,11 @@ def test_construction() -> None:
 
 
 def test_ranks_of_unequal_blocks() -> None:
-    """They are told when they meet: their lanes would never be connected."""
-    blocks = {"blocks": lambda rank: 1 + rank % 2}
-    for outcome in launch.run_threads(3, lambda comm: comm.barrier().wait(), context=blocks, check=False):
-        assert isinstance(outcome.error, errors.MismatchError | errors.PeerFailedError), outcome
-        if outcome.rank < 2:
-            assert "blocks, this rank's has" in str(outcome.error)
+    """All are told, also who comes when the others have left already: their lanes would never be connected."""
+    blocks = {"blocks": lambda rank: 2 if rank == 4 else 1}
+    for outcome in launch.run_threads(5, lambda comm: comm.barrier().wait(), context=blocks, check=False):
+        assert isinstance(outcome.error, errors.MismatchError), outcome
+        assert "blocks, this rank's has" in str(outcome.error)
 
 
 def test_the_shortest_residency_finishes() -> None:

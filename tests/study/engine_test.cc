@@ -13,7 +13,11 @@
 namespace starling::study {
 namespace {
 
+#ifdef STARLING_SANITIZED
+constexpr int kModels = 1'000;
+#else
 constexpr int kModels = 20'000;
+#endif
 
 class Engine : public testing::TestWithParam<Rule> {};
 

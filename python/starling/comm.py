@@ -120,8 +120,6 @@ class Communicator:
     Buffers are contiguous, in CPU memory, and belong to the operation until it is complete: numpy arrays, torch
     tensors, or anything with DLPack or the buffer protocol. ``output=None`` means in place, where it is possible; all
     ranks work in place, or none does (but for reduce, broadcast, gather and scatter).
-    After an error of an operation with an algorithm ``..._pull``, keep its buffers until all ranks' requests have
-    ended.
     """
 
     def __init__(

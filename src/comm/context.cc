@@ -77,15 +77,7 @@ Context::~Context() {
   poller_.join();  // first: it asks the executor whether lanes are out of use
   executor_.reset();
   poll_once();
-  for (auto& [key, lane] : lanes_) {
-    // Peers need not wait for their timeouts to hear of it.
-    if (lane->busy() && lane->shared() != nullptr)
-      starling::break_lane(*lane, FaultKind::kAborted, lane->flights().front().sequence,
-                           "a rank destroyed its context while an operation was under way in lane '" +
-                               lane->name() + "'; remedy: finish all operations before");
-    for (Flight& flight : lane->flights())
-      end(flight, STARLING_ABORTED, "the context was destroyed while the operation was under way");
-  }
+  end_everything();
 }
 
 Peer Context::attach(const std::string& arena_name) {
@@ -259,7 +251,7 @@ void Context::flush_submissions(bool ring_daemon) {
 }
 
 void Context::end(Flight& flight, starling_status status, const std::string& message) {
-  if (flight.entered) executor_->streams()->completed(flight.entry);
+  if (flight.entered && executor_ != nullptr) executor_->streams()->completed(flight.entry);
   ++completions_;
   --under_way_;
   waited_ -= flight.waited;

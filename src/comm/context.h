@@ -113,8 +113,12 @@ class Context {
   void fail_waiting(HostLane& lane, const Fault& fault);
   template <class F>
   void guarded_for(HostLane& lane, F&& f);
+  // Broken lanes (broken_lane.cc).
   void find_broken_lanes();
   bool settle(HostLane& lane);
+  void end_broken(HostLane& lane, Flight&& flight, const Fault& fault);
+  bool give_back();
+  void end_everything();
   // Somebody has to look after what no waiter looks after.
   bool poller_needed() const { return under_way_ > 0 || hook_count_ > 0; }
   void end(Flight& flight, starling_status status, const std::string& message);
@@ -159,6 +163,7 @@ class Context {
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
   std::vector<HostLane*> broken_;  // idle or not, with slots lent, or peers to be told that we are out
+  std::vector<HostLane*> keeping_;  // of these, those with kept operations
   uint64_t faults_seen_ = 0;
   std::map<const cpu::PeerArena*, uint64_t> gone_since_;
   std::string published_waiting_;

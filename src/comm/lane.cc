@@ -50,6 +50,7 @@ HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, 
       place_(place),
       shelf_(shelf),
       finished_targets_(place.traits().lane_depth),
+      told_(options.members.size()),
       peers_(options.members.size()),
       scratch_(place.traits().lane_depth) {
   unresolved_ = size() - 1;
@@ -74,6 +75,11 @@ HostLane::~HostLane() {
 void HostLane::close() {
   if (shared_ == nullptr) return;
   resolve();
+  // A lane of theirs may break later. Not after the next lines: their regions may then be used for others.
+  if (idle_on_device())
+    withdraw();
+  else
+    told_.assign(size(), true);
   // A peer that has not come yet must find out why the lane broke, not that we left.
   const bool tells =
       !resolved() && std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
@@ -81,45 +87,6 @@ void HostLane::close() {
   for (LaneShared* peer : peers_)
     // Release: all that our blocks did in the peer's region came before; pairs with abandoned().
     if (peer != nullptr) std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
-}
-
-template <class T>
-std::vector<T> HostLane::read_all(const T* from) const {
-  std::vector<T> all(uint64_t(size()) * shared_->channel_count);
-  if (!all.empty()) place_.read(all.data(), from, all.size() * sizeof(T));
-  return all;
-}
-
-void HostLane::withdraw() {
-  const uint64_t out = 1;
-  for (const SendEnd& send : read_all(image_.sends))
-    // Release: all that our blocks wrote to this peer came before; pairs with the acquire in recover().
-    if (send.connected != 0) place_.write(&send.inbox->withdrawn, &out, sizeof out);
-}
-
-bool HostLane::recover(std::vector<uint32_t>& slots) {
-  bool all = true;
-  for (uint32_t peer = 0; peer < size(); ++peer)
-    all = all &&
-          (peer == rank() || peers_[peer] != nullptr || abandoned() || !member(peer).peer.arena->alive());
-  // Acquire: pairs with the release in withdraw(); the sender's last byte came before. A dead process, and
-  // one that has left, writes no more either.
-  const auto inboxes = read_all(reinterpret_cast<const Inbox*>(place_.exported(connectors_.offset)));
-  std::atomic_thread_fence(std::memory_order_acquire);
-  const auto receives = read_all(image_.receives);
-  for (size_t end = 0; end < receives.size(); ++end) {
-    const ReceiveEnd& receive = receives[end];
-    if (recovered_[end] || receive.peer == rank()) continue;
-    const bool out = (receive.connected != 0 && inboxes[end].withdrawn != 0) || abandoned() ||
-                     !member(receive.peer).peer.arena->alive();
-    all = all && out;
-    if (!out) continue;
-    recovered_[end] = true;
-    for (uint64_t k = receive.received; k < receive.granted; ++k)
-      if (const uint32_t slot = receive.grants[k % kMaxCredits]; slot >= kPoolSlot) slots.push_back(slot);
-  }
-  settled_ = all;
-  return all;
 }
 
 bool HostLane::abandoned() const {
@@ -148,7 +115,9 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   connectors_.bytes = ends == 0 ? 0 : packets + ends * packet_ring_bytes(packet_bytes);
   if (ends > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
   const uint64_t board = 2 * depth();
-  region_.bytes = align64(sizeof(LaneShared) + board * (sizeof(Signature) + sizeof(Traffic) * size()));
+  const uint64_t traffic = sizeof(LaneShared) + board * sizeof(Signature);
+  const uint64_t withdrawals = traffic + board * sizeof(Traffic) * size();
+  region_.bytes = align64(withdrawals + sizeof(Withdrawal) * size());
   region_.offset = arena_.allocate(region_.bytes);
   shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_.offset));
   shared_->size = size();
@@ -158,7 +127,8 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   shared_->slot_bytes = slot_bytes;
   shared_->packet_bytes = packet_bytes;
   shared_->board_size = uint32_t(board);
-  shared_->traffic_offset = sizeof(LaneShared) + board * sizeof(Signature);
+  shared_->traffic_offset = traffic;
+  shared_->withdrawals_offset = withdrawals;
   shared_->connectors_offset = connectors_.offset;
   shared_->inbox_offset = 0;
   shared_->credit_offset = credit;

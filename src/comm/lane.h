@@ -55,6 +55,14 @@ struct Flight {
   bool entered = false;  // `entry` counts
 };
 
+// An operation that has ended with an error, but whose request has not: peers may be reading its buffers.
+struct KeptFlight {
+  Flight flight;
+  starling_status status;
+  std::string message;
+  uint64_t until_ns;  // given back then, whatever peers do
+};
+
 struct LaneOptions {
   LaneKey key;
   std::string name;
@@ -93,13 +101,17 @@ class HostLane {
 
   // No operation is under way: peers find the lane no more, and are told that we are out of their regions.
   void close();
-  // For a lane that broke and has no operation on the device: tells the peers that nothing of ours will be
-  // written any more. Again when peers were connected since.
+  // For a lane that broke, or closes, and has no operation on the device: tells the connected peers that our
+  // blocks touch nothing of theirs any more. Once each, so again when peers were connected since.
   void withdraw();
   // Adds the slots of our pool that were lent to senders who will never write again. True: none is lent any
   // more, and there is nobody left to tell. After withdraw().
   bool recover(std::vector<uint32_t>& slots);
   bool settled() const { return settled_; }
+  // The peers whose blocks may be reading what our messages name, as long as the lane breaks or is broken.
+  std::vector<uint32_t> readers() const;
+  // Of a broken lane: operations that the device completed, until there are no readers (broken_lane.cc).
+  std::vector<KeptFlight>& kept() { return kept_; }
   // No place for one more operation, or others wait for one.
   bool full() const {
     return !flights_.empty() && (flights_.size() >= depth() || on_device_ < flights_.size());
@@ -147,7 +159,8 @@ class HostLane {
   std::vector<Flight> take_waiting(bool device_failed = false);
 
   std::deque<Flight>& flights() { return flights_; }
-  bool busy() const { return !flights_.empty(); }
+  // Some request has not ended.
+  bool busy() const { return !flights_.empty() || !kept_.empty(); }
 
   uint64_t region_bytes() const { return region_.bytes + connectors_.bytes; }
   uint64_t host_bytes() const;
@@ -166,6 +179,8 @@ class HostLane {
   void connect(uint32_t peer);
   void bind_memory(Flight& flight, uint32_t at);
   std::byte* at_least(Private& memory, uint64_t bytes);
+  // Has the peer said so, or left? Then it touches nothing of ours.
+  bool is_out(uint32_t peer) const;
   // One of T an end.
   template <class T>
   std::vector<T> read_all(const T* from) const;
@@ -187,6 +202,8 @@ class HostLane {
   bool turns_known_ = false;
   bool settled_ = false;         // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
+  std::vector<bool> told_;       // by peer: it knows that we have withdrawn
+  std::vector<KeptFlight> kept_;
   LaneShared* shared_ = nullptr;
   Piece region_;      // of the segment
   Piece connectors_;  // of exported memory

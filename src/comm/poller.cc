@@ -119,7 +119,8 @@ bool Context::poll_once() {
     });
     it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
   }
-  const bool any = drain_completions();
+  bool any = drain_completions();
+  if (!keeping_.empty()) any |= give_back();
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
   look_again_ = executor_->keep_running(on_device_ > 0);
@@ -140,13 +141,14 @@ bool Context::drain_completions() {
     --on_device_;
     for_callers_ -= !flight.on_stream;
     const Fault fault = fault_of(lane);
-    end(flight, status_of(fault.kind), fault.text);
-    // Again: the block that completed it may have overwritten the poison.
-    if (fault.kind != FaultKind::kNone) release_streams(lane);
-    if (fault.kind == FaultKind::kNone)
+    if (fault.kind == FaultKind::kNone) {
+      end(flight, STARLING_SUCCESS, "");
       guarded_for(lane, [&] { feed(lane); });
-    else
-      fail_waiting(lane, fault);
+      continue;
+    }
+    end_broken(lane, std::move(flight), fault);
+    // Releases streams again: the block that completed it may have overwritten the poison.
+    fail_waiting(lane, fault);
   }
   return any;
 }
@@ -195,6 +197,12 @@ void Context::fail_all(const std::string& why) {
     release_streams(*lane);
     for (Flight& flight : lane->take_waiting(true)) end(flight, STARLING_SYSTEM, text);
   }
+  // No peer can go on reading the memory of a device that is gone.
+  for (HostLane* lane : keeping_) {
+    for (KeptFlight& kept : lane->kept()) end(kept.flight, kept.status, kept.message);
+    lane->kept().clear();
+  }
+  keeping_.clear();
   on_device_ = for_callers_ = 0;
 }
 
@@ -206,7 +214,7 @@ void Context::maintain(uint64_t now) {
   std::erase_if(broken_, [this](HostLane* lane) { return settle(*lane); });
   const bool quiet = !closed_lanes_.empty() && executor_->quiet();
   std::erase_if(closed_lanes_, [&](const std::unique_ptr<HostLane>& lane) {
-    if (!quiet || !lane->abandoned()) return false;
+    if (!quiet || !lane->abandoned() || lane->busy()) return false;
     if (std::find(broken_.begin(), broken_.end(), lane.get()) != broken_.end()) return false;
     free_ids_.push_back(lane->id());
     return true;
@@ -214,36 +222,6 @@ void Context::maintain(uint64_t now) {
   for (HostLane* lane : lanes_by_id_)
     if (lane != nullptr && lane->busy()) guarded_for(*lane, [&] { maintain_lane(*lane, now); });
   publish_waiting_text(now);
-}
-
-// Lanes that nobody here uses break too: their peers wait to hear that we write no more.
-void Context::find_broken_lanes() {
-  // Acquire: pairs with the release in write_fault(); the faults that it counts are readable.
-  const uint64_t faults = std::atomic_ref<uint64_t>(arena_->header()->faults).load(std::memory_order_acquire);
-  if (faults == faults_seen_) return;
-  faults_seen_ = faults;
-  auto look = [this](HostLane* lane) {
-    if (lane == nullptr || lane->shared() == nullptr || told_fault(*lane).kind == FaultKind::kNone) return;
-    if (!lane->settled() && std::find(broken_.begin(), broken_.end(), lane) == broken_.end())
-      broken_.push_back(lane);
-  };
-  for (HostLane* lane : lanes_by_id_) look(lane);
-  for (const auto& lane : closed_lanes_) look(lane.get());
-}
-
-// No operation comes to the device after the fault: once those that are there have ended, our blocks touch
-// the lane no more, and we say so. What we had lent to peers comes back when they have said it. True: all
-// done.
-bool Context::settle(HostLane& lane) {
-  if (!lane.idle_on_device()) return false;
-  lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault
-  lane.withdraw();
-  std::vector<uint32_t> slots;
-  const bool all = lane.recover(slots);
-  for (const uint32_t slot : slots)
-    unsubmitted_.push_back({slot, 0, 0, 0, uint64_t(memory_.owner_of(slot)) + 1});
-  if (!slots.empty()) flush_submissions(true);
-  return all;
 }
 
 void Context::maintain_lane(HostLane& lane, uint64_t now) {
@@ -308,7 +286,7 @@ std::string Context::timeout_text(HostLane& lane, const Flight& flight) {
 void Context::publish_waiting_text(uint64_t now) {
   std::string text;
   for (HostLane* lane : lanes_by_id_) {
-    if (lane == nullptr || !lane->busy() || text.size() > 300) continue;
+    if (lane == nullptr || lane->flights().empty() || text.size() > 300) continue;
     const Flight& oldest = lane->flights().front();
     if (now - oldest.submitted_ns < kQuietNs / 2) continue;
     text += (text.empty() ? "" : ", ") + oldest.lowered.text + " in lane '" + lane->name() +

@@ -3,7 +3,7 @@
 //   ArenaHeader | directory | lane regions ...
 //
 // Peers find a lane by its key in the owner's directory: no rank ever waits for another to make one.
-// A lane region, for hosts:     LaneShared | Signature[board] | Traffic[board * size]
+// A lane region, for hosts:     LaneShared | Signature[board] | Traffic[board * size] | Withdrawal[size]
 // and its connectors, for blocks: Inbox[size * channels] | Credit[size * channels] | slots
 // Connectors and pool slots lie in exported memory (machine/place.h): in the same segment on the CPU machine,
 // in GPU memory on the cuda machine. Offsets of exported memory mean something to the peer's place alone.
@@ -73,6 +73,13 @@ struct Traffic {
   uint64_t received_bytes;
 };
 
+// Of each peer, whether its blocks are through with the lane, after it broke or because it left.
+struct Withdrawal {
+  // 1: they write into no memory of the owner's any more, and read none. Writer: the peer's host, after the
+  // last completion of its operations in the lane (release).
+  uint64_t out;
+};
+
 enum class FaultKind : uint64_t {
   kNone = 0,
   kMismatch = 1,
@@ -103,7 +110,8 @@ struct alignas(64) LaneShared {
   uint64_t slots_offset;
   uint64_t packets_offset;
   uint64_t traffic_offset;  // from the LaneShared
-  uint64_t reserved_tail[4];
+  uint64_t withdrawals_offset;  // likewise
+  uint64_t reserved_tail[3];
   // Signature board[board_size] follows.
 };
 static_assert(sizeof(LaneShared) % 64 == 0);

@@ -19,8 +19,8 @@
 // protocols may follow each other in a lane: message k goes into packet slot k % kPacketSlots, as soon as
 // message k - kPacketSlots was read. Nothing else is ever stored there, which is why a flag that is not
 // message k's is an older message's (device/packets.h). A broken lane ends amid an operation: what it has
-// lent comes back when the sender's host has `withdrawn`, or the sender's process is gone: then nobody writes
-// into those slots any more.
+// lent comes back when the sender's host says that it has withdrawn (wire/arena.h), or the sender's process
+// is gone: then nobody writes into those slots any more.
 #pragma once
 #include <cstdint>
 
@@ -35,8 +35,7 @@ inline constexpr uint32_t kPacketSlots = 4;  // packet messages under way per co
 
 struct alignas(64) Inbox {
   uint64_t posted;  // writer: the sending block
-  uint64_t withdrawn;  // 1: the lane broke, and the sender never writes again; writer: its host (release)
-  uint64_t reserved[6];
+  uint64_t reserved[7];
 };
 static_assert(sizeof(Inbox) == 64);
 

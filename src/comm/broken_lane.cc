@@ -1,0 +1,182 @@
+// What a rank owes, and is owed, after a lane broke amid operations: slots of its pool that peers may still
+// write to, and buffers that peers may still read, because messages named them (protocol pull). Both end when
+// the peer has withdrawn.
+//
+//   fault seen ──▶ our blocks leave the lane ──▶ withdraw(): each peer is told
+//                                           └──▶ a peer has told us ──▶ slots go back to the pool (recover)
+//                                                all that could read ─▶ kept requests end        (give_back)
+//
+// No circle: to withdraw a rank waits for its own blocks alone, and they leave a broken lane at their next
+// look at its fault, at the latest behind the instruction they are in. It withdraws before it waits.
+//
+// No torn result passes for a right one: a rank withdraws when it knows of the fault and the completions of
+// all its operations in the lane were read. Those that it took for successful before had all their reads
+// behind them, of buffers that their owners had not got back: the owner waits for the withdrawal, or the
+// operation itself waited until all was read (Interpreter::wait_for_readers).
+#include <algorithm>
+#include <atomic>
+
+#include "base/log.h"
+#include "comm/context.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kReadersNs = 2'000'000'000;  // a peer that does not withdraw keeps a request so long
+constexpr uint64_t kNapNs = 100'000;
+
+Withdrawal* withdrawals_of(LaneShared* shared) {
+  return reinterpret_cast<Withdrawal*>(reinterpret_cast<std::byte*>(shared) + shared->withdrawals_offset);
+}
+
+// Do messages of the operation name its caller's buffers?
+bool is_read_by_peers(const Flight& flight) { return flight.lowered.plan->protocol() == Protocol::kPull; }
+
+std::string still_read_text(const HostLane& lane, const std::vector<uint32_t>& readers) {
+  std::string who;
+  for (const uint32_t peer : readers)
+    who += (who.empty() ? "rank " : ", rank ") + std::to_string(lane.member(peer).world_rank);
+  return "; rank " + std::to_string(lane.member(lane.rank()).world_rank) +
+         "'s buffers may still be read by " + who +
+         ", which has not left the lane within 2 s; remedy: keep them, unchanged, until its own request " +
+         "has ended";
+}
+
+}  // namespace
+
+// ---- the lane -----------------------------------------------------------------------------------------
+
+void HostLane::withdraw() {
+  for (uint32_t peer = 0; peer < size(); ++peer) {
+    if (peers_[peer] == nullptr || told_[peer]) continue;
+    told_[peer] = true;
+    // Release: all that our blocks wrote to this peer, and read of it, came before, as did the completions
+    // that said so; pairs with the acquire in is_out().
+    std::atomic_ref<uint64_t>(withdrawals_of(peers_[peer])[rank()].out).store(1, std::memory_order_release);
+    cpu::ring(&member(peer).peer.arena->header()->host);
+  }
+}
+
+bool HostLane::is_out(uint32_t peer) const {
+  // Acquire: pairs with the release in withdraw(); the peer's last access came before. A dead process, and
+  // one that has left, touches nothing any more either.
+  return std::atomic_ref<uint64_t>(withdrawals_of(shared_)[peer].out).load(std::memory_order_acquire) != 0 ||
+         abandoned() || !member(peer).peer.arena->alive();
+}
+
+// A peer that we never connected got no message of ours, so it knows no address.
+std::vector<uint32_t> HostLane::readers() const {
+  std::vector<uint32_t> readers;
+  for (uint32_t peer = 0; peer < size(); ++peer)
+    if (peers_[peer] != nullptr && !is_out(peer)) readers.push_back(peer);
+  return readers;
+}
+
+template <class T>
+std::vector<T> HostLane::read_all(const T* from) const {
+  std::vector<T> all(uint64_t(size()) * shared_->channel_count);
+  if (!all.empty()) place_.read(all.data(), from, all.size() * sizeof(T));
+  return all;
+}
+
+bool HostLane::recover(std::vector<uint32_t>& slots) {
+  bool all = true;
+  std::vector<bool> out(size(), true);
+  for (uint32_t peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    out[peer] = is_out(peer);
+    all = all && out[peer] && (told_[peer] || abandoned() || !member(peer).peer.arena->alive());
+  }
+  const auto receives = read_all(image_.receives);
+  for (size_t end = 0; end < receives.size(); ++end) {
+    const ReceiveEnd& receive = receives[end];
+    if (recovered_[end] || receive.peer == rank() || !out[receive.peer]) continue;
+    recovered_[end] = true;
+    for (uint64_t k = receive.received; k < receive.granted; ++k)
+      if (const uint32_t slot = receive.grants[k % kMaxCredits]; slot >= kPoolSlot) slots.push_back(slot);
+  }
+  settled_ = all;
+  return all;
+}
+
+// ---- its context --------------------------------------------------------------------------------------
+
+// Lanes that nobody here uses break too: their peers wait to hear that we touch nothing of theirs.
+void Context::find_broken_lanes() {
+  // Acquire: pairs with the release in write_fault(); the faults that it counts are readable.
+  const uint64_t faults = std::atomic_ref<uint64_t>(arena_->header()->faults).load(std::memory_order_acquire);
+  if (faults == faults_seen_) return;
+  faults_seen_ = faults;
+  auto look = [this](HostLane* lane) {
+    if (lane == nullptr || lane->shared() == nullptr || told_fault(*lane).kind == FaultKind::kNone) return;
+    if (!lane->settled() && std::find(broken_.begin(), broken_.end(), lane) == broken_.end())
+      broken_.push_back(lane);
+  };
+  for (HostLane* lane : lanes_by_id_) look(lane);
+  for (const auto& lane : closed_lanes_) look(lane.get());
+}
+
+// No operation comes to the device after the fault: once those that are there have ended, our blocks touch
+// the lane no more, and we say so. What we had lent to peers comes back when they have said it. True: all
+// done.
+bool Context::settle(HostLane& lane) {
+  if (!lane.idle_on_device()) return false;
+  lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault
+  lane.withdraw();
+  std::vector<uint32_t> slots;
+  const bool all = lane.recover(slots);
+  for (const uint32_t slot : slots)
+    unsubmitted_.push_back({slot, 0, 0, 0, uint64_t(memory_.owner_of(slot)) + 1});
+  if (!slots.empty()) flush_submissions(true);
+  return all;
+}
+
+// Of a broken lane, an operation that our device is through with: ends it, or keeps it while peers may read
+// what it gave them to read.
+void Context::end_broken(HostLane& lane, Flight&& flight, const Fault& fault) {
+  if (!flight.on_device || !is_read_by_peers(flight)) return end(flight, status_of(fault.kind), fault.text);
+  // Whoever broke the lane may not know all the peers that read our buffers. They have to hear of it: to
+  // withdraw, and to take nothing that they read from now on for a result.
+  starling::break_lane(lane, fault.kind, flight.sequence, fault.text);
+  lane.kept().push_back(
+      {std::move(flight), status_of(fault.kind), fault.text, cpu::monotonic_ns() + kReadersNs});
+  if (std::find(keeping_.begin(), keeping_.end(), &lane) == keeping_.end()) keeping_.push_back(&lane);
+}
+
+// Requests of kept operations end where nobody reads their buffers any more. True if any did.
+bool Context::give_back() {
+  bool any = false;
+  std::erase_if(keeping_, [&](HostLane* lane) {
+    if (lane->idle_on_device()) lane->withdraw();
+    const std::vector<uint32_t> readers = lane->readers();
+    const uint64_t now = cpu::monotonic_ns();
+    std::erase_if(lane->kept(), [&](KeptFlight& kept) {
+      if (!readers.empty() && now < kept.until_ns) return false;
+      if (!readers.empty()) {
+        kept.message += still_read_text(*lane, readers);
+        log(LogLevel::warn, kept.message);
+      }
+      end(kept.flight, kept.status, kept.message);
+      return any = true;
+    });
+    return lane->kept().empty();
+  });
+  return any;
+}
+
+// The context ends, and its daemon has: our blocks touch nothing any more. Those of peers may.
+void Context::end_everything() {
+  const Fault fault{FaultKind::kAborted, "the context was destroyed while the operation was under way"};
+  for (auto& [key, lane] : lanes_) {
+    if (!lane->busy() || lane->shared() == nullptr) continue;
+    // Peers need not wait for their timeouts to hear of it.
+    starling::break_lane(*lane, fault.kind, lane->next_sequence(),
+                         "a rank destroyed its context while an operation was under way in lane '" +
+                             lane->name() + "'; remedy: finish all operations before");
+    for (Flight& flight : lane->take_waiting(true)) end_broken(*lane, std::move(flight), fault);
+  }
+  while (!keeping_.empty())
+    if (!give_back()) std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNs));
+}
+
+}  // namespace starling

@@ -22,7 +22,7 @@ from typing import Any
 
 from starling.comm import Communicator
 from starling.context import Context
-from starling.errors import StarlingError
+from starling.errors import AbortedError, StarlingError
 from starling.stores import FileStore, InProcessStore, Store
 
 __all__ = [
@@ -89,29 +89,25 @@ def run_threads(
     context: arguments of each rank's ``Context``; a function among them is called with the rank.
     operation_timeout: the communicators' timeout, in seconds.
     """
-    store = InProcessStore()
+    ranks = _ThreadedRanks()
     outcomes: list[Outcome | None] = [None] * size
-    communicators: dict[int, Communicator] = {}
 
     def run(rank: int) -> None:
-        def keep(communicator: Communicator) -> None:
-            communicators[rank] = communicator
-
         outcomes[rank] = _run_rank(
-            rank, size, function, store, dict(context or {}), operation_timeout or timeout, keep
+            rank, size, function, ranks, dict(context or {}), operation_timeout or timeout, ranks.keep
         )
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         late = _join(threads, time.monotonic() + timeout)
-    except BaseException:  # Ctrl-C: the ranks' threads do not see it
-        _abort_all(communicators, "interrupted")
+    except BaseException:  # Ctrl-C: the ranks' threads do not see it, and some may not have begun
+        ranks.stop("interrupted")
         _join(threads, time.monotonic() + _GRACE_S)
         raise
     if late:
-        _abort_all(communicators, f"not finished within {timeout} s")
+        ranks.stop(f"not finished within {timeout} s")
         _join(threads, time.monotonic() + _GRACE_S)
     finished = [
         outcome or Outcome(rank, error=LaunchTimeoutError(f"rank {rank} did not end within {timeout} s"))
@@ -188,6 +184,8 @@ def _run_rank(
             keep(communicator)
             value = function(communicator)
         return Outcome(rank, value)
+    except _StoppedError as stopped:
+        return Outcome(rank, error=AbortedError(str(stopped)), trace=traceback.format_exc())
     except BaseException as error:
         return Outcome(rank, error=error, trace=traceback.format_exc())
 
@@ -203,17 +201,47 @@ def _results(outcomes: list[Outcome], check: bool) -> Any:
 # ---- threads ---------------------------------------------------------------------------------------------------
 
 
+class _StoppedError(BaseException):
+    """Ends a rank that is joining, as Ctrl-C does: not an ``Exception``, which the join would take for a bad store."""
+
+
+class _ThreadedRanks(InProcessStore):
+    """Where the ranks of one run meet, and how they are stopped: those too that come later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._communicators: list[Communicator] = []
+        self._reason: str | None = None
+
+    def get(self, key: str, timeout: float) -> bytes:
+        if self._reason is not None:
+            raise _StoppedError(self._reason)
+        return super().get(key, timeout)
+
+    def keep(self, communicator: Communicator) -> None:
+        """By a rank that has joined."""
+        with self._lock:
+            self._communicators.append(communicator)
+            reason = self._reason
+        if reason is not None:
+            raise _StoppedError(reason)
+
+    def stop(self, reason: str) -> None:
+        with self._lock:
+            self._reason = reason
+            joined = list(self._communicators)
+        for communicator in joined:
+            with contextlib.suppress(StarlingError):
+                communicator.abort(reason)
+
+
 def _join(threads: Sequence[threading.Thread], deadline: float) -> bool:
     """Whether any is still running at the deadline."""
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.ident is not None:  # else it was never started
+            thread.join(max(0.0, deadline - time.monotonic()))
     return any(thread.is_alive() for thread in threads)
-
-
-def _abort_all(communicators: Mapping[int, Communicator], reason: str) -> None:
-    for communicator in list(communicators.values()):
-        with contextlib.suppress(StarlingError):
-            communicator.abort(reason)
 
 
 # ---- processes -------------------------------------------------------------------------------------------------

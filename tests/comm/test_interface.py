@@ -4,12 +4,16 @@ Method: a group of one rank for arguments; small scripts in processes of their o
 torchrun and mpirun.
 """
 
+import _thread
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -32,6 +36,14 @@ def read_only() -> np.ndarray:
     array = np.ones(4, F32)
     array.flags.writeable = False
     return array
+
+
+def add_no_function(comm: Communicator) -> None:
+    request = comm.recv(np.zeros(1), 0)
+    try:
+        request.add_done_callback(5)  # type: ignore[arg-type]
+    finally:
+        comm.send(np.zeros(1), 0).wait(10)
 
 
 MISUSES: dict[str, tuple[type[Exception], str, Callable[[Communicator], Any]]] = {
@@ -81,6 +93,15 @@ MISUSES: dict[str, tuple[type[Exception], str, Callable[[Communicator], Any]]] =
     ),
     "timeout": (ValueError, "positive", lambda c: c.set_timeout(-1)),
     "subgroup": (ValueError, "ranks of the parent", lambda c: c.subgroup([0, 4], "x")),
+    "no context": (TypeError, "pass a starling.Context", lambda c: Communicator(context=5)),  # type: ignore[arg-type]
+    "no function": (TypeError, "is a function", lambda c: c.barrier(callback=5)),  # type: ignore[arg-type]
+    "no function for a request": (TypeError, "is a function", add_no_function),
+    "trace of too many": (ValueError, "most is", lambda c: c.context.trace(2**63)),
+    "trace of less than none": (ValueError, "most is -1", lambda c: c.context.trace(-1)),
+    "negative budget": (ValueError, "minimum_budget_ns is -1", lambda c: Scheduling(minimum_budget_ns=-1)),
+    "large factor": (ValueError, "success_factor is", lambda c: Scheduling(success_factor=1 << 32)),
+    "half a budget": (TypeError, "quit_period_ns is 0.5", lambda c: Scheduling(quit_period_ns=0.5)),  # type: ignore[arg-type]
+    "negative blocks": (ValueError, "blocks is -1", lambda c: Context(blocks=-1)),
 }
 
 
@@ -244,6 +265,30 @@ def test_launch_ends_at_its_timeout(run: Any) -> None:
     outcomes = run(2, importable.never_ends, timeout=1.5, check=False, operation_timeout=50)
     for outcome in outcomes:
         assert isinstance(outcome.error, (launch.LaunchTimeoutError, errors.AbortedError)), outcome
+
+
+def test_ctrl_c_before_all_have_joined() -> None:
+    """Rank 0 waits for rank 1 when it comes; rank 1 comes after it. Both end, and so does the call."""
+
+    def interrupted(rank: int) -> int:
+        if rank == 1:
+            _thread.interrupt_main()
+            handled.wait(30)
+        return 1
+
+    handled = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        threading.Timer(0.2, handled.set).start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch.run_threads(2, never_ends, context={"blocks": interrupted})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not [thread for thread in threading.enumerate() if "(run)" in thread.name]
 
 
 def test_file_store(tmp_path: Path) -> None:

@@ -134,7 +134,9 @@ class Communicator:
     ) -> None:
         if (rank is None) != (size is None):
             raise InvalidArgumentError("rank without size, or size without rank; pass both or neither")
-        context = context or default_context()
+        context = default_context() if context is None else context
+        if not isinstance(context, Context):
+            raise TypeError(f"context is {context!r}; pass a starling.Context, or None for the process's own")
         if rank is None or size is None:
             here = place()
             rank, size = (here.rank, here.size) if here else (0, 1)

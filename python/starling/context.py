@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from starling import _core
+from starling.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from starling.comm import Communicator
 
 __all__ = ["Context", "Order", "Scheduling", "Statistics", "TraceRecord", "default_context", "live_contexts"]
+
+
+_LARGEST_NS = (1 << 63) - 1
+_LARGEST_FACTOR = (1 << 32) - 1
+_MOST_RECORDS = 1 << 24  # a block keeps its newest 16384
+
+
+def _check_number(name: str, value: Any, most: int) -> None:
+    if not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r}; pass a whole number")
+    if not 0 <= value <= most:
+        raise InvalidArgumentError(f"{name} is {value}; pass a number from 0 to {most}")
 
 
 class Order(enum.IntEnum):
@@ -50,6 +63,12 @@ class Scheduling:
     in_turn: bool = False
     """DFCCL's way: wait on each task in turn for its budget. Else those that can go on run, with short budgets while
     there are several."""
+
+    def __post_init__(self) -> None:
+        for name in ("initial_budget_ns", "minimum_budget_ns", "quit_period_ns", "residency_limit_ns"):
+            _check_number(name, getattr(self, name), _LARGEST_NS)
+        for name in ("success_factor", "position_shift"):
+            _check_number(name, getattr(self, name), _LARGEST_FACTOR)
 
 
 @dataclass(frozen=True)
@@ -127,6 +146,12 @@ class Context:
         completion_queue: str | None = None,
         device: str = "cpu",
     ) -> None:
+        for name, value, limit in (
+            ("blocks", blocks, _LARGEST_FACTOR),
+            ("arena_bytes", arena_bytes, _LARGEST_NS),
+            ("pool_bytes", pool_bytes, _LARGEST_NS),
+        ):
+            _check_number(name, value, limit)
         self.device = device
         self._communicators: set[Communicator] = set()
         self._ending = threading.Lock()
@@ -176,6 +201,7 @@ class Context:
 
     def trace(self, most: int = 1 << 16) -> list[TraceRecord]:
         """The newest records of all blocks, oldest first, at most ``most``."""
+        _check_number("most", most, _MOST_RECORDS)
         return [
             TraceRecord(time_ns, _EVENTS[event], lane, sequence, block, detail)
             for time_ns, sequence, detail, lane, block, event in self._core.trace(most)

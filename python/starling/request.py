@@ -115,6 +115,7 @@ class Request:
         process callbacks that were not called yet are dropped. The ``callback`` argument of the operations costs
         less: it runs on the library's own thread, in the order of completion.
         """
+        function = _checked_function(function)
         if self.done:
             function(self)
             return
@@ -126,12 +127,19 @@ class Request:
         function(self)
 
 
+def _checked_function(function: Any) -> Any:
+    if not callable(function):  # noticed on the library's thread it would have no caller
+        raise TypeError(f"a callback is a function; got {function!r}")
+    return function
+
+
 def callback_of(
     function: Callable[[StarlingError | None], Any] | None, buffers: tuple[Any, ...] = ()
 ) -> Callable[[int, str], None] | None:
     """``function(error)`` as the C API calls it; ``buffers`` live until then."""
     if function is None:
         return None
+    function = _checked_function(function)
 
     def call(status: int, message: str) -> None:
         _ = buffers

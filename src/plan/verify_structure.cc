@@ -262,6 +262,12 @@ void check_size(std::span<const PlanView> ranks, std::vector<Violation>& violati
 }
 
 void check_geometry(const PlanHeader& header, std::vector<Violation>& violations) {
+  if (!traits_of(header.collective).rooted && header.root != 0) {
+    violations.push_back({.rule = "root",
+                          .text = std::string(traits_of(header.collective).name) +
+                                  " has no root, the plan has " + std::to_string(header.root) +
+                                  "; write root 0"});
+  }
   if (header.collective == Collective::kCustom) return;
   const Geometry standard = Geometry::standard(header.collective, header.rank_count, header.root, false, 1);
   if (header.input_groups != standard.input_groups || header.output_groups != standard.output_groups) {
@@ -274,10 +280,6 @@ void check_geometry(const PlanHeader& header, std::vector<Violation>& violations
   }
   if (header.collective == Collective::kSendRecv && header.rank_count > 2) {
     violations.push_back({.rule = "groups", .text = "send_recv is between two ranks, or one with itself"});
-  }
-  if (!traits_of(header.collective).rooted && header.root != 0) {
-    violations.push_back(
-        {.rule = "root", .text = std::string(traits_of(header.collective).name) + " has no root"});
   }
 }
 

@@ -80,6 +80,9 @@ TEST(AddedPlans, WrongOnesAreRefusedWithTheReason) {
     };
     refused(to_next(3), "is for 3 ranks, the communicator has 2");
     refused("no plan", "line 1");
+    std::string rooted = to_next(2);
+    rooted.replace(rooted.find("root 0"), 6, "root 1");
+    refused(rooted, "custom has no root, the plan has 1; write root 0");
     std::string wrong = to_next(2);
     wrong.replace(wrong.find("5 copy scratch[3] -> output[3]"), 30, "5 copy scratch[3] -> output[2]");
     refused(wrong, "(rule operand_length)");

@@ -17,6 +17,12 @@ TOP_LAYERS = ["study", "torch", "nccl", "python"]
 BOUND = {"python": ["study"]}  # the bindings translate the study's types
 CUDA_HOMES = ("src/machine/cuda/", "src/link/", "tests/gpu/", "bench/")
 ENVIRONMENT_READER = "src/base/env.cc"
+# Failover itself: files of src/link outside its folders. The same code runs over every link and under exploration, so
+# it knows no link, no thread and no clock.
+PURE = re.compile(r"src/link/[^/]+$")
+IMPURE_HEADERS = re.compile(
+    r"chrono|thread|mutex|atomic|condition_variable|future|time\.h|ctime|pthread\.h|(?:sys|net|infiniband)/.*"
+)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
@@ -53,6 +59,16 @@ def include_problems(name: str, text: str) -> list[str]:
     return problems
 
 
+def purity_problems(name: str, text: str) -> list[str]:
+    if not PURE.match(name):
+        return []
+    return [
+        f"{name}: failover may not include {target}; time and transport come through link/link.h"
+        for bracket, target in INCLUDE.findall(text)
+        if (bracket == "<" and IMPURE_HEADERS.fullmatch(target)) or re.match(r"link/[^/]+/", target)
+    ]
+
+
 def environment_problems(name: str, text: str) -> list[str]:
     if name == ENVIRONMENT_READER or not re.search(r"\b(?:secure_)?getenv\b|\benviron\b", strip_noise(text)):
         return []
@@ -73,6 +89,13 @@ def test_includes_point_up_only() -> None:
 def test_every_layer_is_known() -> None:
     folders = {Path(name).parts[1] for name in code_files(*CPP_SUFFIXES) if name.startswith("src/")}
     assert folders <= {*LAYERS, *TOP_LAYERS}, f"unknown layers: {folders - {*LAYERS, *TOP_LAYERS}}"
+
+
+def test_failover_is_pure() -> None:
+    names = [name for name in code_files(*CPP_SUFFIXES) if PURE.match(name)]
+    assert names
+    problems = [p for name in names for p in purity_problems(name, read(name))]
+    assert not problems, "\n".join(problems)
 
 
 def test_only_base_env_reads_the_environment() -> None:
@@ -113,6 +136,14 @@ def test_a_hidden_environment_read_is_seen() -> None:
     assert environment_problems("src/comm/bootstrap.cc", text)
     assert not environment_problems(ENVIRONMENT_READER, text)
     assert not environment_problems("src/comm/bootstrap.cc", "// getenv is for base/env alone\n")
+
+
+def test_an_impure_failover_is_seen() -> None:
+    assert purity_problems("src/link/sender.h", "#include <chrono>\n")
+    assert purity_problems("src/link/sender.h", "#include <sys/socket.h>\n")
+    assert purity_problems("src/link/receiver.h", '#include "link/sim/network.h"\n')
+    assert not purity_problems("src/link/tcp/proxy.cc", "#include <thread>\n")
+    assert not purity_problems("src/link/sender.h", '#include <algorithm>\n#include "link/flow.h"\n')
 
 
 def test_a_stray_cuda_file_is_seen() -> None:

@@ -1,0 +1,98 @@
+// Small flows of which everything that can happen is looked at: what fails in them, and how it may show.
+#pragma once
+#include <vector>
+
+#include "link/sim/network.h"
+
+namespace starling::link::sim {
+
+struct FlowCase {
+  const char* name;
+  FlowSetup setup;
+  bool quick;  // under sanitizers and against planted bugs, too
+};
+
+inline FlowSetup silent(FlowSetup setup) {
+  setup.late = setup.completions = setup.events = setup.resets = setup.heals = false;
+  return setup;
+}
+
+enum Faults { kBreaks = 1, kLosses = 2, kEarlyTimers = 4 };
+
+inline FlowSetup only(uint32_t faults, FlowSetup setup) {
+  setup.breaks = faults & kBreaks;
+  setup.losses = faults & kLosses;
+  setup.early_timers = faults & kEarlyTimers;
+  return setup;
+}
+
+inline const std::vector<FlowCase>& flow_cases() {
+  static const std::vector<FlowCase> kCases = [] {
+    std::vector<FlowCase> cases;
+    const auto add = [&](const char* name, FlowSetup setup, bool quick = false) {
+      cases.push_back({name, setup, quick});
+    };
+    // One break, and all that may come of it.
+    add("a break, however it shows", only(kBreaks, {.transfers = 2}), true);
+    add("any fault, striped", {.policy = Policy::kStriping, .transfers = 2}, true);
+    // Two faults: a second one in every state.
+    add("two messages lost, doubled, overtaken, or slow",
+        only(kLosses | kEarlyTimers, {.transfers = 4, .faults = 2}), true);
+    FlowSetup two = silent(only(kBreaks, {.transfers = 4, .faults = 2}));
+    add("two silent breaks", two, true);
+    two.completions = true;
+    add("two breaks, completions fail", two);
+    two.completions = false;
+    two.resets = true;
+    two.transfers = 3;
+    add("two breaks, connections are reset", two, true);
+    two.resets = false;
+    two.events = true;
+    two.transfers = 2;
+    add("two breaks, ports report", two);
+    two.events = false;
+    two.late = true;
+    two.transfers = 2;
+    add("two breaks, all may come late", two);
+    two.late = false;
+    two.heals = true;
+    two.transfers = two.slots = 1;
+    add("two breaks that heal", two);
+    add("any two faults, silent", silent({.transfers = 2, .faults = 2}), true);
+    add("any two faults, striped, silent",
+        silent({.policy = Policy::kStriping, .transfers = 2, .faults = 2}));
+    add("three paths, two silent breaks", silent(only(kBreaks, {.paths = 3, .transfers = 2, .faults = 2})));
+    FlowSetup dying = only(0, {.transfers = 2, .faults = 0});
+    dying.dying = true;
+    add("an end dies", dying, true);
+    dying.breaks = true;
+    dying.faults = 1;
+    add("a silent break, and an end dies", silent(dying), true);
+    return cases;
+  }();
+  return kCases;
+}
+
+// For a person with time: up to 4 transfers, 3 paths, everything together.
+inline const std::vector<FlowCase>& large_flow_cases() {
+  static const std::vector<FlowCase> kCases = [] {
+    std::vector<FlowCase> cases;
+    const auto add = [&](const char* name, FlowSetup setup) { cases.push_back({name, setup, false}); };
+    add("a break, however it shows, 4 transfers", only(kBreaks, {.transfers = 4}));
+    add("any fault, striped, 4 transfers", {.policy = Policy::kStriping, .transfers = 4});
+    add("a break, however it shows, 3 paths", only(kBreaks, {.paths = 3, .transfers = 3}));
+    for (const bool striped : {false, true})
+      for (const uint32_t paths : {2u, 3u}) {
+        FlowSetup setup = silent({.paths = paths, .transfers = 4, .faults = 2});
+        if (striped) setup.policy = Policy::kStriping;
+        add(striped ? "any two faults, silent, striped" : "any two faults, silent", setup);
+        setup.completions = setup.resets = true;
+        add(striped ? "completions and resets, striped" : "completions and resets", setup);
+      }
+    add("any two faults, however they show", {.transfers = 2, .faults = 2});
+    return cases;
+  }();
+  return kCases;
+}
+
+}  // namespace starling::link::sim

@@ -1,0 +1,55 @@
+// Goal: what two ends of a flow send each other keeps its bytes, and 32 bits of a write name epoch and
+// transfer. Method: a message's bytes written down by hand; immediates around the numbers where their fields
+// wrap.
+#include "wire/link.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace starling {
+namespace {
+
+TEST(LinkMessageBytes, AreTheseForEver) {
+  LinkMessage message{};
+  message.kind = uint32_t(LinkMessageKind::kReport);
+  message.epoch = 0x01020304;
+  message.attempt = 5;
+  message.probe = 6;
+  message.done = 0x1112131415161718;
+  message.landed = 0x21;
+  message.incarnations[1] = 7;
+  message.use = 3;
+  message.survivors = 2;
+  std::vector<uint8_t> bytes(sizeof message),
+      expected = {2,    0,    0,    0,    4,    3,    2, 1, 5, 0, 0, 0, 6, 0, 0, 0, 0x18, 0x17, 0x16,
+                  0x15, 0x14, 0x13, 0x12, 0x11, 0x21, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,    7};
+  expected.resize(sizeof message);
+  expected[64] = 3;
+  expected[65] = 2;
+  std::memcpy(bytes.data(), &message, sizeof message);
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(Immediate, NamesEpochAndTransferNearWhatIsKnown) {
+  for (const uint64_t sequence :
+       {uint64_t{0}, uint64_t{63}, (uint64_t{1} << 24) - 1, uint64_t{1} << 24, (uint64_t{1} << 40) + 5})
+    for (const uint64_t ahead : {0, 1, 63})
+      for (const uint32_t epoch : {1u, 127u, 128u, 255u, 256u, 1000000u}) {
+        const uint32_t immediate = immediate_of(epoch, sequence + ahead);
+        EXPECT_EQ(sequence_of(immediate, sequence), sequence + ahead);
+        EXPECT_EQ(epoch_of(immediate, epoch), epoch);
+        EXPECT_EQ(epoch_of(immediate, epoch + 1), epoch) << "of the epoch before";
+        EXPECT_EQ(epoch_of(immediate, epoch - 1), epoch) << "of the epoch to come";
+      }
+}
+
+TEST(Immediate, ALateTransferIsBehindWhatIsKnown) {
+  const uint64_t done = (uint64_t{1} << 24) + 3;
+  EXPECT_EQ(sequence_of(immediate_of(1, done - 10), done), done - 10);
+}
+
+}  // namespace
+}  // namespace starling

@@ -231,11 +231,15 @@ TEST_F(GivenBack, WhenTheReaderHasNotHeardOfIt) {
 
 // An idle peer is told of the fault by the rank that waits for it to withdraw.
 TEST_F(GivenBack, SoonWherePeersAreIdle) {
-  std::atomic<bool> ended{false};
+  std::atomic<bool> idle{false}, ended{false};
   run_ranks({.size = 2}, [&](Rank& rank) {
     const Buffer input(1), output(0);
     expect_done(submit_sum(rank.comm, input, output));
-    if (rank.rank == 1) return wait_until([&] { return ended.load(); });
+    if (rank.rank == 1) {
+      idle = true;
+      return wait_until([&] { return ended.load(); });
+    }
+    wait_until([&] { return idle.load(); });
     starling_request* request = submit_sum(rank.comm, input, output);
     break_for_rank_0();
     EXPECT_EQ(starling_wait(request, 20'000'000'000), STARLING_ABORTED);

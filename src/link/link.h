@@ -48,8 +48,10 @@ class Link {
 };
 
 enum class EventKind : uint32_t {
-  kOffered,     // at the sender: transfers before `sequence` may be posted
-  kExpecting,   // at the receiver: whether anybody waits for data (sequence: 0 or 1)
+  // From the owner. The first one, with 0, starts an end: from then on it watches its paths.
+  kOffered,    // at the sender: transfers before `sequence` may be posted
+  kExpecting,  // at the receiver: whether anybody waits for data (sequence: 0 or 1)
+  // From the link.
   kCompleted,   // at the sender: of one transfer, see status
   kArrived,     // at the receiver: transfer `sequence` of `epoch`
   kMessage,

@@ -139,6 +139,16 @@ TEST_F(Failover, APeerWithNothingToSendIsNotTakenForDead) {
   EXPECT_EQ(receiver().paths[0].condition, PathCondition::kUp);
 }
 
+TEST_F(Failover, ABackupThatDiesUnderAnIdleFlowIsFoundBeforeItIsNeeded) {
+  start({.transfers = 0});
+  for (uint32_t k = 0; k < 3; ++k) pass_time();
+  EXPECT_EQ(sender().paths[1].condition, PathCondition::kUp);
+  apply({ActionKind::kBreak, 1, kReverse});
+  for (uint32_t k = 0; k < 2; ++k) pass_time();
+  EXPECT_NE(sender().paths[1].condition, PathCondition::kUp);
+  EXPECT_EQ(sender().epoch, 1u);
+}
+
 TEST_F(Failover, WithoutAPathBothEndsNameThePorts) {
   FlowSetup setup{.transfers = 2};
   setup.dying = true;

@@ -5,17 +5,7 @@ long: a table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mutation:
-    name: str
-    what: str  # in words, for the table
-    file: str  # in src/device
-    find: str  # occurs exactly once there
-    replace: str
-
+from planted import Mutation
 
 CONNECTOR = "connector.h"
 INTERPRETER = "interpreter.h"

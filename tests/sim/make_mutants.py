@@ -1,7 +1,5 @@
 """Writes copies of src/device with one planted bug each, every copy in a namespace of its own, and the code that
 makes each a Core of the simulator. Run by CMake: make_mutants.py SOURCE_DIR OUT_DIR UNITS.
-
-An edit whose text is not found exactly once is an error: the catalogue must follow the code.
 """
 
 from __future__ import annotations
@@ -10,7 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-from catalogue import MUTATIONS, Mutation
+from catalogue import MUTATIONS
+
+from planted import mutated, write_if_changed
 
 
 def renamed(text: str, label: str) -> str:
@@ -18,21 +18,6 @@ def renamed(text: str, label: str) -> str:
     text = text.replace("namespace starling::device", f"namespace starling::device_{label}")
     text = re.sub(r"\bdevice::", f"device_{label}::", text)
     return re.sub(r'#include "device/', f'#include "{label}/device/', text)
-
-
-def mutated(text: str, mutation: Mutation) -> str:
-    if text.count(mutation.find) != 1:
-        raise SystemExit(
-            f"mutation {mutation.name}: its text occurs {text.count(mutation.find)} times in "
-            f"src/device/{mutation.file}; bring tests/sim/catalogue.py up to date"
-        )
-    return text.replace(mutation.find, mutation.replace)
-
-
-def write_if_changed(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
 
 
 def main(source: Path, out: Path, units: int) -> None:
@@ -43,7 +28,7 @@ def main(source: Path, out: Path, units: int) -> None:
     for number, mutation in enumerate(MUTATIONS):
         label = f"m{number:02}"
         for name, text in headers.items():
-            changed = mutated(text, mutation) if name == mutation.file else text
+            changed = mutated(text, mutation, "tests/sim/catalogue.py") if name == mutation.file else text
             write_if_changed(out / label / "device" / name, renamed(changed, label))
         body = renamed(core, label).replace("shipped_core", f"core_{label}")
         bodies[number % units].append(body.replace('"shipped"', f'"{mutation.name}"'))

@@ -10,10 +10,11 @@ foreach(unit RANGE ${last_unit})
 endforeach()
 file(GLOB mutated_headers CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/device/*.h")
 add_custom_command(OUTPUT ${mutants_sources}
-  COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py"
-    "${CMAKE_SOURCE_DIR}" "${mutants_dir}" ${mutants_units}
+  COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}" "${Python3_EXECUTABLE}"
+    "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_SOURCE_DIR}" "${mutants_dir}" ${mutants_units}
   DEPENDS ${mutated_headers} "${CMAKE_SOURCE_DIR}/src/machine/sim/core.cc"
     "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_CURRENT_SOURCE_DIR}/sim/catalogue.py"
+    "${CMAKE_CURRENT_SOURCE_DIR}/planted.py"
   COMMENT "Planting bugs")
 add_library(starling_mutants STATIC EXCLUDE_FROM_ALL ${mutants_sources})
 target_link_libraries(starling_mutants PRIVATE starling_test_base)

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/assert.h"
 #include "link/path.h"
 #include "link/receiver.h"
 #include "link/sender.h"
@@ -60,8 +61,9 @@ class Network::SenderSide : public Link {
   }
   void send(uint32_t p, const LinkMessage& message) override {
     SimPath& path = state_.paths[p];
-    if (path.sender_open != path.connection || path.receiver_open != path.connection) return;
-    push_message(path.forward, message);
+    if (path.sender_open != path.connection || path.sender_closing)
+      return network_.report("sent on a path that is closed");
+    if (path.receiver_open == path.connection) push_message(path.forward, message);
   }
   void close(uint32_t p) override {
     SimPath& path = state_.paths[p];
@@ -115,6 +117,8 @@ class Network::ReceiverSide : public Link {
 };
 
 Network::Network(const FlowSetup& setup, const FlowCore& core) : setup_(&setup), core_(&core) {
+  STARLING_ASSERT(setup.paths <= kSimPaths && setup.slots <= kMostSlots && setup.transfers <= 64,
+                  "a small flow");
   state_.sender = new_sender(setup.paths, setup.policy, setup.probation);
   state_.receiver = new_receiver(setup.paths, setup.policy);
   state_.faults = setup.faults;
@@ -122,6 +126,7 @@ Network::Network(const FlowSetup& setup, const FlowCore& core) : setup_(&setup),
     SimPath& path = state_.paths[p];
     path.connection = path.sender_open = path.receiver_open = 1;
   }
+  to_sender({.kind = EventKind::kOffered});
   Event expecting{.kind = EventKind::kExpecting};
   expecting.sequence = 1;
   to_receiver(expecting);
@@ -354,9 +359,9 @@ void Network::land(const Item& item, uint8_t value) {
   if (r.phase == ReceiverPhase::kRun && item.epoch < r.epoch)
     report("a write of epoch " + std::to_string(item.epoch) + " landed after epoch " +
            std::to_string(r.epoch) + " began");
-  if (item.sequence < r.done ||
-      (item.sequence - r.done < kFlowWindow && r.landed >> (item.sequence - r.done) & 1))
-    report("transfer " + std::to_string(item.sequence) + " landed twice");
+  const uint64_t bit = uint64_t{1} << item.sequence;
+  if (state_.landed & bit) report("transfer " + std::to_string(item.sequence) + " landed twice");
+  state_.landed |= bit;
 }
 
 // Nothing lands after this; unless the receiver does not fence.
@@ -434,6 +439,8 @@ void Network::check() {
   state_.most_done = r.done;
   if (s.epoch != r.epoch && s.epoch != r.epoch + 1) report("more than one epoch apart");
   if (s.phase == SenderPhase::kRun && s.epoch != r.epoch) report("the sender runs an epoch of its own");
+  if (s.phase == SenderPhase::kRun && s.epoch == r.epoch && (s.attempt != r.attempt || s.use != r.use))
+    report("the sender runs paths that were not agreed to");
   if (state_.dead != kNobody) return;
   if (s.phase == SenderPhase::kFailed || r.phase == ReceiverPhase::kFailed) report("gave up");
 }

@@ -25,7 +25,7 @@ inline constexpr uint32_t kMostGhosts = 6;
 struct FlowSetup {
   uint32_t paths = 2;
   Policy policy = Policy::kPrimaryBackup;
-  uint32_t transfers = 3;
+  uint32_t transfers = 3;  // 64 at most
   uint32_t slots = 2;  // of the source and of the destination
   uint32_t faults = 1;  // budget: breaks, losses, doubles, overtakings, early timers
   uint32_t probation = 1;
@@ -92,6 +92,7 @@ struct NetworkHead {
   ReceiverState receiver;
   uint64_t consumed;
   uint64_t most_done;
+  uint64_t landed;  // bit k: transfer k did
   uint32_t sender_timers;  // armed: bit timer_bit()
   uint32_t receiver_timers;
   uint32_t faults;  // so many are left

@@ -1,5 +1,5 @@
-// Explores flows, the small ones of the tests or large ones, and says how many states there were:
-// explore_program [large] [STATES_AT_MOST].
+// Explores flows, the small ones of the tests or large ones, and says how many states there were; or walks by
+// seeds: explore_program [large] [STATES_AT_MOST] | explore_program seeds [HOW_MANY] [FIRST].
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -7,22 +7,28 @@
 
 #include "link/cases.h"
 #include "link/sim/explore.h"
+#include "link/sim/walk.h"
 
-int main(int argc, char** argv) {
-  using namespace starling::link;
-  const bool large = argc > 1 && std::strcmp(argv[1], "large") == 0;
-  const uint64_t limit = argc > 1 + large ? std::strtoull(argv[1 + large], nullptr, 10) : 100'000'000;
+namespace {
+
+using namespace starling::link;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+int explore_all(const std::vector<sim::FlowCase>& flows, uint64_t limit) {
   std::printf(
       "| flow | paths | transfers | faults | states | transitions | seconds | |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
   int status = 0;
-  for (const sim::FlowCase& flow : large ? sim::large_flow_cases() : sim::flow_cases()) {
-    const auto start = std::chrono::steady_clock::now();
+  for (const sim::FlowCase& flow : flows) {
+    const auto start = Clock::now();
     const sim::Explored explored = sim::explore(flow.setup, shipped_flow_core(), limit);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     std::printf("| %s | %u | %u | %u | %llu | %llu | %.1f | %s |\n", flow.name, flow.setup.paths,
                 flow.setup.transfers, flow.setup.faults, static_cast<unsigned long long>(explored.states),
-                static_cast<unsigned long long>(explored.transitions), seconds,
+                static_cast<unsigned long long>(explored.transitions), seconds_since(start),
                 !explored.failure.empty() ? "wrong"
                 : explored.exhausted      ? "all"
                                           : "not all");
@@ -32,4 +38,35 @@ int main(int argc, char** argv) {
     status = 1;
   }
   return status;
+}
+
+int walk_all(uint64_t count, uint64_t first) {
+  const auto start = Clock::now();
+  uint64_t failovers = 0, steps = 0;
+  int status = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    const sim::Walked walked = sim::walk(seed, shipped_flow_core());
+    failovers += walked.epochs;
+    steps += walked.steps;
+    if (walked.failure.empty()) continue;
+    std::fprintf(stderr, "%s\n", walked.failure.c_str());
+    status = 1;
+  }
+  std::printf("%llu seeds, %llu steps, %llu failovers and failbacks, %.1f s\n",
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(steps),
+              static_cast<unsigned long long>(failovers), seconds_since(start));
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto number = [&](int index, uint64_t otherwise) {
+    return argc > index ? std::strtoull(argv[index], nullptr, 10) : otherwise;
+  };
+  constexpr uint64_t kStates = 100'000'000;
+  if (argc > 1 && std::strcmp(argv[1], "seeds") == 0) return walk_all(number(2, 100'000), number(3, 1));
+  if (argc > 1 && std::strcmp(argv[1], "large") == 0)
+    return explore_all(sim::large_flow_cases(), number(2, kStates));
+  return explore_all(sim::flow_cases(), number(1, kStates));
 }

@@ -1,0 +1,121 @@
+// Both sides of a path's ring (wire/monitor.h): the proxy writes a record at each completion, whoever is
+// curious reads, and neither waits for the other.
+//
+//   writer   fence (release), words of record k, relaxed ... written := k + 1 (release)
+//   reader   w := written (acquire), words of record k < w, relaxed, fence (acquire), written again: not k's
+//   place yet?
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "base/assert.h"
+#include "wire/monitor.h"
+
+namespace starling::monitor {
+
+// Transfers posted on a path and not completed: a link's send queue is no deeper.
+inline constexpr uint32_t kMostUnderWay = 256;
+
+// The proxy's side, of one path in one incarnation after the other. On the path of a transfer it costs the
+// caller's two looks at the clock and a record.
+class PathRecorder {
+ public:
+  explicit PathRecorder(PathRing& ring) : ring_(ring), written_(ring.written) {}
+
+  void posted(uint64_t now_ns, uint64_t bytes) {
+    STARLING_ASSERT(posted_ - completed_ < kMostUnderWay, "a path has no more transfers under way than this");
+    under_way_[posted_++ % kMostUnderWay] = {now_ns, bytes};
+    left_bytes_ += bytes;
+  }
+
+  // Of the oldest under way: paths complete in order.
+  void completed(uint64_t now_ns) {
+    STARLING_ASSERT(completed_ < posted_, "a transfer is posted before it is completed");
+    const UnderWay& transfer = under_way_[completed_++ % kMostUnderWay];
+    left_bytes_ -= transfer.bytes;
+    write({transfer.posted_ns, now_ns, transfer.bytes, left_bytes_});
+  }
+
+  // The path was closed: what was under way will not complete on it.
+  void closed() {
+    completed_ = posted_;
+    left_bytes_ = 0;
+  }
+
+ private:
+  struct UnderWay {
+    uint64_t posted_ns;
+    uint64_t bytes;
+  };
+
+  void write(const TransferRecord& record) {
+    TransferRecord& place = ring_.records[written_ % kPathRecords];
+    // Release, with the fence in PathReader: who sees a word below also sees the `written` before it, and so
+    // knows that this place is being written again.
+    std::atomic_thread_fence(std::memory_order_release);
+    store(place.posted_ns, record.posted_ns);
+    store(place.completed_ns, record.completed_ns);
+    store(place.bytes, record.bytes);
+    store(place.left_bytes, record.left_bytes);
+    // Release: the record before the count; pairs with the acquire in PathReader.
+    std::atomic_ref(ring_.written).store(++written_, std::memory_order_release);
+  }
+  static void store(uint64_t& word, uint64_t value) {
+    std::atomic_ref(word).store(value, std::memory_order_relaxed);
+  }
+
+  PathRing& ring_;
+  uint64_t written_;
+  uint64_t posted_ = 0, completed_ = 0;
+  uint64_t left_bytes_ = 0;
+  UnderWay under_way_[kMostUnderWay];
+};
+
+// A reader's place in a ring. It may come and go, and sees each record once unless it was overtaken.
+class PathReader {
+ public:
+  explicit PathReader(const PathRing& ring) : ring_(const_cast<PathRing&>(ring)) {}
+
+  // The next record. False: there is none yet.
+  bool next(TransferRecord& record) {
+    while (copy_next(record))
+      if (take()) return true;
+    return false;
+  }
+
+  // The two halves of next(): copies, and finds out whether the copy is whole.
+  bool copy_next(TransferRecord& record) {
+    // Acquire: pairs with the release of `written` in PathRecorder; the records before it are readable.
+    const uint64_t written = std::atomic_ref(ring_.written).load(std::memory_order_acquire);
+    if (next_ >= written) return false;
+    // Of the oldest place the writer may have begun to write anew.
+    if (written - next_ >= kPathRecords) skip_to(written - kPathRecords + 1);
+    TransferRecord& place = ring_.records[next_ % kPathRecords];
+    record = {load(place.posted_ns), load(place.completed_ns), load(place.bytes), load(place.left_bytes)};
+    return true;
+  }
+  bool take() {
+    // Acquire: pairs with the release fence in PathRecorder. If a word of the copy is already that of record
+    // next_ + kPathRecords, then `written` is at least that number here.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const uint64_t written = std::atomic_ref(ring_.written).load(std::memory_order_relaxed);
+    if (written - next_ >= kPathRecords) return false;
+    ++next_;
+    return true;
+  }
+
+  uint64_t missed() const { return missed_; }  // records that were overwritten before they were read
+
+ private:
+  void skip_to(uint64_t number) {
+    missed_ += number - next_;
+    next_ = number;
+  }
+  static uint64_t load(uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); }
+
+  PathRing& ring_;  // only read; C++20 has no atomic_ref of const
+  uint64_t next_ = 0;
+  uint64_t missed_ = 0;
+};
+
+}  // namespace starling::monitor

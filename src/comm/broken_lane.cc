@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "comm/context.h"
+#include "device/withdrawal.h"
 
 namespace starling {
 namespace {
@@ -46,29 +47,26 @@ std::string still_read_text(const HostLane& lane, const std::vector<uint32_t>& r
 
 // ---- the lane -----------------------------------------------------------------------------------------
 
-void HostLane::withdraw() {
+void HostLane::withdraw(cpu::CpuMachine& host) {
   for (uint32_t peer = 0; peer < size(); ++peer) {
     if (peers_[peer] == nullptr || told_[peer]) continue;
+    if (!device::withdraw(host, on_device_, &withdrawals_of(peers_[peer])[rank()].out)) return;
     told_[peer] = true;
-    // Release: all that our blocks wrote to this peer, and read of it, came before, as did the completions
-    // that said so; pairs with the acquire in is_out().
-    std::atomic_ref<uint64_t>(withdrawals_of(peers_[peer])[rank()].out).store(1, std::memory_order_release);
     cpu::ring(&member(peer).peer.arena->header()->host);
   }
 }
 
-bool HostLane::is_out(uint32_t peer) const {
-  // Acquire: pairs with the release in withdraw(); the peer's last access came before. A dead process, and
-  // one that has left, touches nothing any more either.
-  return std::atomic_ref<uint64_t>(withdrawals_of(shared_)[peer].out).load(std::memory_order_acquire) != 0 ||
-         abandoned() || !member(peer).peer.arena->alive();
+// A dead process, and one that has left, touches nothing any more either.
+bool HostLane::is_out(cpu::CpuMachine& host, uint32_t peer) const {
+  return device::has_withdrawn(host, &withdrawals_of(shared_)[peer].out) || abandoned() ||
+         !member(peer).peer.arena->alive();
 }
 
 // A peer that we never connected got no message of ours, so it knows no address.
-std::vector<uint32_t> HostLane::readers() const {
+std::vector<uint32_t> HostLane::readers(cpu::CpuMachine& host) const {
   std::vector<uint32_t> readers;
   for (uint32_t peer = 0; peer < size(); ++peer)
-    if (peers_[peer] != nullptr && !is_out(peer)) readers.push_back(peer);
+    if (peers_[peer] != nullptr && !is_out(host, peer)) readers.push_back(peer);
   return readers;
 }
 
@@ -79,12 +77,12 @@ std::vector<T> HostLane::read_all(const T* from) const {
   return all;
 }
 
-bool HostLane::recover(std::vector<uint32_t>& slots) {
+bool HostLane::recover(cpu::CpuMachine& host, std::vector<uint32_t>& slots) {
   bool all = true;
   std::vector<bool> out(size(), true);
   for (uint32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    out[peer] = is_out(peer);
+    out[peer] = is_out(host, peer);
     all = all && out[peer] && (told_[peer] || abandoned() || !member(peer).peer.arena->alive());
   }
   const auto receives = read_all(image_.receives);
@@ -122,9 +120,9 @@ void Context::find_broken_lanes() {
 bool Context::settle(HostLane& lane) {
   if (!lane.idle_on_device()) return false;
   lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault
-  lane.withdraw();
+  lane.withdraw(host_machine_);
   std::vector<uint32_t> slots;
-  const bool all = lane.recover(slots);
+  const bool all = lane.recover(host_machine_, slots);
   for (const uint32_t slot : slots)
     unsubmitted_.push_back({slot, 0, 0, 0, uint64_t(memory_.owner_of(slot)) + 1});
   if (!slots.empty()) flush_submissions(true);
@@ -147,8 +145,8 @@ void Context::end_broken(HostLane& lane, Flight&& flight, const Fault& fault) {
 bool Context::give_back() {
   bool any = false;
   std::erase_if(keeping_, [&](HostLane* lane) {
-    if (lane->idle_on_device()) lane->withdraw();
-    const std::vector<uint32_t> readers = lane->readers();
+    lane->withdraw(host_machine_);
+    const std::vector<uint32_t> readers = lane->readers(host_machine_);
     const uint64_t now = cpu::monotonic_ns();
     std::erase_if(lane->kept(), [&](KeptFlight& kept) {
       if (!readers.empty() && now < kept.until_ns) return false;

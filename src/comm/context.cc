@@ -135,7 +135,7 @@ void Context::remove_lane(const LaneKey& key) {
   std::lock_guard lock(mutex_);
   const auto found = lanes_.find(key);
   if (found == lanes_.end()) return;
-  found->second->close();
+  found->second->close(host_machine_);
   // A stream may still come to a wait for one of its operations.
   if (found->second->on_streams())
     executor_->streams()->poison(found->second->handover(), found->second->next_sequence());

@@ -72,14 +72,12 @@ HostLane::~HostLane() {
   if (connectors_.bytes > 0) place_.release_exported(connectors_.offset, connectors_.bytes);
 }
 
-void HostLane::close() {
+void HostLane::close(cpu::CpuMachine& host) {
   if (shared_ == nullptr) return;
   resolve();
   // A lane of theirs may break later. Not after the next lines: their regions may then be used for others.
-  if (idle_on_device())
-    withdraw();
-  else
-    told_.assign(size(), true);
+  withdraw(host);
+  told_.assign(size(), true);
   // A peer that has not come yet must find out why the lane broke, not that we left.
   const bool tells =
       !resolved() && std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;

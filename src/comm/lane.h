@@ -10,6 +10,7 @@
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
 #include "machine/cpu/arena.h"
+#include "machine/cpu/machine.h"
 #include "machine/place.h"
 #include "wire/arena.h"
 #include "wire/lane.h"
@@ -100,16 +101,16 @@ class HostLane {
   void open(uint64_t size_class_bytes, uint32_t channel_count);
 
   // No operation is under way: peers find the lane no more, and are told that we are out of their regions.
-  void close();
-  // For a lane that broke, or closes, and has no operation on the device: tells the connected peers that our
-  // blocks touch nothing of theirs any more. Once each, so again when peers were connected since.
-  void withdraw();
+  void close(cpu::CpuMachine& host);
+  // For a lane that broke, or closes: once it has no operation on the device, tells the connected peers that
+  // our blocks touch nothing of theirs any more. Once each, so again when peers were connected since.
+  void withdraw(cpu::CpuMachine& host);
   // Adds the slots of our pool that were lent to senders who will never write again. True: none is lent any
   // more, and there is nobody left to tell. After withdraw().
-  bool recover(std::vector<uint32_t>& slots);
+  bool recover(cpu::CpuMachine& host, std::vector<uint32_t>& slots);
   bool settled() const { return settled_; }
   // The peers whose blocks may be reading what our messages name, as long as the lane breaks or is broken.
-  std::vector<uint32_t> readers() const;
+  std::vector<uint32_t> readers(cpu::CpuMachine& host) const;
   // Of a broken lane: operations that the device completed, until there are no readers (broken_lane.cc).
   std::vector<KeptFlight>& kept() { return kept_; }
   // No place for one more operation, or others wait for one.
@@ -180,7 +181,7 @@ class HostLane {
   void bind_memory(Flight& flight, uint32_t at);
   std::byte* at_least(Private& memory, uint64_t bytes);
   // Has the peer said so, or left? Then it touches nothing of ours.
-  bool is_out(uint32_t peer) const;
+  bool is_out(cpu::CpuMachine& host, uint32_t peer) const;
   // One of T an end.
   template <class T>
   std::vector<T> read_all(const T* from) const;

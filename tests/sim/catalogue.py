@@ -16,6 +16,7 @@ START = "start.h"
 HOST = "stream_host.h"
 SQ = "submission_queue.h"
 CQ = "completion_queue.h"
+WITHDRAWAL = "withdrawal.h"
 
 MUTATIONS = [
     # ---- orders of stores ------------------------------------------------------------------------------
@@ -199,6 +200,34 @@ MUTATIONS = [
         INTERPRETER,
         "c.offered = writes_destination(i.opcode) ? c.destinations[0] : c.sources[0];",
         "c.offered = c.sources[0];",
+    ),
+    Mutation(
+        "given_back_while_read",
+        "a broken lane gives buffers back while a peer reads them",
+        WITHDRAWAL,
+        "return m.load_acquire(out) != 0;",
+        "return true;",
+    ),
+    Mutation(
+        "withdrawn_while_reading",
+        "a rank says that it reads no more while its blocks are at it",
+        WITHDRAWAL,
+        "if (on_device != 0) return false;",
+        "if (false) return false;",
+    ),
+    Mutation(
+        "withdrawn_relaxed",
+        "relaxed for release: a rank's word that it reads no more",
+        WITHDRAWAL,
+        "m.store_release(out, 1);",
+        "m.store_relaxed(out, 1);",
+    ),
+    Mutation(
+        "withdrawn_read_relaxed",
+        "relaxed for acquire: the look at that word",
+        WITHDRAWAL,
+        "return m.load_acquire(out) != 0;",
+        "return m.load_relaxed(out) != 0;",
     ),
     # ---- the interpreter -------------------------------------------------------------------------------
     Mutation(

@@ -6,6 +6,7 @@
 #include "device/start.h"
 #include "device/stream_host.h"
 #include "device/submission_queue.h"
+#include "device/withdrawal.h"
 #include "machine/sim/gpu.h"
 
 namespace starling::sim {
@@ -201,6 +202,8 @@ const Core& shipped_core() {
         return device::pop(m, device::CompletionQueueKind(kind),
                            *static_cast<device::CompletionMemory*>(completions), token);
       },
+      [](SimMachine& m, uint64_t on_device, uint64_t* out) { return device::withdraw(m, on_device, out); },
+      [](SimMachine& m, const uint64_t* out) { return device::has_withdrawn(m, out); },
       sizeof(device::StartState),
       [](const StreamSetup& setup) -> std::unique_ptr<StreamDriver> {
         return std::make_unique<device::GpuDriver>(setup);

@@ -13,7 +13,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   spec_ = &spec;
   rank_ = rank_in_lane;
   pool_ = pool;
-  broken = open_ = false;
+  broken = open_ = given_back = false;
   last_canonical_ = true;
   handover_ = nullptr;
   submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
@@ -28,6 +28,8 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   credits_ = region.make<Credit>(ends);
   fault_ = region.make<uint64_t>();
   opened_ = region.make<uint64_t>();
+  out_ = region.make<uint64_t>(size);
+  told.assign(size, 0);
   LaneBlock* blocks = region.make<LaneBlock>(options.blocks);
   for (uint32_t b = 0; b < options.blocks; ++b) {
     blocks[b].context.sequence = ~uint64_t(0);
@@ -206,6 +208,10 @@ void SimLane::fill(uint64_t index) {
   }
 }
 
+void SimLane::reuse_buffers() {
+  for (uint64_t index = 0; index < std::min<uint64_t>(placed_, buffers_.size()); ++index) fill(index);
+}
+
 std::string SimLane::check(uint64_t index) const {
   const Oracle truth = oracle(index);
   const Buffers& b = buffers_[index % buffers_.size()];
@@ -349,6 +355,7 @@ std::string SimLane::describe(const void* address) const {
   if (within(credits_, ends)) return "granted, by " + peer_of(credits_) + ", " + lane;
   if (within(fault_, 1)) return "fault, " + lane;
   if (within(opened_, 1)) return "opened, " + lane;
+  if (within(out_, spec_->ranks.size())) return "a peer's withdrawal, " + lane;
   if (within(core_->finished, kLaneDepth)) return "finished, " + lane;
   if (handover_ != nullptr) {
     if (within(handover_->turns, handover_->width)) return "a block's turn, " + lane;

@@ -26,6 +26,17 @@ class SimLane {
   uint64_t* opened() { return opened_; }
   bool broken = false;
 
+  // ---- after a fault, where messages name buffers --------------------------------------------------------
+  // Written by the peer's host: its blocks are through.
+  uint64_t* out_word(uint32_t peer) { return &out_[peer]; }
+  // For that peer, once.
+  std::vector<uint8_t> told;
+  bool given_back = false;
+  bool is_connected(uint32_t peer) const { return connected_[peer] != 0; }
+  uint64_t on_device() const { return placed_ - completed_; }
+  // The application has its buffers back, and uses them.
+  void reuse_buffers();
+
   // ---- connecting; by the rank's host ----------------------------------------------------------------
   void open(SimMachine& host);
   bool is_open() const { return open_; }
@@ -110,6 +121,7 @@ class SimLane {
   std::vector<uint64_t> finished_targets_;
   uint64_t* fault_ = nullptr;
   uint64_t* opened_ = nullptr;
+  uint64_t* out_ = nullptr;
   uint32_t rank_ = 0;
   uint32_t channels_ = 0;
   SendEnd* sends_ = nullptr;

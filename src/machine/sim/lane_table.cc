@@ -62,6 +62,60 @@ bool LaneTable::breaks(SimLane& lane) {
   return true;
 }
 
+bool LaneTable::give_back(bool closing) {
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  bool all = true;
+  for (SimLane* lane : mine_) {
+    if (!lane->is_open() || lane->spec().plan->protocol() != Protocol::kPull) continue;
+    const bool broken = host.load_acquire(lane->fault()) != 0;
+    if (broken || closing) withdraw(*lane);
+    if (!broken || lane->given_back) continue;
+    if (is_read(*lane) || lane->on_device() != 0) {
+      all = false;
+      continue;
+    }
+    lane->given_back = true;
+    lane->reuse_buffers();
+  }
+  return all;
+}
+
+void LaneTable::withdraw(SimLane& lane) {
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  auto& members = c_->lanes[lane.number()];
+  for (uint32_t peer = 0; peer < members.size(); ++peer) {
+    if (peer == lane.rank() || lane.told[peer] || !lane.is_connected(peer)) continue;
+    if (!c_->core->withdraw(host, lane.on_device(), members[peer]->out_word(lane.rank()))) return;
+    lane.told[peer] = 1;
+  }
+}
+
+// A peer that is not connected got no message of ours.
+bool LaneTable::is_read(SimLane& lane) {
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  auto& members = c_->lanes[lane.number()];
+  bool read = false;
+  for (uint32_t peer = 0; peer < members.size(); ++peer) {
+    if (peer == lane.rank() || !lane.is_connected(peer) || !members[peer]->is_open()) continue;
+    const uint32_t rank = lane.spec().ranks[peer];
+    if (c_->world->scheduler.dead(rank))
+      learn_from_dead(rank);
+    else
+      read |= !c_->core->has_withdrawn(host, lane.out_word(peer));
+  }
+  return read;
+}
+
+// Who is told of a death by the kernel knows that all the dead one did came before.
+void LaneTable::learn_from_dead(uint32_t rank) {
+  Scheduler& scheduler = c_->world->scheduler;
+  Memory& memory = c_->world->memory;
+  if (!memory.checks()) return;
+  for (uint32_t fiber = 0; fiber < scheduler.fiber_count(); ++fiber)
+    if (scheduler.fiber(fiber).rank == rank)
+      memory.join(memory.clock(scheduler.current_id()), memory.clock(fiber));
+}
+
 std::string LaneTable::describe(const void* address) const {
   for (const SimLane* lane : mine_) {
     const std::string text = lane->describe(address);

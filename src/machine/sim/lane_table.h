@@ -32,12 +32,19 @@ class LaneTable {
       if (!lane->broken && breaks(*lane)) give_up(*lane);
   }
 
+  // Of broken lanes whose messages name buffers: withdraws, and gives buffers back that nobody reads, as
+  // comm/broken_lane.cc does. closing: no operation comes any more. False: some are kept.
+  bool give_back(bool closing);
+
   std::string describe(const void* address) const;
   bool whole() const;
   std::string leftovers() const;
 
  private:
   bool breaks(SimLane& lane);
+  void withdraw(SimLane& lane);
+  bool is_read(SimLane& lane);
+  void learn_from_dead(uint32_t rank);
 
   Cluster* c_ = nullptr;
   std::vector<SimLane> lanes_;

@@ -12,6 +12,7 @@ void Rank::build(Cluster& cluster, uint32_t index) {
   lanes_.build(cluster, index, pool_);
   callbacks_.assign(lanes, 0);
   submitted_all_ = false;
+  all_given_back_ = true;
 }
 
 void Rank::add_fibers() {
@@ -104,7 +105,10 @@ bool Rank::poll_once() {
   if (!unsubmitted_.empty()) flush();
   lanes_.connect();
   const bool any = take_completions();
-  if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
+  if (o_->timeout_ns) {
+    lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
+    all_given_back_ = lanes_.give_back(app_ended_ && outstanding() == 0);
+  }
   if (resident_ > 0 && w_->scheduler.random().chance(o_->drain_chance)) {
     SimMachine host(*w_, nullptr, 0, 0);
     host.store_release(&daemon_->drain, launch_);
@@ -112,6 +116,8 @@ bool Rank::poll_once() {
   launch_if_wanted(false);
   return any;
 }
+
+bool Rank::ended() { return all_given_back_ && DaemonRank::ended(); }
 
 void Rank::completed(SimLane& lane, uint64_t, bool faulty) {
   const uint32_t number = lane.number();

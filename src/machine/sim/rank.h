@@ -42,6 +42,7 @@ class Rank final : public DaemonRank {
   void wait_for_all();
 
   bool poll_once() override;
+  bool ended() override;
   SimLane* lane_numbered(uint64_t number) override { return lanes_.at(number); }
   Expected& expected_of(uint64_t lane) override { return c_->expected[lane]; }
   void completed(SimLane& lane, uint64_t index, bool faulty) override;
@@ -57,6 +58,7 @@ class Rank final : public DaemonRank {
   std::vector<std::vector<TraceRecord>> trace_;
   std::vector<uint32_t> callbacks_;  // per lane: operations that the callback of the last one submits
   bool submitted_all_ = false;
+  bool all_given_back_ = true;  // buffers of broken lanes
 };
 
 }  // namespace starling::sim

@@ -127,7 +127,8 @@ typedef struct starling_context_options {
 /* options may be NULL. */
 STARLING_API starling_status starling_context_create(const starling_context_options* options,
                                                      starling_context** context);
-/* Communicators of the context must be destroyed before. Waits for what is running, two seconds at most. */
+/* Communicators of the context must be destroyed before. Waits for what is running, two seconds at most. Not
+ * by a callback of the context itself. */
 STARLING_API starling_status starling_context_destroy(starling_context* context);
 /* Blocks of the daemon: a plan with more cannot run. 0: context is NULL. */
 STARLING_API uint32_t starling_context_blocks(const starling_context* context);

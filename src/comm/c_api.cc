@@ -112,6 +112,9 @@ starling_status starling_context_destroy(starling_context* context) {
   return guarded([&] {
     {
       const auto use = living(context, "context");
+      if (use->context.in_own_callback())
+        throw Error(Code::invalid_argument, "a callback destroys the context whose thread it runs on",
+                    "destroy the context on another thread; a callback may destroy communicators");
       if (use->communicators != 0)
         throw Error(Code::invalid_argument, "the context still has communicators",
                     "destroy its communicators first");

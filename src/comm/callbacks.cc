@@ -18,6 +18,11 @@ void CallbackThread::push(RequestPtr request) {
   changed_.notify_one();
 }
 
+bool CallbackThread::runs_caller() {
+  std::lock_guard lock(mutex_);
+  return thread_.get_id() == std::this_thread::get_id();
+}
+
 void CallbackThread::run() {
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -16,6 +16,8 @@ class CallbackThread {
   ~CallbackThread();  // runs what is left
 
   void push(RequestPtr request);
+  // Is the caller one of the callbacks?
+  bool runs_caller();
 
  private:
   void run();

@@ -19,8 +19,8 @@ bool withdraw(M& m, uint64_t on_device, uint64_t* out) {
   return true;
 }
 
-// `out`: our word for the peer. After it slots that were lent to the peer, and buffers that it could read, are
-// ours alone.
+// `out`: our word for the peer. After it slots that were lent to the peer, and buffers that it could read,
+// are ours alone.
 template <class M>
 bool has_withdrawn(M& m, const uint64_t* out) {
   // Acquire: pairs with the release in withdraw(); the peer's last access came before.

@@ -1,6 +1,8 @@
 // Goal: every function of the C API refuses misuse with a status and a message that names the remedy; nothing
 // breaks. Method: null pointers, wrong sizes, wrong numbers, wrong order of destruction; a right call in
 // between still works.
+#include <atomic>
+
 #include "comm/threads.h"
 
 namespace starling::testing {
@@ -96,6 +98,29 @@ TEST(Misuse, OfWhatWasDestroyed) {
   EXPECT_EQ(starling_test(request), STARLING_ABORTED);
   EXPECT_EQ(starling_request_source(request), 0);
   starling_request_free(request);
+}
+
+// The context's thread that runs callbacks would wait for itself.
+TEST(Misuse, OfAContextByItsOwnCallback) {
+  RankOptions one;
+  one.size = 1;
+  run_ranks(one, [](Rank& rank) {
+    struct Called {
+      starling_context* context;
+      std::atomic<bool> refused{false};
+    } called{rank.context};
+    starling_operation op = operation(STARLING_BARRIER);
+    op.user = &called;
+    op.callback = [](starling_status, const char*, void* user) {
+      auto* own = static_cast<Called*>(user);
+      expect_refused(starling_context_destroy(own->context), "on another thread");
+      own->refused = true;
+    };
+    starling_request* request = nullptr;
+    ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+    expect_done(request);
+    while (!called.refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
 }
 
 // What is wrong with a call is told to who made it, before a partner comes or the poller looks.

@@ -11,6 +11,9 @@
 
 namespace starling::sim {
 
+// What a daemon does in vain until then is most of the time of many a hunt. Timeouts are 2 ms.
+inline constexpr uint64_t kProgressBoundMs = 8;
+
 struct Found {
   bool found = false;
   double seconds = 0;
@@ -26,7 +29,7 @@ inline std::string look(const Core& core, double seconds) {
   for (uint64_t seed = 1;; ++seed) {
     const Campaign campaign = turn_in_mixed(seed);
     Case drawn = draw_case(campaign, seed, simulation.plans());
-    drawn.options.progress_bound_ns = 20'000'000;
+    drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
     drawn.options.step_bound = 2'000'000;
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     if (!report.ok())

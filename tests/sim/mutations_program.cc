@@ -12,12 +12,13 @@ int main(int argc, char** argv) {
       "Each row is an edit of one header of `src/device`, as small as the slip that would make it\n"
       "(`tests/sim/catalogue.py`). The simulator runs the edited core seed after seed, the campaigns dfccl1, "
       "dfccl2,\n"
-      "random, death and those with streams in turn, until a check fails. `sim.mutations_test` repeats that "
-      "in every run of the "
-      "tests.\n"
+      "random, death and those with streams in turn, until a check fails. For no progress the bound is %llu ms "
+      "of virtual time\n"
+      "here, not 50 ms as elsewhere. `sim.mutations_test` repeats the hunt in every run of the tests.\n"
       "This page is the output of `build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md`; one "
       "core.\n\n"
-      "| bug | in | what it is | seeds | seconds | how it shows |\n| --- | --- | --- | --- | --- | --- |\n");
+      "| bug | in | what it is | seeds | seconds | how it shows |\n| --- | --- | --- | --- | --- | --- |\n",
+      static_cast<unsigned long long>(kProgressBoundMs));
   uint32_t found = 0, tried = 0;
   double longest = 0;
   for (const Mutant& mutant : mutants()) {

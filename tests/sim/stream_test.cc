@@ -13,22 +13,24 @@
 namespace starling::sim {
 namespace {
 
+constexpr uint64_t kSeeds = 1000;  // of each campaign
+
 TEST(Streams, Disorder) {
-  const Report report = run_seeds(Campaign::kStreams, 1, 2000);
+  const Report report = run_seeds(Campaign::kStreams, 1, kSeeds);
   EXPECT_GT(report.started_as_kernel, 10000u);
-  EXPECT_GT(report.launches, 2000u) << "the daemon was hardly needed: the orders are too tame";
+  EXPECT_GT(report.launches, kSeeds) << "the daemon was hardly needed: the orders are too tame";
 }
 TEST(Streams, DeviceSynchronizations) {
-  EXPECT_GT(run_seeds(Campaign::kStreamsSync, 1, 2000).synchronizations, 5000u);
+  EXPECT_GT(run_seeds(Campaign::kStreamsSync, 1, kSeeds).synchronizations, 2 * kSeeds);
 }
 TEST(Streams, OneHardwareQueue) {
-  const Report report = run_seeds(Campaign::kStreamsOneQueue, 1, 2000);
+  const Report report = run_seeds(Campaign::kStreamsOneQueue, 1, kSeeds);
   EXPECT_LT(report.started_as_kernel, report.operations) << "no operation went through the queue";
 }
-TEST(Streams, FullLaunchQueue) { run_seeds(Campaign::kStreamsFullQueue, 1, 2000); }
-TEST(Streams, DepletedSms) { run_seeds(Campaign::kStreamsFewSms, 1, 2000); }
-TEST(Streams, OneStream) { run_seeds(Campaign::kStreamsOne, 1, 2000); }
-TEST(Streams, APeerDies) { run_seeds(Campaign::kStreamsDeath, 1, 2000); }
+TEST(Streams, FullLaunchQueue) { run_seeds(Campaign::kStreamsFullQueue, 1, kSeeds); }
+TEST(Streams, DepletedSms) { run_seeds(Campaign::kStreamsFewSms, 1, kSeeds); }
+TEST(Streams, OneStream) { run_seeds(Campaign::kStreamsOne, 1, kSeeds); }
+TEST(Streams, APeerDies) { run_seeds(Campaign::kStreamsDeath, 1, kSeeds); }
 
 // In the ordered case nobody needs the daemon: every operation ends in the kernel it began as.
 TEST(Streams, OrderedOperationsNeverMeetTheDaemon) {

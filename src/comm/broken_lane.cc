@@ -72,7 +72,7 @@ std::vector<uint32_t> HostLane::readers(cpu::CpuMachine& host) const {
 
 template <class T>
 std::vector<T> HostLane::read_all(const T* from) const {
-  std::vector<T> all(uint64_t(size()) * shared_->channel_count);
+  std::vector<T> all(ends());
   if (!all.empty()) place_.read(all.data(), from, all.size() * sizeof(T));
   return all;
 }

@@ -66,6 +66,8 @@ HostLane::~HostLane() {
   if (operations_ != nullptr)
     place_.release_shared(reinterpret_cast<std::byte*>(operations_), depth() * sizeof(Operation));
   if (tables_ != nullptr) place_.release_shared(tables_, depth() * tables_bytes());
+  if (introductions_ != nullptr)
+    place_.release_shared(reinterpret_cast<std::byte*>(introductions_), ends() * sizeof(PeerIntroduction));
   if (shared_ == nullptr || !abandoned()) return;
   arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
   arena_.release(region_.offset, region_.bytes);
@@ -146,7 +148,7 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
 // where the daemon does not work on the host's memory the ring of operations with its tables.
 void HostLane::open_device() {
   const uint64_t channels = shared_->channel_count;
-  const uint64_t ends = size() * channels;
+  const uint64_t ends = this->ends();
   const uint64_t finished = align64(sizeof(Lane));
   const uint64_t blocks = finished + 2 * align64(depth() * sizeof(uint64_t));  // and the fault, if it is here
   const uint64_t sends = blocks + options_.grid * sizeof(LaneBlock);
@@ -156,6 +158,8 @@ void HostLane::open_device() {
   const bool direct = place_.traits().direct;
   std::byte* memory = at_least(device_memory_, direct ? operations : tables + depth() * tables_bytes());
   operations_ = reinterpret_cast<Operation*>(place_.allocate_shared(depth() * sizeof(Operation)));
+  introductions_ =
+      reinterpret_cast<PeerIntroduction*>(place_.allocate_shared(ends * sizeof(PeerIntroduction)));
   image_.doorbell = direct ? doorbell() : nullptr;
   image_.fault = direct ? &shared_->fault : reinterpret_cast<uint64_t*>(memory + blocks) - 8;
   image_.id = options_.id;
@@ -169,6 +173,7 @@ void HostLane::open_device() {
   image_.pool_slot_bytes = pool_slot >= image_.slot_bytes ? uint32_t(pool_slot) : 0;
   image_.sends = reinterpret_cast<SendEnd*>(memory + sends);
   image_.receives = reinterpret_cast<ReceiveEnd*>(memory + receives);
+  image_.introductions = introductions_;
   image_.blocks = reinterpret_cast<LaneBlock*>(memory + blocks);
   image_.operations = direct ? operations_ : reinterpret_cast<Operation*>(memory + operations);
   image_.submitted = direct ? nullptr : operations_;
@@ -178,8 +183,14 @@ void HostLane::open_device() {
   for (LaneBlock& block : lane_blocks) block.context.sequence = ~uint64_t(0);
   std::vector<SendEnd> send_ends(ends, SendEnd{});
   std::vector<ReceiveEnd> receive_ends(ends, ReceiveEnd{});
+  std::byte* own = place_.exported(connectors_.offset);
+  const uint64_t ring_bytes = packet_ring_bytes(shared_->packet_bytes);
   for (uint64_t end = 0; end < ends; ++end) {
     send_ends[end].peer = receive_ends[end].peer = uint32_t(end / channels);
+    send_ends[end].credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + end;
+    receive_ends[end].inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + end;
+    receive_ends[end].private_slots = own + shared_->slots_offset + end * kPrivateSlots * shared_->slot_bytes;
+    receive_ends[end].packets = reinterpret_cast<uint64_t*>(own + shared_->packets_offset + end * ring_bytes);
     receive_ends[end].granted = kPrivateSlots;
     for (uint32_t k = 0; k < kPrivateSlots; ++k) receive_ends[end].grants[k] = k;
   }
@@ -213,7 +224,8 @@ bool HostLane::resolve() {
   return any;
 }
 
-// Ends in the order of wire/connector.h: pointers first, `connected` last.
+// In the order of wire/connector.h: pointers first, `made` last. Plain stores alone: no call of a driver,
+// which may stand until an operation that waits for this has ended.
 void HostLane::connect(uint32_t peer) {
   LaneShared* theirs = peers_[peer];
   // Unequal geometry means unequal operations: the board will say so; nothing may be connected.
@@ -223,48 +235,21 @@ void HostLane::connect(uint32_t peer) {
   PeerMemory& memory = *member(peer).peer.memory;
   ArenaHeader* header = member(peer).peer.arena->header();
   std::byte* base = memory.at(theirs->connectors_offset);
-  std::byte* own = place_.exported(connectors_.offset);
-  Doorbell* bell = place_.traits().direct ? &header->daemon : nullptr;
   const uint64_t channels = shared_->channel_count;
   const uint64_t slots_bytes = uint64_t(kPrivateSlots) * shared_->slot_bytes;
   const uint64_t ring_bytes = packet_ring_bytes(shared_->packet_bytes);
-  std::vector<SendEnd> sends(channels, SendEnd{});
-  std::vector<ReceiveEnd> receives(channels, ReceiveEnd{});
   for (uint64_t channel = 0; channel < channels; ++channel) {
-    const uint64_t here = peer * channels + channel;  // our end for that peer
     const uint64_t there = rank() * channels + channel;  // its end for us
-    SendEnd& send = sends[channel];
-    send.connected = 1;
-    send.credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + here;
-    send.inbox = reinterpret_cast<Inbox*>(base + theirs->inbox_offset) + there;
-    send.private_slots = base + theirs->slots_offset + there * slots_bytes;
-    send.pool = memory.at(header->pool_offset);
-    send.packets = reinterpret_cast<uint64_t*>(base + theirs->packets_offset + there * ring_bytes);
-    send.doorbell = bell;
-    ReceiveEnd& receive = receives[channel];
-    receive.connected = 1;
-    receive.inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + here;
-    receive.credit = reinterpret_cast<Credit*>(base + theirs->credit_offset) + there;
-    receive.private_slots = own + shared_->slots_offset + here * slots_bytes;
-    receive.packets = reinterpret_cast<uint64_t*>(own + shared_->packets_offset + here * ring_bytes);
-    receive.doorbell = bell;
+    PeerIntroduction& introduction = introductions_[peer * channels + channel];
+    introduction.credit = reinterpret_cast<Credit*>(base + theirs->credit_offset) + there;
+    introduction.inbox = reinterpret_cast<Inbox*>(base + theirs->inbox_offset) + there;
+    introduction.private_slots = base + theirs->slots_offset + there * slots_bytes;
+    introduction.pool = memory.at(header->pool_offset);
+    introduction.packets = reinterpret_cast<uint64_t*>(base + theirs->packets_offset + there * ring_bytes);
+    introduction.doorbell = place_.traits().direct ? &header->daemon : nullptr;
+    // Release: the pointers; pairs with the acquires in device/connector.h.
+    std::atomic_ref<uint64_t>(introduction.made).store(1, std::memory_order_release);
   }
-  // Column by column, the counters between them left alone: those are the blocks'.
-  SendEnd* send = image_.sends + peer * channels;
-  ReceiveEnd* receive = image_.receives + peer * channels;
-  auto write_column = [&](const auto& images, void* to, const void* from, uint64_t bytes) {
-    place_.write_rows(to, from, {channels, sizeof(images[0]), sizeof(images[0]), bytes});
-  };
-  write_column(sends, &send->credit, &sends[0].credit, offsetof(SendEnd, sent) - offsetof(SendEnd, credit));
-  write_column(receives, &receive->inbox, &receives[0].inbox,
-               offsetof(ReceiveEnd, received) - offsetof(ReceiveEnd, inbox));
-  if (bell != nullptr) {
-    write_column(sends, &send->doorbell, &sends[0].doorbell, sizeof(Doorbell*));
-    write_column(receives, &receive->doorbell, &receives[0].doorbell, sizeof(Doorbell*));
-  }
-  // Words, released after the pointers: pairs with the acquires in device/connector.h.
-  write_column(sends, &send->connected, &sends[0].connected, sizeof(uint64_t));
-  write_column(receives, &receive->connected, &receives[0].connected, sizeof(uint64_t));
 }
 
 void HostLane::check(const Plan& plan) const {
@@ -409,7 +394,7 @@ std::vector<Flight> HostLane::take_waiting(bool device_failed) {
 
 uint64_t HostLane::host_bytes() const {
   uint64_t bytes = sizeof(*this) + device_memory_.bytes + own_buffers_.bytes;
-  if (operations_ != nullptr) bytes += depth() * sizeof(Operation);
+  if (operations_ != nullptr) bytes += depth() * sizeof(Operation) + ends() * sizeof(PeerIntroduction);
   if (tables_ != nullptr) bytes += depth() * tables_bytes();
   for (const Private& scratch : scratch_) bytes += scratch.bytes;
   return bytes;

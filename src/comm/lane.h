@@ -186,6 +186,7 @@ class HostLane {
   template <class T>
   std::vector<T> read_all(const T* from) const;
   uint32_t depth() const { return place_.traits().lane_depth; }
+  uint64_t ends() const { return uint64_t(size()) * shared_->channel_count; }
   uint64_t tables_bytes() const { return 2 * size() * sizeof(GroupExtent); }
 
   LaneOptions options_;
@@ -197,6 +198,7 @@ class HostLane {
   Private device_memory_;  // the Lane and what it points to
   Operation* operations_ = nullptr;  // in shared memory
   std::byte* tables_ = nullptr;      // likewise: two tables of extents for each place of the ring
+  PeerIntroduction* introductions_ = nullptr;  // in shared memory, one an end
   std::vector<uint64_t> finished_targets_;  // [depth]
   Handover handover_{};  // as written to the device
   Private turns_;        // what only blocks use of it

@@ -12,6 +12,8 @@ constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemo
 constexpr uint64_t kPlaceNs =
     100'000'000;  // longest wait for a place in a lane whose stream makes no progress
 
+constexpr uint64_t kMeetNs = 20'000'000;  // ranks come to a lane's first operation within so long, mostly
+
 }  // namespace
 
 StreamOperations& Context::checked_streams() {
@@ -27,7 +29,7 @@ void Context::await_stream(device::Stream stream, bool held) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      if (streams.may_enter(stream, held)) return;
+      if (streams.may_enter({stream, held, true})) return;  // its lane is asked about when it is known
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
   }
@@ -48,7 +50,15 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& l
     oldest = lane.flights().front().sequence;
     return now - since < kPlaceNs;
   };
-  while ((ahead() || !streams.may_enter(flight.stream, flight.held)) &&
+  // Connected, an operation that holds its stream can do without a daemon. Who has waited in vain goes on:
+  // two ranks may come to two lanes in different orders.
+  const uint64_t met_by = since + kMeetNs;
+  auto meets = [&] {
+    if (!flight.held || lane.resolved()) return false;
+    if (lane.resolve()) meet_peers(lane);
+    return !lane.resolved() && cpu::monotonic_ns() < met_by;
+  };
+  while ((ahead() || meets() || !streams.may_enter({flight.stream, flight.held, lane.resolved()})) &&
          fault_of(lane).kind == FaultKind::kNone) {
     lock.unlock();
     if (!poll_once()) std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
@@ -76,7 +86,7 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
   const bool placed = lane.next_for_device() == &flight;
-  flight.entry = executor_->streams()->enter(flight.stream, flight.held, placed);
+  flight.entry = executor_->streams()->enter({flight.stream, flight.held, lane.resolved()}, placed);
   flight.entered = true;
   request->set_place({lane.id(), sequence});
   if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});

@@ -8,32 +8,58 @@
 
 namespace starling::device {
 
+STARLING_HOST_DEVICE inline const PeerIntroduction& introduction_of(const Lane& lane, const SendEnd& end) {
+  return lane.introductions[&end - lane.sends];
+}
+STARLING_HOST_DEVICE inline const PeerIntroduction& introduction_of(const Lane& lane, const ReceiveEnd& end) {
+  return lane.introductions[&end - lane.receives];
+}
+
+// Is the peer's half known? Once it is, nobody looks again.
+template <class M>
+STARLING_HOST_DEVICE bool is_connected(M& m, const Lane& lane, SendEnd& end) {
+  if (end.connected != 0) return true;
+  const PeerIntroduction& peer = introduction_of(lane, end);
+  // Acquire: pairs with the host's release, when all that we take here is there.
+  if (m.load_acquire(&peer.made) == 0) return false;
+  end.inbox = peer.inbox;
+  end.private_slots = peer.private_slots;
+  end.pool = peer.pool;
+  end.packets = peer.packets;
+  end.doorbell = peer.doorbell;
+  end.connected = 1;
+  return true;
+}
+
+template <class M>
+STARLING_HOST_DEVICE bool is_connected(M& m, const Lane& lane, ReceiveEnd& end) {
+  if (end.connected != 0) return true;
+  const PeerIntroduction& peer = introduction_of(lane, end);
+  // Acquire: as above.
+  if (m.load_acquire(&peer.made) == 0) return false;
+  end.credit = peer.credit;
+  end.doorbell = peer.doorbell;
+  end.connected = 1;
+  return true;
+}
+
 // May a message be written now?
 template <class M>
-STARLING_HOST_DEVICE bool can_send(M& m, SendEnd& end) {
+STARLING_HOST_DEVICE bool can_send(M& m, const Lane& lane, SendEnd& end) {
   if (end.sent < end.granted_seen) return true;
-  // Acquire: pairs with the host's release once the pointers of this end are set. Who was granted has seen
-  // that.
-  if (end.granted_seen == 0 && m.load_acquire(&end.connected) == 0) return false;
+  // Who was granted anything is connected.
+  if (end.granted_seen == 0 && !is_connected(m, lane, end)) return false;
   // Acquire: pairs with store_release(granted) in grant(); after it the grant is readable, and the slot's
   // previous message was read to its end.
   end.granted_seen = m.load_acquire(&end.credit->granted);
   return end.sent < end.granted_seen;
 }
 
-// Have the pointers of this end been set? Looked at once.
-template <class M>
-STARLING_HOST_DEVICE bool sees_connected(M& m, ReceiveEnd& end) {
-  // Acquire: pairs with the host's release once they are.
-  if (end.seen_connected == 0) end.seen_connected = m.load_acquire(&end.connected) != 0;
-  return end.seen_connected != 0;
-}
-
 // Is the next message there?
 template <class M>
-STARLING_HOST_DEVICE bool can_receive(M& m, ReceiveEnd& end) {
+STARLING_HOST_DEVICE bool can_receive(M& m, const Lane& lane, ReceiveEnd& end) {
   if (end.received < end.posted_seen) return true;
-  if (!sees_connected(m, end)) return false;
+  if (!is_connected(m, lane, end)) return false;
   // Acquire: pairs with store_release(posted) in post(); after it the message's bytes are readable.
   end.posted_seen = m.load_acquire(&end.inbox->posted);
   return end.received < end.posted_seen;

@@ -76,8 +76,7 @@ class Interpreter {
   }
 
   // What a stuck operation waits for: the first counter that is not where it has to be. An end that is not
-  // connected yet has no counter to look at; acquire: pairs with the host's release once its pointers are
-  // set.
+  // connected yet has none: its introduction is what it waits for.
   STARLING_HOST_DEVICE Awaited awaits(const DynamicContext& c) {
     if (c.tile >= op_.tile_count) return awaits_readers();
     if (c.instruction >= block_.instruction_count) return {};
@@ -89,26 +88,31 @@ class Interpreter {
     }
     if (protocol_ == Protocol::kPackets) return awaits_packets(i);
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
-      const ReceiveEnd& end = receive_end(i, k);
-      if (can_receive(m_, receive_end(i, k))) continue;
-      if (m_.load_acquire(&end.connected) == 0) return {&end.connected, 1, end.peer};
+      ReceiveEnd& end = receive_end(i, k);
+      if (can_receive(m_, *x_.lane, end)) continue;
+      if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
       return {&end.inbox->posted, end.received + 1, end.peer};
     }
     for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
-      const SendEnd& end = send_end(i, k);
-      if (can_send(m_, send_end(i, k))) continue;
-      if (m_.load_acquire(&end.connected) == 0) return {&end.connected, 1, end.peer};
+      SendEnd& end = send_end(i, k);
+      if (can_send(m_, *x_.lane, end)) continue;
+      if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
       return {&end.credit->granted, end.sent + 1, end.peer};
     }
     return {};
   }
 
  private:
+  template <class End>
+  STARLING_HOST_DEVICE Awaited awaits_introduction(const End& end) const {
+    return {&introduction_of(*x_.lane, end).made, 1, end.peer};
+  }
+
   // Of several units of a message one is looked at: the first. If that is there, it has to be tried.
   STARLING_HOST_DEVICE Awaited awaits_packets(const Instruction& i) {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
       ReceiveEnd& end = receive_end(i, k);
-      if (!sees_connected(m_, end)) return {&end.connected, 1, end.peer};
+      if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
       // A word with its flag above is a counter: it has come as soon as it is at the flag or past it.
       const uint64_t* word = packet_slot(*x_.lane, end.packets, end.packets_received);
       const uint64_t target = uint64_t(packet_flag(end.packets_received)) << 32;
@@ -116,8 +120,8 @@ class Interpreter {
     }
     for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
       SendEnd& end = send_end(i, k);
-      if (can_send_packets(m_, end)) continue;
-      if (m_.load_acquire(&end.connected) == 0) return {&end.connected, 1, end.peer};
+      if (can_send_packets(m_, *x_.lane, end)) continue;
+      if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
       return {&end.credit->packets_read, end.packets_sent + 1 - kPacketSlots, end.peer};
     }
     return {};
@@ -156,9 +160,8 @@ class Interpreter {
     }
     for (uint32_t k = 0; k < block_.receive_count; ++k) {
       ReceiveEnd& end = receive_end_of(receives_[k]);
-      // An end that is not connected yet has nowhere to write grants; consume() deepens it later. Acquire:
-      // pairs with the host's release once the pointers of this end are set.
-      if (m_.load_acquire(&end.connected)) deepen(m_, *x_.lane, end, *x_.pool);
+      // An end that is not connected yet has nowhere to write grants; consume() deepens it later.
+      if (is_connected(m_, *x_.lane, end)) deepen(m_, *x_.lane, end, *x_.pool);
     }
   }
 
@@ -259,10 +262,10 @@ class Interpreter {
       if (protocol_ == Protocol::kPackets) return packets_ready(i);
       if (receives(i.opcode))
         for (uint32_t k = 0; k < i.receive_count; ++k)
-          if (!can_receive(m_, receive_end(i, k))) return false;
+          if (!can_receive(m_, *x_.lane, receive_end(i, k))) return false;
       if (sends(i.opcode))
         for (uint32_t k = 0; k < i.send_count; ++k)
-          if (!can_send(m_, send_end(i, k))) return false;
+          if (!can_send(m_, *x_.lane, send_end(i, k))) return false;
       return true;
     };
     return wait(ready, [&] {
@@ -273,9 +276,9 @@ class Interpreter {
   // All but the messages themselves, which every thread looks for.
   STARLING_HOST_DEVICE bool packets_ready(const Instruction& i) {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
-      if (!sees_connected(m_, receive_end(i, k))) return false;
+      if (!is_connected(m_, *x_.lane, receive_end(i, k))) return false;
     for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k)
-      if (!can_send_packets(m_, send_end(i, k))) return false;
+      if (!can_send_packets(m_, *x_.lane, send_end(i, k))) return false;
     return true;
   }
 
@@ -404,9 +407,7 @@ class Interpreter {
   STARLING_HOST_DEVICE bool was_read(SendEnd& end) {
     const uint64_t all = end.sent + x_.lane->private_slots;
     if (int64_t(end.granted_seen - all) >= 0) return true;
-    // Acquire: pairs with the host's release once the pointers of this end are set. Not connected: nothing
-    // sent.
-    if (m_.load_acquire(&end.connected) == 0) return true;
+    if (end.connected == 0) return true;  // nothing was sent
     // Acquire: pairs with store_release(granted) in grant(): the receiver has read our memory before.
     end.granted_seen = m_.load_acquire(&end.credit->granted);
     return int64_t(end.granted_seen - all) >= 0;

@@ -45,11 +45,10 @@ STARLING_HOST_DEVICE Word* packet_slot(const Lane& lane, Word* slots, uint64_t m
 
 // May a packet message be written now?
 template <class M>
-STARLING_HOST_DEVICE bool can_send_packets(M& m, SendEnd& end) {
+STARLING_HOST_DEVICE bool can_send_packets(M& m, const Lane& lane, SendEnd& end) {
   if (end.packets_sent < end.packets_granted) return true;
-  // Acquire: pairs with the host's release once the pointers of this end are set. Who was granted has seen
-  // that.
-  if (end.packets_granted == 0 && m.load_acquire(&end.connected) == 0) return false;
+  // Who was granted anything is connected.
+  if (end.packets_granted == 0 && !is_connected(m, lane, end)) return false;
   // Acquire: pairs with store_after_loads() in packets_were_read(); the receiver has done with what we
   // overwrite.
   end.packets_granted = m.load_acquire(&end.credit->packets_read) + kPacketSlots;

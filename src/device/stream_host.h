@@ -26,6 +26,13 @@ enum class StreamPath : uint8_t {
   kMark = 2,  // through the SQ; it starts after the mark that its stream writes
 };
 
+// An operation that is to be put into a stream.
+struct StreamCall {
+  Stream stream;
+  bool held;  // it is waited for at birth
+  bool connected;  // its lane: all peers are known to the blocks
+};
+
 // Kept by the owner with the operation until its completion is read.
 struct StreamEntry {
   StreamPath path;
@@ -59,12 +66,12 @@ class StreamHost {
 
   // ---- under the host's lock ---------------------------------------------------------------------------
 
-  // May an operation, held or not, be put into the stream now? False: let go of the lock, and ask again.
-  bool may_enter(Stream stream, bool held) {
+  // May an operation be put into the stream now? False: let go of the lock, and ask again.
+  bool may_enter(const StreamCall& call) {
     // A mark or a kernel, and a wait: two entries at most.
-    if (d_.queued(stream) + 2 > facts_.launch_limit) return false;
-    const bool stands = held || (facts_.daemon_first && holds_ > 0);
-    return !stands || (held && lonely(stream)) || may_hold();
+    if (d_.queued(call.stream) + 2 > facts_.launch_limit) return false;
+    const bool stands = call.held || (facts_.daemon_first && holds_ > 0);
+    return !stands || lonely(call) || may_hold();
   }
 
   // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
@@ -78,20 +85,21 @@ class StreamHost {
   }
 
   // After may_enter() under the same lock. placed: the operation is in its lane's ring.
-  StreamEntry enter(Stream stream, bool held, bool placed) {
-    StreamEntry entry{choose(stream, placed), 0, 0, 0, 0, 0};
-    entry.alone = held && entry.path == StreamPath::kKernel && lonely(stream);
+  StreamEntry enter(const StreamCall& call, bool placed) {
+    StreamEntry entry{choose(call.stream, placed), 0, 0, 0, 0, 0};
+    entry.alone = entry.path == StreamPath::kKernel && lonely(call);
     if (entry.alone) {
       entry.patience = m_.load_relaxed(facts_.yield);
       solo_ = true;
-      solo_stream_ = stream;
+      solo_stream_ = call.stream;
     } else {
       end_solo();
     }
     ++under_way_;
-    entry.gate = held && policy_.gates && entry.path == StreamPath::kKernel && gates_ < facts_.gate_limit;
-    entry.waits = held && !entry.gate;
-    if (held) count_hold(entry);
+    entry.gate =
+        call.held && policy_.gates && entry.path == StreamPath::kKernel && gates_ < facts_.gate_limit;
+    entry.waits = call.held && !entry.gate;
+    if (call.held) count_hold(entry);
     gates_ += entry.gate;
     starts_ += entry.path == StreamPath::kKernel;
     last_activity_ = d_.now();
@@ -186,10 +194,13 @@ class StreamHost {
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
 
   // All that is under way is held by this stream: its operations run one after the other, so the one that has
-  // begun may keep its place and wait, and no daemon is needed.
-  bool lonely(Stream stream) const {
+  // begun may keep its place and wait, and no daemon is needed. Nor is anything else of the host: who
+  // introduces peers may have to launch a daemon first, for nothing, and stand in the driver behind a call
+  // that waits for the stream.
+  bool lonely(const StreamCall& call) const {
     if (!facts_.daemon_first || facts_.shared_queue || resident_) return false;
-    return under_way_ == 0 || (solo_ && solo_stream_ == stream);
+    if (!call.held || !call.connected) return false;
+    return under_way_ == 0 || (solo_ && solo_stream_ == call.stream);
   }
 
   // Something else comes: start kernels that wait leave their operations to the daemon, which is there.

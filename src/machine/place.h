@@ -38,9 +38,9 @@ class StreamOperations {
   virtual ~StreamOperations() = default;
 
   // Under the context's lock.
-  virtual bool may_enter(device::Stream stream, bool held) = 0;
+  virtual bool may_enter(const device::StreamCall& call) = 0;
   virtual bool may_hold() = 0;
-  virtual device::StreamEntry enter(device::Stream stream, bool held, bool placed) = 0;
+  virtual device::StreamEntry enter(const device::StreamCall& call, bool placed) = 0;
   virtual void hold(device::StreamEntry& entry) = 0;
   virtual void completed(const device::StreamEntry& entry) = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;
@@ -144,16 +144,9 @@ class Place {
   // Slots of arena_header()->pool_slot_bytes for the blocks' pools.
   virtual Pool make_pool(uint64_t bytes) = 0;
 
-  // Copies to private or exported memory. What is written later is seen later; rows of 8 bytes are words that
-  // a block may acquire.
+  // Copies to private or exported memory. What is written later is seen later; 8 bytes are a word that a
+  // block or a peer's host may acquire.
   virtual void write(void* to, const void* from, uint64_t bytes) = 0;
-  struct Rows {
-    uint64_t count;
-    uint64_t to_stride_bytes;
-    uint64_t from_stride_bytes;
-    uint64_t bytes;  // of one row
-  };
-  virtual void write_rows(void* to, const void* from, const Rows& rows) = 0;
   // All writes are done: a submission may speak of them.
   virtual void flush() = 0;
   virtual void read(void* to, const void* from, uint64_t bytes) const = 0;

@@ -47,9 +47,24 @@ struct alignas(64) Credit {
 };
 static_assert(sizeof(Credit) == 64);
 
-// The sending end: pointers set once by the host, counters by the block that owns the end.
+// What the host tells both of our ends of one channel of the halves that are the peer's. In the host's
+// memory: telling takes plain stores, and no call of a driver, which may stand until the blocks have got on.
+struct alignas(64) PeerIntroduction {
+  uint64_t made;  // 1: all below is there; writer: the host (release; the block acquires)
+  Credit* credit;
+  Inbox* inbox;
+  std::byte* private_slots;
+  std::byte* pool;
+  uint64_t* packets;
+  Doorbell* doorbell;
+  uint64_t reserved;
+};
+static_assert(sizeof(PeerIntroduction) == 64);
+
+// The sending end. What is this rank's the host sets when it makes the lane; the rest, the block that owns
+// the end.
 struct alignas(16) SendEnd {
-  uint64_t connected;  // writer: host, after all below is set (release; the block acquires)
+  uint64_t connected;  // 1: what is the peer's was taken from the introduction; writer: the block
   const Credit* credit;  // in this rank's memory
   Inbox* inbox;  // in the peer's memory
   std::byte* private_slots;  // in the peer's memory
@@ -80,7 +95,7 @@ struct alignas(16) ReceiveEnd {
   uint32_t grants[kMaxCredits];  // what was granted, to find message k and to give it back
   Doorbell* doorbell;  // of the peer's daemon
   uint32_t peer;
-  uint32_t seen_connected;  // 1: the block has seen `connected`, and need not look again
+  uint32_t reserved;
 };
 static_assert(sizeof(ReceiveEnd) == 128);
 

@@ -50,6 +50,7 @@ struct Lane {
   uint32_t packet_bytes;           // data of a packet message, at most; a packet slot is twice as large
   SendEnd* sends;                  // [peer * channel_count + channel]
   ReceiveEnd* receives;            // likewise
+  const PeerIntroduction* introductions;  // likewise, in the host's memory
   LaneBlock* blocks;               // [daemon's grid]
   Operation*
       operations;  // [depth], operation s at s % depth; writer: host, before the submission; or, where

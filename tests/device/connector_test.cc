@@ -32,12 +32,15 @@ struct Wired {
     pool.free = free.data();
     pool.free_count = pool.capacity = pool_slots;
     auto* slots = reinterpret_cast<std::byte*>(private_slots.data());
+    lane.sends = &send;
+    lane.receives = &receive;
+    lane.introductions = &introduction;
+    introduction.credit = &credit;
+    introduction.inbox = &inbox;
+    introduction.private_slots = slots;
+    introduction.pool = pool_base();
     send.credit = &credit;
-    send.inbox = &inbox;
-    send.private_slots = slots;
-    send.pool = pool_base();
     receive.inbox = &inbox;
-    receive.credit = &credit;
     receive.private_slots = slots;
     credit.granted = receive.granted = kPrivateSlots;
     for (uint32_t k = 0; k < kPrivateSlots; ++k) credit.grants[k] = receive.grants[k] = k;
@@ -50,6 +53,7 @@ struct Wired {
   SlotPool pool{};
   Inbox inbox{};
   Credit credit{};
+  PeerIntroduction introduction{};
   SendEnd send{};
   ReceiveEnd receive{};
 };
@@ -61,21 +65,23 @@ TEST_P(EveryPool, MessagesArriveInOrder) {
   std::thread sender([&] {
     cpu::CpuMachine machine(0, kPolicy, nullptr, nullptr);
     for (uint64_t k = 0; k < kMessages; ++k) {
-      for (uint32_t attempt = 0; !can_send(machine, wired.send); ++attempt) machine.pause(attempt);
+      for (uint32_t attempt = 0; !can_send(machine, wired.lane, wired.send); ++attempt)
+        machine.pause(attempt);
       auto* words = reinterpret_cast<uint64_t*>(next_send_slot(wired.lane, wired.send));
       for (uint32_t w = 0; w < kSlotWords; ++w) words[w] = k * kSlotWords + w;
       post(machine, wired.send);
     }
   });
   cpu::CpuMachine machine(1, kPolicy, nullptr, nullptr);
-  EXPECT_FALSE(can_receive(machine, wired.receive)) << "not connected yet";
-  machine.store_release(&wired.receive.connected, 1);
-  machine.store_release(&wired.send.connected, 1);
+  EXPECT_FALSE(can_receive(machine, wired.lane, wired.receive)) << "not connected yet";
+  machine.store_release(&wired.introduction.made, 1);
+  EXPECT_TRUE(is_connected(machine, wired.lane, wired.receive));
   wired.receive.expected = kMessages;
   deepen(machine, wired.lane, wired.receive, wired.pool);
   uint64_t wrong = 0;
   for (uint64_t k = 0; k < kMessages; ++k) {
-    for (uint32_t attempt = 0; !can_receive(machine, wired.receive); ++attempt) machine.pause(attempt);
+    for (uint32_t attempt = 0; !can_receive(machine, wired.lane, wired.receive); ++attempt)
+      machine.pause(attempt);
     const auto* words =
         reinterpret_cast<const uint64_t*>(next_receive_slot(wired.lane, wired.receive, wired.pool_base()));
     for (uint32_t w = 0; w < kSlotWords; ++w) wrong += words[w] != k * kSlotWords + w;
@@ -85,7 +91,7 @@ TEST_P(EveryPool, MessagesArriveInOrder) {
   EXPECT_EQ(wrong, 0u);
   EXPECT_EQ(wired.pool.free_count, wired.pool.capacity) << "slots of the pool are missing";
   EXPECT_EQ(wired.receive.granted, kMessages + kPrivateSlots);
-  EXPECT_FALSE(can_receive(machine, wired.receive));
+  EXPECT_FALSE(can_receive(machine, wired.lane, wired.receive));
 }
 
 INSTANTIATE_TEST_SUITE_P(PoolSlots, EveryPool, ::testing::Values(0u, 1u, 3u, 16u));

@@ -81,7 +81,7 @@ TEST_P(FromMessage, MessagesArriveInOrder) {
   std::thread sender([&] {
     cpu::CpuMachine m(0, kPolicy, nullptr, nullptr);
     for (uint64_t k = 0; k < kMessages; ++k) {
-      while (!can_send_packets(m, wired.send)) m.pause(100);
+      while (!can_send_packets(m, wired.lane, wired.send)) m.pause(100);
       const std::vector<std::byte> data(bytes_of(k), std::byte(k));
       combine_packets(m, sending(wired, data.data(), data.size()));
       packets_were_sent(m, wired.send);
@@ -89,7 +89,7 @@ TEST_P(FromMessage, MessagesArriveInOrder) {
   });
   cpu::CpuMachine m(0, kPolicy, nullptr, nullptr);
   for (uint64_t k = 0; k < kMessages; ++k) {
-    ASSERT_TRUE(sees_connected(m, wired.receive));
+    ASSERT_TRUE(is_connected(m, wired.lane, wired.receive));
     std::vector<std::byte> data(bytes_of(k));
     const Combine c = receiving(wired, data.data(), data.size());
     for (uint64_t u = 0; u < packet_units(c); ++u)

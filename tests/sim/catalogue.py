@@ -241,18 +241,18 @@ MUTATIONS = [
         "waits_for_receives_only",
         "side effect before all waits: only the received messages are waited for",
         INTERPRETER,
-        "          if (!can_send(m_, send_end(i, k))) return false;",
-        "          if (!receives(i.opcode) && !can_send(m_, send_end(i, k))) return false;",
+        "          if (!can_send(m_, *x_.lane, send_end(i, k))) return false;",
+        "          if (!receives(i.opcode) && !can_send(m_, *x_.lane, send_end(i, k))) return false;",
     ),
     Mutation(
         "waits_for_first_of_fan_in",
         "of several received messages only the first is waited for",
         INTERPRETER,
         "        for (uint32_t k = 0; k < i.receive_count; ++k)\n"
-        "          if (!can_receive(m_, receive_end(i, k))) return false;\n"
+        "          if (!can_receive(m_, *x_.lane, receive_end(i, k))) return false;\n"
         "      if (sends",
         "        for (uint32_t k = 0; k < 1; ++k)\n"
-        "          if (!can_receive(m_, receive_end(i, k))) return false;\n"
+        "          if (!can_receive(m_, *x_.lane, receive_end(i, k))) return false;\n"
         "      if (sends",
     ),
     Mutation(
@@ -604,5 +604,34 @@ MUTATIONS = [
         HOST,
         "for (uint32_t at = 0; at < handover.depth; ++at) d_.release",
         "for (uint32_t at = 0; at < 1; ++at) d_.release",
+    ),
+    # ---- daemon first ----------------------------------------------------------------------------------
+    Mutation(
+        "held_before_daemon",
+        "a stream is held where no daemon is, and an earlier operation may need one",
+        HOST,
+        "bool guards() const { return facts_.shared_queue || facts_.daemon_first; }",
+        "bool guards() const { return facts_.shared_queue; }",
+    ),
+    Mutation(
+        "alone_by_holds",
+        "solo decided from the wrong count: operations under way that hold no stream do not matter",
+        HOST,
+        "return under_way_ == 0 || (solo_ && solo_stream_ == call.stream);",
+        "return holds_ == 0 || (solo_ && solo_stream_ == call.stream);",
+    ),
+    Mutation(
+        "alone_unconnected",
+        "an operation of a lane that is not connected keeps its place",
+        HOST,
+        "if (!call.held || !call.connected) return false;",
+        "if (!call.held) return false;",
+    ),
+    Mutation(
+        "introduction_read_relaxed",
+        "relaxed for acquire: a sender that learns of its peer's half",
+        CONNECTOR,
+        "  if (m.load_acquire(&peer.made) == 0) return false;\n  end.inbox",
+        "  if (m.load_relaxed(&peer.made) == 0) return false;\n  end.inbox",
     ),
 ]

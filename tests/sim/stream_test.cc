@@ -30,6 +30,23 @@ TEST(Streams, OneHardwareQueue) {
 TEST(Streams, FullLaunchQueue) { run_seeds(Campaign::kStreamsFullQueue, 1, kSeeds); }
 TEST(Streams, DepletedSms) { run_seeds(Campaign::kStreamsFewSms, 1, kSeeds); }
 TEST(Streams, OneStream) { run_seeds(Campaign::kStreamsOne, 1, kSeeds); }
+TEST(Streams, CallsThatWaitInTheDriver) { run_seeds(Campaign::kStreamsInDriver, 1, kSeeds); }
+
+// Why peers are introduced by plain stores: by calls of the driver they would stand behind a call that waits
+// for an operation that waits for them.
+TEST(Streams, IntroductionsThroughTheDriverHang) {
+  Simulation simulation;
+  uint32_t hangs = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Case drawn = draw_case(Campaign::kStreamsInDriver, seed, simulation.plans());
+    drawn.options.driver_connects = 1;
+    drawn.options.progress_bound_ns = 5'000'000;
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    hangs += report.failure.find("deadlock") == 0 || report.failure.find("no progress") == 0;
+  }
+  EXPECT_GT(hangs, 0u);
+  std::printf("%u of 200 programs hang\n", hangs);
+}
 TEST(Streams, APeerDies) { run_seeds(Campaign::kStreamsDeath, 1, kSeeds); }
 
 // In the ordered case nobody needs the daemon: every operation ends in the kernel it began as.

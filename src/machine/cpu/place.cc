@@ -75,20 +75,13 @@ Pool CpuPlace::make_pool(uint64_t bytes) {
   return {arena_.allocate(bytes), bytes / arena_.header()->pool_slot_bytes};
 }
 
-void CpuPlace::write(void* to, const void* from, uint64_t bytes) { write_rows(to, from, {1, 0, 0, bytes}); }
-
-void CpuPlace::write_rows(void* to, const void* from, const Rows& rows) {
-  for (uint64_t row = 0; row < rows.count; ++row) {
-    auto* target = static_cast<std::byte*>(to) + row * rows.to_stride_bytes;
-    const auto* source = static_cast<const std::byte*>(from) + row * rows.from_stride_bytes;
-    if (rows.bytes == sizeof(uint64_t)) {
-      // Release: what was written before; pairs with the block that acquires this word.
-      std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(target))
-          .store(*reinterpret_cast<const uint64_t*>(source), std::memory_order_release);
-    } else {
-      std::memcpy(target, source, rows.bytes);
-    }
-  }
+void CpuPlace::write(void* to, const void* from, uint64_t bytes) {
+  if (bytes == sizeof(uint64_t))
+    // Release: what was written before; pairs with whoever acquires this word.
+    std::atomic_ref<uint64_t>(*static_cast<uint64_t*>(to))
+        .store(*static_cast<const uint64_t*>(from), std::memory_order_release);
+  else
+    std::memcpy(to, from, bytes);
 }
 
 // What blocks may write meanwhile (counters, cursors): each word is whole, all of them are of no one moment.

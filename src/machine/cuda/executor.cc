@@ -36,6 +36,7 @@ cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields
 CudaExecutor::CudaExecutor(const ExecutorOptions& options)
     : options_(options),
       device_(options),
+      watch_(device_),
       machine_(0, no_waiting(), nullptr, nullptr),
       host_(machine_, device_, facts_of(options), {},
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
@@ -65,7 +66,7 @@ bool CudaExecutor::keep_running(bool work) {
   const uint64_t now = cpu::monotonic_ns();
   if (work && now - looked_at_ns_ > kErrorPeriodNs) {
     looked_at_ns_ = now;
-    device_.look_for_errors();
+    watch_.look();
     if (!device_.failure().empty()) return false;
   }
   host_.poll();
@@ -104,9 +105,9 @@ bool CudaExecutor::only_kernels() const {
 
 // ---- streams ------------------------------------------------------------------------------------------
 
-bool CudaExecutor::may_enter(device::Stream stream, bool held) {
+bool CudaExecutor::may_enter(const device::StreamCall& call) {
   std::lock_guard lock(mutex_);
-  return host_.may_enter(stream, held);
+  return host_.may_enter(call);
 }
 
 bool CudaExecutor::may_hold() {
@@ -114,9 +115,9 @@ bool CudaExecutor::may_hold() {
   return host_.may_hold();
 }
 
-device::StreamEntry CudaExecutor::enter(device::Stream stream, bool held, bool placed) {
+device::StreamEntry CudaExecutor::enter(const device::StreamCall& call, bool placed) {
   std::lock_guard lock(mutex_);
-  return host_.enter(stream, held, placed);
+  return host_.enter(call, placed);
 }
 
 void CudaExecutor::hold(device::StreamEntry& entry) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "machine/cpu/machine.h"
+#include "machine/cuda/error_watch.h"
 #include "machine/cuda/stream_device.h"
 #include "machine/place.h"
 
@@ -31,9 +32,9 @@ class CudaExecutor final : public Executor, public StreamOperations {
   StreamOperations* streams() override { return this; }
 
   // ---- StreamOperations
-  bool may_enter(device::Stream stream, bool held) override;
+  bool may_enter(const device::StreamCall& call) override;
   bool may_hold() override;
-  device::StreamEntry enter(device::Stream stream, bool held, bool placed) override;
+  device::StreamEntry enter(const device::StreamCall& call, bool placed) override;
   void hold(device::StreamEntry& entry) override;
   void completed(const device::StreamEntry& entry) override;
   void poison(const Handover& handover, uint64_t newest) override;
@@ -47,6 +48,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
  private:
   const ExecutorOptions options_;
   CudaStreamDevice device_;
+  ErrorWatch watch_;
   cpu::CpuMachine machine_;  // the host's side of what it shares with blocks
 
   mutable std::mutex mutex_;  // guards all below; ring() comes without the context's lock

@@ -53,9 +53,25 @@ ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer)
   if (same_process_) enable_access(device, theirs);
   // Pairs with the owner's wait in ~DeviceMemory().
   std::atomic_ref<uint64_t>(export_->importers).fetch_add(same_process_ ? 0 : 1, std::memory_order_acq_rel);
+  map_all();
 }
 
-ImportedMemory::~ImportedMemory() {
+// What is there already, on a thread of the caller's: the poller, which connects lanes, must not need the
+// driver for it.
+void ImportedMemory::map_all() {
+  // Acquire: as in at().
+  const uint64_t count = std::atomic_ref<uint64_t>(export_->chunk_count).load(std::memory_order_acquire);
+  try {
+    for (uint64_t index = 0; index < count; ++index) at(index << kChunkShift);
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
+ImportedMemory::~ImportedMemory() { leave(); }
+
+void ImportedMemory::leave() {
   if (same_process_) return;
   int before = 0;
   if (cudaGetDevice(&before) == cudaSuccess && cudaSetDevice(device_) == cudaSuccess) {

@@ -25,6 +25,8 @@ class ImportedMemory final : public PeerMemory {
     std::shared_ptr<Chunk> chunk;  // same process
   };
   void map(uint64_t index);
+  void map_all();
+  void leave();
 
   const int device_;
   std::shared_ptr<cpu::PeerArena> peer_;

@@ -110,14 +110,6 @@ void CudaPlace::write(void* to, const void* from, uint64_t bytes) {
   dirty_ = true;
 }
 
-void CudaPlace::write_rows(void* to, const void* from, const Rows& rows) {
-  const DeviceGuard guard(device_);
-  check(cudaMemcpy2DAsync(to, rows.to_stride_bytes, from, rows.from_stride_bytes, rows.bytes, rows.count,
-                          cudaMemcpyHostToDevice, stream_),
-        "cudaMemcpy2D to the GPU");
-  dirty_ = true;
-}
-
 void CudaPlace::flush() {
   if (!dirty_.exchange(false)) return;
   const DeviceGuard guard(device_);

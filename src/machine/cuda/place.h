@@ -33,7 +33,6 @@ class CudaPlace final : public Place {
   Pool make_pool(uint64_t bytes) override;
 
   void write(void* to, const void* from, uint64_t bytes) override;
-  void write_rows(void* to, const void* from, const Rows& rows) override;
   void flush() override;
   void read(void* to, const void* from, uint64_t bytes) const override;
 

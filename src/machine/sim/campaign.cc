@@ -20,6 +20,7 @@ constexpr std::array<const char*, kCampaignCount> kNames = {"dfccl1",
                                                             "streams-full-queue",
                                                             "streams-few-sms",
                                                             "streams-one",
+                                                            "streams-in-driver",
                                                             "streams-death",
                                                             "streams-mixed"};
 
@@ -77,7 +78,7 @@ Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
     case Campaign::kStreamsMixed:
       return draw_case(Campaign(uint32_t(Campaign::kStreams) + seed % kStreamCampaignCount), seed, plans);
     case Campaign::kStreamsDeath: {
-      Case drawn = stream_case(StreamKind(seed / 7 % kStreamKindCount), seed, plans);
+      Case drawn = stream_case(StreamKind(seed / kStreamCampaignCount % kStreamKindCount), seed, plans);
       let_a_rank_die(drawn);
       return drawn;
     }

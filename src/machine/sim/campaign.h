@@ -23,14 +23,15 @@ enum class Campaign : uint8_t {
   kStreamsFullQueue = 10,
   kStreamsFewSms = 11,
   kStreamsOne = 12,
-  kStreamsDeath = 13,  // ... of any kind, and one rank dies: every stream is released
-  kStreamsMixed = 14,  // the seven in turn
+  kStreamsInDriver = 13,
+  kStreamsDeath = 14,  // ... of any kind, and one rank dies: every stream is released
+  kStreamsMixed = 15,  // the eight in turn
 };
-inline constexpr uint32_t kCampaignCount = 15;
-inline constexpr uint32_t kStreamCampaignCount = 7;
+inline constexpr uint32_t kCampaignCount = 16;
+inline constexpr uint32_t kStreamCampaignCount = 8;
 const char* campaign_name(Campaign campaign);
 std::optional<Campaign> campaign_named(std::string_view name);
-// The four without streams, and between them the seven with.
+// The four without streams, and between them the eight with.
 Campaign turn_in_mixed(uint64_t seed);
 
 struct Case {

@@ -58,6 +58,7 @@ class GpuDevice {
   }
 
   void launch_daemon(const device::DaemonArguments& arguments) {
+    if (!g_.ended(g_.daemon_stream())) w_.scheduler.fail("a daemon is launched behind another one");
     Kernel kernel;
     kernel.kind = Kernel::Kind::kDaemon;
     kernel.blocks = arguments.daemon->block_count;
@@ -103,17 +104,15 @@ class GpuDriver final : public StreamDriver {
         device_(*s.world, *s.gpu),
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
-               s.options->restart_ns, s.options->quit_period},
+               s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.yield},
               {s.options->gates != 0, s.options->doorbells != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0},
               {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, &s.daemon->drain}) {}
 
-  bool may_enter(uint32_t stream, bool held) override {
-    return host_.may_enter(GpuDevice::handle_of(stream), held);
-  }
+  bool may_enter(const StreamRequest& request) override { return host_.may_enter(call_of(request)); }
   bool may_hold() override { return host_.may_hold(); }
-  StreamTicket enter(uint32_t stream, bool held, bool placed) override {
-    return ticket_of(host_.enter(GpuDevice::handle_of(stream), held, placed));
+  StreamTicket enter(const StreamRequest& request, bool placed) override {
+    return ticket_of(host_.enter(call_of(request), placed));
   }
   void hold(StreamTicket& ticket) override {
     device::StreamEntry entry = entry_of(ticket);
@@ -153,11 +152,14 @@ class GpuDriver final : public StreamDriver {
   }
 
  private:
+  static device::StreamCall call_of(const StreamRequest& r) {
+    return {GpuDevice::handle_of(r.stream), r.held, r.connected};
+  }
   static device::StreamEntry entry_of(const StreamTicket& t) {
-    return {device::StreamPath(t.path), t.gate, t.waits, 0, t.holds, 0};
+    return {device::StreamPath(t.path), t.gate, t.waits, t.alone, t.holds, t.patience};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.holds};
+    return {uint8_t(e.path), e.gate, e.waits, e.alone, e.holds, e.patience};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

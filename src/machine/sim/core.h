@@ -12,12 +12,21 @@ namespace starling::sim {
 
 class Gpu;
 
+// device::StreamCall, without its namespace.
+struct StreamRequest {
+  uint32_t stream;
+  bool held;
+  bool connected;
+};
+
 // device::StreamEntry, without its namespace.
 struct StreamTicket {
   uint8_t path;  // device::StreamPath
   uint8_t gate;
   uint8_t waits;
+  uint8_t alone;
   uint32_t holds;
+  uint64_t patience;
 };
 inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2;
 
@@ -25,9 +34,9 @@ inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2;
 class StreamDriver {
  public:
   virtual ~StreamDriver() = default;
-  virtual bool may_enter(uint32_t stream, bool held) = 0;
+  virtual bool may_enter(const StreamRequest& request) = 0;
   virtual bool may_hold() = 0;
-  virtual StreamTicket enter(uint32_t stream, bool held, bool placed) = 0;
+  virtual StreamTicket enter(const StreamRequest& request, bool placed) = 0;
   virtual void hold(StreamTicket& ticket) = 0;
   virtual void completed(const StreamTicket& ticket) = 0;
   virtual void poll() = 0;
@@ -48,6 +57,7 @@ struct StreamSetup {
   Gpu* gpu;
   const Options* options;
   bool shared_queue;
+  uint64_t* yield;  // StreamFacts::yield
   DaemonMemory* daemon;
   void* completions;
   std::byte* pool;

@@ -23,7 +23,7 @@ void Gpu::build(World& world, const Options& options, Client& client, uint32_t r
   copy_ends_at_ = 0;
   slots_.assign(options.sm_slots, {});
   threads_.clear();
-  ending_ = false;
+  driver_taken_ = ending_ = false;
 }
 
 void Gpu::add_fibers() {
@@ -62,8 +62,12 @@ void Gpu::learn(const std::vector<uint32_t>& clock) {
 
 // ---- the host's side ------------------------------------------------------------------------------------
 
+void Gpu::wait_for_driver() {
+  while (driver_taken_) w_->scheduler.sleep();
+}
+
 void Gpu::wait_for_room(uint32_t stream) {
-  while (queue_of(stream).size() >= o_->queue_depth) w_->scheduler.sleep();
+  while (driver_taken_ || queue_of(stream).size() >= o_->queue_depth) w_->scheduler.sleep();
 }
 
 // A launch shows the device all that its host stored before.
@@ -99,7 +103,7 @@ void Gpu::put_wait(uint32_t stream, const uint64_t* word, uint64_t value) {
 }
 
 bool Gpu::idle(uint32_t stream) {
-  if (streams_[stream].ended != streams_[stream].put) return false;
+  if (!ended(stream)) return false;
   learn(streams_[stream].clock);
   return true;
 }
@@ -109,12 +113,25 @@ uint32_t Gpu::queued(uint32_t stream) const {
   return uint32_t(std::count_if(queue.begin(), queue.end(), [](const Entry& e) { return e.ours; }));
 }
 
-void Gpu::synchronize() {
-  for (uint32_t s = 0; s < streams_.size(); ++s) {
+void Gpu::synchronize() { wait_for_entries(0, uint32_t(streams_.size())); }
+
+void Gpu::wait_for_entries(uint32_t from_stream, uint32_t to_stream) {
+  for (uint32_t s = from_stream; s < to_stream; ++s) {
     // What was put in before the call, in this stream: others may add to it meanwhile.
     for (const uint64_t target = streams_[s].put; streams_[s].ended < target;) w_->scheduler.sleep();
   }
-  for (const SimStream& stream : streams_) learn(stream.clock);
+  for (uint32_t s = from_stream; s < to_stream; ++s) learn(streams_[s].clock);
+}
+
+void Gpu::wait_in_driver(std::optional<uint32_t> stream) {
+  wait_for_driver();
+  driver_taken_ = true;
+  if (stream)
+    wait_for_entries(*stream, *stream + 1);
+  else
+    wait_for_entries(0, uint32_t(streams_.size()));
+  driver_taken_ = false;
+  client_->progressed();
 }
 
 void Gpu::end() {
@@ -280,6 +297,7 @@ void Gpu::kernel_ended(Kernel* kernel) {
 
 std::string Gpu::state() const {
   std::string text;
+  if (driver_taken_) text += "; a call waits for the GPU inside of the driver";
   for (size_t q = 0; q < queues_.size(); ++q) {
     if (queues_[q].empty()) continue;
     static constexpr const char* kWhat[] = {"a kernel", "a write", "a wait"};

@@ -1,6 +1,6 @@
 // What a GPU adds to a simulated rank: streams, hardware queues that they share, a launch queue that fills
-// and blocks the caller, SM slots that run out, kernels that begin late, wait and write values, and a device
-// synchronization that waits for what was put in before it.
+// and blocks the caller, SM slots that run out, kernels that begin late, wait and write values, a device
+// synchronization that waits for what was put in before it, and calls that wait for it inside of the driver.
 //
 //   put() ─▶ hardware queue ── head, when its stream's last entry has ended ─▶ kernel: blocks into SM slots
 //            (depth: blocks)   a head that has to wait stands before           write, wait value: done here
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,8 +67,14 @@ class Gpu {
   bool idle(uint32_t stream);
   // Entries of the runtime that have not begun in the stream's hardware queue.
   uint32_t queued(uint32_t stream) const;
+  bool ended(uint32_t stream) const { return streams_[stream].ended == streams_[stream].put; }
   // Returns when all that was put in before has ended.
   void synchronize();
+  // The same inside of the driver: nobody puts anything in meanwhile, the daemon included. Of one stream, as
+  // a copy to pageable memory does; of all, as the loading of a library's kernels does.
+  void wait_in_driver(std::optional<uint32_t> stream);
+  // For calls that put nothing in, and need the driver all the same: until it is free.
+  void wait_for_driver();
 
   uint32_t daemon_stream() const { return uint32_t(streams_.size()) - 1; }
   // What stands in one stream may stand before the daemon, or before other streams.
@@ -111,6 +118,7 @@ class Gpu {
   uint32_t queue_index(uint32_t stream) const { return stream % uint32_t(queues_.size()); }
   void add(uint32_t stream, Entry entry);
   void wait_for_room(uint32_t stream);
+  void wait_for_entries(uint32_t from_stream, uint32_t to_stream);
 
   void front();
   bool advance(std::deque<Entry>& queue);
@@ -137,6 +145,7 @@ class Gpu {
   uint64_t copy_ends_at_ = 0;  // 0: none is under way
   std::vector<SmSlot> slots_;
   std::vector<Thread> threads_;
+  bool driver_taken_ = false;  // by a call that waits for the GPU
   bool ending_ = false;
 };
 

@@ -24,8 +24,14 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_ = region.make<Lane>();
   sends_ = region.make<SendEnd>(ends);
   receives_ = region.make<ReceiveEnd>(ends);
+  introductions_ = region.make<PeerIntroduction>(ends);
   inboxes_ = region.make<Inbox>(ends);
   credits_ = region.make<Credit>(ends);
+  for (uint32_t e = 0; e < ends; ++e) {
+    sends_[e].credit = &credits_[e];
+    receives_[e].inbox = &inboxes_[e];
+    sends_[e].peer = receives_[e].peer = e / channels_;
+  }
   fault_ = region.make<uint64_t>();
   opened_ = region.make<uint64_t>();
   out_ = region.make<uint64_t>(size);
@@ -51,6 +57,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_->pool_slot_bytes = options.pool_slots ? options.slot_bytes : 0;
   core_->sends = sends_;
   core_->receives = receives_;
+  core_->introductions = introductions_;
   core_->blocks = blocks;
   unresolved_ = 0;
   connected_.assign(size, 1);
@@ -123,29 +130,23 @@ bool SimLane::resolve(SimMachine& host, std::vector<SimLane*>& peers) {
   return any;
 }
 
-// Pointers first, `connected` last (wire/connector.h).
+// Pointers first, `made` last (wire/connector.h).
 void SimLane::connect(uint32_t peer, SimLane& other, SimMachine& host) {
   connected_[peer] = 1;
   --unresolved_;
   for (uint32_t channel = 0; channel < channels_; ++channel) {
-    point(peer, channel, other);
-    host.store_release(&send_end(peer, channel).connected, 1);
-    host.store_release(&receive_end(peer, channel).connected, 1);
+    introduce(peer, channel, other);
+    host.store_release(&introductions_[peer * channels_ + channel].made, 1);
   }
 }
 
-void SimLane::point(uint32_t peer, uint32_t channel, SimLane& other) {
-  SendEnd& send = send_end(peer, channel);
-  send.credit = &credit(peer, channel);
-  send.inbox = &other.inbox(rank_, channel);
-  send.private_slots = other.receive_end(rank_, channel).private_slots;
-  send.pool = other.pool();
-  send.packets = const_cast<uint64_t*>(other.receive_end(rank_, channel).packets);
-  send.peer = peer;
-  ReceiveEnd& receive = receive_end(peer, channel);
-  receive.inbox = &inbox(peer, channel);
-  receive.credit = &other.credit(rank_, channel);
-  receive.peer = peer;
+void SimLane::introduce(uint32_t peer, uint32_t channel, SimLane& other) {
+  PeerIntroduction& theirs = introductions_[peer * channels_ + channel];
+  theirs.credit = &other.credit(rank_, channel);
+  theirs.inbox = &other.inbox(rank_, channel);
+  theirs.private_slots = other.receive_end(rank_, channel).private_slots;
+  theirs.pool = other.pool();
+  theirs.packets = const_cast<uint64_t*>(other.receive_end(rank_, channel).packets);
 }
 
 void SimLane::connect_before(std::vector<SimLane*>& peers) {
@@ -153,8 +154,8 @@ void SimLane::connect_before(std::vector<SimLane*>& peers) {
   unresolved_ = 0;
   for (uint32_t peer = 0; peer < peers.size(); ++peer)
     for (uint32_t channel = 0; peer != rank_ && channel < channels_; ++channel) {
-      point(peer, channel, *peers[peer]);
-      send_end(peer, channel).connected = receive_end(peer, channel).connected = 1;
+      introduce(peer, channel, *peers[peer]);
+      introductions_[peer * channels_ + channel].made = 1;
     }
 }
 
@@ -351,6 +352,7 @@ std::string SimLane::describe(const void* address) const {
   const std::string lane = "lane " + std::to_string(core_->id) + " of its rank " + std::to_string(rank_);
   if (within(sends_, ends)) return "send end to " + peer_of(sends_) + ", " + lane;
   if (within(receives_, ends)) return "receive end from " + peer_of(receives_) + ", " + lane;
+  if (within(introductions_, ends)) return "introduction to " + peer_of(introductions_) + ", " + lane;
   if (within(inboxes_, ends)) return "posted, from " + peer_of(inboxes_) + ", " + lane;
   if (within(credits_, ends)) return "granted, by " + peer_of(credits_) + ", " + lane;
   if (within(fault_, 1)) return "fault, " + lane;
@@ -365,6 +367,10 @@ std::string SimLane::describe(const void* address) const {
   }
   if (within(operations_, kLaneDepth) || within(core_, 1)) return "lane's operations, " + lane;
   if (within(core_->blocks, options_->blocks)) return "a block's part of " + lane;
+  const uint64_t ring_words = uint64_t(core_->packet_bytes) / sizeof(uint32_t) * kPacketSlots;
+  for (uint64_t e = 0; e < ends; ++e)
+    if (receives_[e].packets && within(receives_[e].packets, ring_words))
+      return "packets of the connector from " + std::to_string(e / channels_) + ", " + lane;
   for (uint64_t e = 0; e < ends; ++e)
     if (receives_[e].private_slots &&
         within(receives_[e].private_slots, options_->private_slots * core_->slot_bytes))

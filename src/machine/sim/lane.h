@@ -110,7 +110,7 @@ class SimLane {
   void expect(uint32_t peer);
   const uint64_t* make_packets();
   void connect(uint32_t peer, SimLane& other, SimMachine& host);
-  void point(uint32_t peer, uint32_t channel, SimLane& other);
+  void introduce(uint32_t peer, uint32_t channel, SimLane& other);
 
   World* world_ = nullptr;
   const Options* options_ = nullptr;
@@ -126,6 +126,7 @@ class SimLane {
   uint32_t channels_ = 0;
   SendEnd* sends_ = nullptr;
   ReceiveEnd* receives_ = nullptr;
+  PeerIntroduction* introductions_ = nullptr;
   Inbox* inboxes_ = nullptr;
   Credit* credits_ = nullptr;
   std::byte* pool_ = nullptr;

@@ -47,6 +47,11 @@ void LaneTable::connect() {
   }
 }
 
+bool LaneTable::connected() const {
+  return std::all_of(mine_.begin(), mine_.end(),
+                     [](const SimLane* lane) { return !lane->is_open() || lane->resolved(); });
+}
+
 // On all its ranks, so that nobody waits for it any more.
 bool LaneTable::breaks(SimLane& lane) {
   if (lane.submitted() == lane.completed()) return false;

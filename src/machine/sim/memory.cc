@@ -117,6 +117,7 @@ void Memory::own(Location& location, uint32_t fiber) {
   location.writer_unit = unit;
   location.last_fiber = fiber;
   location.last_stamp = checks_ ? clock(fiber)[fiber] : 0;
+  if (handing_over_) touch(fiber);  // the next barrier tells the others of this store, relaxed or not
 }
 
 bool Memory::handed_over(const Location& location, uint32_t fiber) {

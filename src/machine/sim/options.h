@@ -34,6 +34,8 @@ struct Options {
   uint32_t doorbells = 0;  // no start kernels: marks
   uint32_t sm_slots = 6;  // blocks that can be resident
   uint64_t begin_delay_ns = 500;  // a kernel begins so late after its turn, at most
+  uint32_t daemon_first = 0;  // StreamFacts::daemon_first: no stream is held but where a daemon is, or alone
+  uint32_t driver_connects = 0;  // a lane is connected by calls of the driver: what one must not do
 
   // The daemon's parameters (wire/daemon.h, Scheduling), in ns.
   uint64_t initial_budget = 4001;
@@ -45,8 +47,8 @@ struct Options {
   uint32_t position_shift = 1;
   uint32_t fetch_batch = 8;
   uint32_t priority_order = 0;
-  uint32_t in_turn = 0;             // 1: tasks are waited on in turn, as DFCCL does
-  uint32_t unbounded = 0;           // yielding switched off: for showing what happens then
+  uint32_t in_turn = 0;  // 1: tasks are waited on in turn, as DFCCL does
+  uint32_t unbounded = 0;  // yielding switched off: for showing what happens then
 
   // Interference.
   uint32_t forced_park_chance = 0;  // per look at a budget: that it has ended

@@ -40,6 +40,8 @@ enum class StepKind : uint8_t {
   kPrepared,  // the same on an input that the host filled, held
   kStreamWait,  // `stream` waits for the newest operation of `lane`; then a kernel that checks it
   kCompute,  // a kernel of `blocks` blocks that takes `ns`
+  kCopyBack,  // waits for `stream` inside of the driver: a copy to pageable memory
+  kLoadKernels,  // waits for the GPU inside of the driver: a library loads its kernels
 };
 
 struct Step {

@@ -83,7 +83,7 @@ class Shrinker {
         any |= again;
       }
     for (StepKind kind : {StepKind::kSynchronize, StepKind::kWait, StepKind::kPause, StepKind::kCompute,
-                          StepKind::kStreamWait})
+                          StepKind::kStreamWait, StepKind::kCopyBack, StepKind::kLoadKernels})
       for (uint32_t r = 0; r < best_.program.rank_count; ++r) {
         // Without its waits a program with streams might use buffers that kernels still read.
         if (kind == StepKind::kWait && best_.program.streams > 0) continue;

@@ -43,6 +43,8 @@ std::string program_text(const Program& program) {
           text += " kernel of " + std::to_string(step.blocks) + " blocks on stream " +
                   std::to_string(step.stream) + ";";
           break;
+        case StepKind::kCopyBack: text += " copy from stream " + std::to_string(step.stream) + ";"; break;
+        case StepKind::kLoadKernels: text += " load kernels;"; break;
       }
     }
     text += program.steps[r].size() > 40 ? " ...\n" : "\n";
@@ -89,6 +91,8 @@ std::string machine_text(const Options& o) {
       {"doorbells", o.doorbells, calm.doorbells},
       {"sm_slots", o.sm_slots, calm.sm_slots},
       {"begin_delay_ns", o.begin_delay_ns, calm.begin_delay_ns},
+      {"daemon_first", o.daemon_first, calm.daemon_first},
+      {"driver_connects", o.driver_connects, calm.driver_connects},
   };
   std::string text = "machine:";
   for (const Field& field : fields)

@@ -17,16 +17,22 @@ class Writer {
         random_(hash_combine(seed, rank), 7),
         rank_(rank) {}
 
+  // special: bit i: iteration i is the kind's other one.
   std::vector<Step> write(uint32_t iterations, std::vector<uint32_t> calls, uint64_t held_lanes,
-                          uint64_t iterations_prepared) {
+                          uint64_t special) {
     for (uint32_t i = 0; i < iterations; ++i) {
-      if ((iterations_prepared >> i) & 1) {
+      const bool other = (special >> i) & 1;
+      if (other && kind_ == StreamKind::kOneQueue) {
         prepared();
         continue;
       }
-      shuffle(calls, random_);
+      const bool ordered = other && kind_ == StreamKind::kInDriver;
+      if (ordered)
+        std::sort(calls.begin(), calls.end());
+      else
+        shuffle(calls, random_);
       for (uint32_t lane : calls)
-        if (member(lane)) call(lane, (held_lanes >> lane) & 1);
+        if (member(lane)) call(lane, ordered ? random_.chance(kAlways / 2) : (held_lanes >> lane) & 1);
       wait_on_streams();
       if (random_.chance(kAlways / 2)) steps_.push_back({StepKind::kWait});
     }
@@ -48,7 +54,15 @@ class Writer {
     steps_.push_back({StepKind::kStart, lane, copy_ns, stream_of(lane), held});
     const bool synchronizes = kind_ == StreamKind::kSynchronized || kind_ == StreamKind::kOneQueue;
     if (synchronizes && random_.chance(kAlways / 3)) steps_.push_back({StepKind::kSynchronize});
+    if (kind_ == StreamKind::kInDriver && random_.chance(kAlways / 3)) wait_in_driver();
     if (random_.chance(kAlways / 32)) steps_.push_back({StepKind::kPause, 0, random_.skewed(100'000)});
+  }
+
+  void wait_in_driver() {
+    if (random_.chance(kAlways / 2))
+      steps_.push_back({StepKind::kLoadKernels});
+    else
+      steps_.push_back({StepKind::kCopyBack, 0, 0, random_.below(program_.streams)});
   }
 
   void compute() {
@@ -62,7 +76,10 @@ class Writer {
     for (uint32_t lane = 0; lane < program_.lanes.size(); ++lane)
       if (member(lane) && random_.chance(3 * kAlways / 4)) lanes.push_back(lane);
     shuffle(lanes, random_);
-    for (uint32_t lane : lanes) steps_.push_back({StepKind::kStreamWait, lane, 0, stream_of(lane)});
+    for (uint32_t lane : lanes) {
+      steps_.push_back({StepKind::kStreamWait, lane, 0, stream_of(lane)});
+      if (kind_ == StreamKind::kInDriver && random_.chance(kAlways / 4)) wait_in_driver();
+    }
   }
 
   // One operation a stream, in any order, every stream being idle.
@@ -103,9 +120,10 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   const uint64_t first_lanes = (uint64_t(1) << program.streams) - 1;
   const bool may_hold = kind == StreamKind::kDisorder || kind == StreamKind::kFewSms;
   const uint64_t held = may_hold ? random.next() & first_lanes : 0;
-  const uint64_t prepared = kind == StreamKind::kOneQueue ? random.next() : 0;
+  const bool has_special = kind == StreamKind::kOneQueue || kind == StreamKind::kInDriver;
+  const uint64_t special = has_special ? random.next() : 0;
   for (uint32_t r = 0; r < program.rank_count; ++r)
-    program.steps.push_back(Writer(kind, program, machine, seed, r).write(iterations, calls, held, prepared));
+    program.steps.push_back(Writer(kind, program, machine, seed, r).write(iterations, calls, held, special));
   return program;
 }
 
@@ -124,6 +142,8 @@ Options stream_options(StreamKind kind, uint64_t seed) {
   o.start_limit = 4u << random.below(4);
   o.sm_slots = o.blocks + o.gate_limit + 1 + (kind == StreamKind::kFewSms ? 0 : random.below(4));
   o.begin_delay_ns = random.skewed(5'000);
+  o.daemon_first = kind == StreamKind::kInDriver || random.chance(kAlways / 2);
+  if (kind == StreamKind::kInDriver) o.connect_delay_ns = random.skewed(200'000);
   return o;
 }
 

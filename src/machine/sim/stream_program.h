@@ -17,8 +17,10 @@ enum class StreamKind : uint8_t {
   kFullQueue,  // a launch queue of a few entries
   kFewSms,  // as kDisorder, on SMs that the program's own kernels fill
   kOneStream,  // one stream for all
+  kInDriver,  // calls that wait for a stream, or for the GPU, inside of the driver; what is held at birth
+              // comes in one order on all ranks
 };
-inline constexpr uint32_t kStreamKindCount = 6;
+inline constexpr uint32_t kStreamKindCount = 7;
 
 Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, PlanCache& plans);
 // random_options() and a GPU that goes with the kind.

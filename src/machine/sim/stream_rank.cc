@@ -18,13 +18,14 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   std::fill(std::begin(by_path_), std::end(by_path_), 0);
   gpu_.build(*w_, *o_, *this, index, first_unit() + 1, program.streams);
   driver_ = core_->make_driver(
-      {w_, &gpu_, o_, Gpu::shares_queues(*o_, program.streams), daemon_, completions_, pool_});
+      {w_, &gpu_, o_, Gpu::shares_queues(*o_, program.streams), yield_, daemon_, completions_, pool_});
 }
 
 void StreamRank::make_parked_rings() {
   Region& region = w_->memory.region();
   daemon_->parked = region.make<ParkedRing>(o_->blocks);
   daemon_->work = region.make<uint64_t>();
+  yield_ = region.make<uint64_t>();
   for (uint32_t b = 0; b < o_->blocks; ++b)
     daemon_->parked[b] = {o_->first_position, o_->first_position, o_->start_limit,
                           region.make<Parked>(o_->start_limit)};
@@ -158,6 +159,8 @@ void StreamRank::take(const Step& step) {
       return put_kernel(step.stream, Kernel::Kind::kCompute, 0, 0, step.ns, step.blocks);
     case StepKind::kSynchronize: ++synchronizations_; return gpu_.synchronize();
     case StepKind::kWait: return wait_for_all();
+    case StepKind::kCopyBack: return gpu_.wait_in_driver(step.stream);
+    case StepKind::kLoadKernels: return gpu_.wait_in_driver({});
     case StepKind::kPause: {
       const uint64_t until = w_->scheduler.now() + step.ns;
       do {
@@ -185,7 +188,8 @@ void StreamRank::start(const Step& step) {
 
 // As device/stream_host.h asks of its callers.
 void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) {
-  for (lock(); !lane.broken && !driver_->may_enter(step.stream, step.held); lock()) {
+  const auto request = [&] { return StreamRequest{step.stream, step.held != 0, lane.resolved()}; };
+  for (lock(); !lane.broken && !driver_->may_enter(request()); lock()) {
     unlock();
     w_->scheduler.sleep();  // until an entry of some stream begins or ends
   }
@@ -196,15 +200,15 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
   ++submitted_;
   const bool placed = lane.placed() == index && lane.has_work_for_core();
   const Submission submission = placed ? lane.place(o_->first_sequence) : Submission{};
-  const StreamTicket ticket = driver_->enter(step.stream, step.held, placed);
+  const StreamTicket ticket = driver_->enter(request(), placed);
   tickets_[step.lane].emplace(index, ticket);
   ++by_path_[ticket.path];
   if (placed && ticket.path != kByKernel) {
     Submission marked = submission;
     marked.marked = ticket.path == kByMark;
     push(marked);
+    driver_->poll();
   }
-  driver_->poll();
   w_->scheduler.wake(poller_fiber_);
   Operation operation{};
   if (placed) operation = lane.operation(index);
@@ -256,6 +260,7 @@ void StreamRank::wait_for_all() {
 
 bool StreamRank::poll_once() {
   flush();
+  if (o_->driver_connects && !lanes_.connected()) gpu_.wait_for_driver();
   lanes_.connect();
   const bool any = take_completions();
   if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
@@ -310,6 +315,7 @@ bool StreamRank::ended() {
 // ---- for reports --------------------------------------------------------------------------------------
 
 std::string StreamRank::describe(const void* address) const {
+  if (address == yield_) return "word that asks start kernels to yield, " + name();
   const std::string text = lanes_.describe(address);
   return text.empty() ? describe_core(address) : text + ", " + name();
 }

@@ -70,6 +70,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   Gpu gpu_;
   std::unique_ptr<StreamDriver> driver_;
   std::vector<std::map<uint64_t, StreamTicket>> tickets_;  // per lane: of operations under way
+  uint64_t* yield_ = nullptr;  // StreamFacts::yield
   std::vector<std::byte*> block_states_;  // by slot
   std::vector<std::vector<TraceRecord>> records_;
   std::vector<std::vector<TraceRing>> slot_traces_;  // by slot and block

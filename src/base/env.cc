@@ -53,9 +53,9 @@ const std::vector<Row>& table() {
        "Names the job where no store is given: the same on all ranks, different from other jobs of the user.",
        &Settings::job},
       {"STARLING_PULL", "0|1", "1",
-       "Ranks of one process read large operations' buffers directly; the same on all ranks. 0: for GPU "
-       "memory that "
-       "peers cannot read (cudaMallocAsync, expandable segments).",
+       "Ranks of one process, and processes on CPUs where the kernel lets them, read large operations' "
+       "buffers directly. 0: for memory that peers cannot read (of GPUs: cudaMallocAsync, expandable "
+       "segments).",
        &Settings::pull},
       {"STARLING_TORCH_NEGOTIATE", "0|1", "0",
        "PyTorch: submit an operation when all ranks have issued it (OCCL section 4); the same on all ranks.",

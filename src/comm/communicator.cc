@@ -27,16 +27,17 @@ std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOpt
   CommOptions bounded = options;
   if (bounded.timeout_ns <= 0) bounded.timeout_ns = int64_t(settings().timeout_s * 1e9);
   Group group = join_group(context, bounded, store);
-  return std::unique_ptr<Communicator>(new Communicator(context, options.rank, std::move(group.members),
-                                                        group.key, options.name, bounded.timeout_ns));
+  return std::unique_ptr<Communicator>(
+      new Communicator(context, options.rank, std::move(group), options.name, bounded.timeout_ns));
 }
 
-Communicator::Communicator(Context& context, uint32_t rank, std::vector<Member> members, LaneKey key,
-                           std::string name, int64_t timeout_ns)
+Communicator::Communicator(Context& context, uint32_t rank, Group group, std::string name, int64_t timeout_ns)
     : context_(context),
       rank_(rank),
-      members_(std::move(members)),
-      key_(key),
+      members_(std::move(group.members)),
+      readable_(group.readable),
+      own_cores_(group.own_cores),
+      key_(group.key),
       name_(std::move(name)),
       timeout_ns_(timeout_ns) {
   // The same on all ranks, as their plans must be.
@@ -47,7 +48,15 @@ Communicator::Communicator(Context& context, uint32_t rank, std::vector<Member> 
 }
 
 LoweringContext Communicator::lowering(uint32_t rank, uint32_t size) const {
-  return {rank, size, context_.block_count(), &context_.plans(), context_.on_gpu(), nullptr, one_process_};
+  return {rank,
+          size,
+          context_.block_count(),
+          &context_.plans(),
+          context_.on_gpu(),
+          nullptr,
+          one_process_,
+          readable_,
+          own_cores_};
 }
 
 Communicator::~Communicator() {
@@ -316,7 +325,7 @@ Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered
 
 std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>& ranks,
                                                      const std::string& name) {
-  std::vector<Member> members;
+  Group group{{}, {}, readable_, own_cores_};
   std::string text = "group/" + name;
   uint32_t own = uint32_t(ranks.size());
   for (uint32_t r = 0; r < ranks.size(); ++r) {
@@ -324,13 +333,13 @@ std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>
       throw Error(Code::invalid_argument, "rank " + std::to_string(ranks[r]) + " in a subgroup of " + name,
                   "pass ranks of the parent, each once");
     if (ranks[r] == rank_) own = r;
-    members.push_back(members_[ranks[r]]);
-    members.back().world_rank = r;
+    group.members.push_back(members_[ranks[r]]);
+    group.members.back().world_rank = r;
     text += "/" + std::to_string(ranks[r]);
   }
   if (own == ranks.size()) return nullptr;
-  return std::unique_ptr<Communicator>(
-      new Communicator(context_, own, std::move(members), key_of(key_, text), name, timeout_ns()));
+  group.key = key_of(key_, text);
+  return std::unique_ptr<Communicator>(new Communicator(context_, own, std::move(group), name, timeout_ns()));
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {

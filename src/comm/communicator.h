@@ -76,8 +76,7 @@ class Communicator final : public PollHook {
     std::deque<SelfCall> receives;
   };
 
-  Communicator(Context& context, uint32_t rank, std::vector<Member> members, LaneKey key, std::string name,
-               int64_t timeout_ns);
+  Communicator(Context& context, uint32_t rank, Group group, std::string name, int64_t timeout_ns);
 
   RequestPtr submit_collective(const starling_operation& call, RequestPtr request);
   RequestPtr submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request);
@@ -100,6 +99,7 @@ class Communicator final : public PollHook {
   const uint32_t rank_;
   std::vector<Member> members_;
   bool one_process_ = false;  // all of them
+  const bool readable_, own_cores_;  // as in Group
   const LaneKey key_;
   const std::string name_;
   std::atomic<int64_t> timeout_ns_;

@@ -1,17 +1,22 @@
 #include "comm/join.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <sstream>
 
+#include "base/env.h"
 #include "base/error.h"
+#include "machine/cpu/process_memory.h"
 
 namespace starling {
 namespace {
 
+constexpr const char* kReadable = " readable";
+constexpr const char* kOwnCores = " cores";
 constexpr int64_t kInterruptibleNs = 100'000'000;
 constexpr int64_t kGlanceNs = 1'000'000;  // at what is in a store or is not
 constexpr int64_t kDeathNs = 2'000'000'000;  // how often a caller's store is left to look whether peers live
@@ -52,6 +57,8 @@ class Joining {
         store_(store),
         deadline_(cpu::monotonic_ns() + uint64_t(options.timeout_ns)) {
     group_.members.resize(options.size);
+    group_.readable = settings().pull && !context.on_gpu();
+    group_.own_cores = long(options.size) <= sysconf(_SC_NPROCESSORS_ONLN);
   }
 
   Group run() {
@@ -75,6 +82,7 @@ class Joining {
       if (rank != options_.rank) {
         arena = checked(wait_for("arena", rank, store_.patience_ns()), rank).arena;
         group_.members[rank].peer = attach(arena);
+        group_.readable &= cpu::can_read(*group_.members[rank].peer.arena->header());
       }
       group_.key = key_of(group_.key, arena);
     }
@@ -101,7 +109,7 @@ class Joining {
     for (uint32_t rank = 1; rank < options_.size; ++rank)
       same_group(wait_for("joined", rank, std::min(store_.patience_ns(), kDeathNs)), rank);
     store_.withdraw(key_of_rank("arena", 0));
-    store_.set(key_of_rank("complete", 0), text_of(group_.key));
+    store_.set(key_of_rank("complete", 0), what_was_found());
     for (uint32_t rank = 1; rank < options_.size; ++rank)
       while (store_.holds(key_of_rank("joined", rank)) && group_.members[rank].peer.arena->alive())
         keep_waiting();
@@ -109,7 +117,7 @@ class Joining {
   }
 
   void report() {
-    store_.set(key_of_rank("joined", options_.rank), text_of(group_.key));
+    store_.set(key_of_rank("joined", options_.rank), what_was_found());
     same_group(wait_for("complete", 0, std::min(store_.patience_ns(), kDeathNs)), 0);
     store_.withdraw(key_of_rank("arena", options_.rank));
     store_.withdraw(key_of_rank("joined", options_.rank));
@@ -186,8 +194,15 @@ class Joining {
     return *peer;
   }
 
-  void same_group(const std::string& value, uint32_t rank) const {
-    if (value == text_of(group_.key)) return;
+  std::string what_was_found() const {
+    return text_of(group_.key) + (group_.readable ? kReadable : "") + (group_.own_cores ? kOwnCores : "");
+  }
+
+  // Also leaves of what was found what the other one found too.
+  void same_group(const std::string& value, uint32_t rank) {
+    group_.readable &= value.find(kReadable) != std::string::npos;
+    group_.own_cores &= value.find(kOwnCores) != std::string::npos;
+    if (value.substr(0, value.find(' ')) == text_of(group_.key)) return;
     throw Error(Code::mismatch,
                 "rank " + std::to_string(rank) + " found other processes for '" + options_.name +
                     "' than rank " + std::to_string(options_.rank),

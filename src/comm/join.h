@@ -1,8 +1,8 @@
 // How ranks find each other when a communicator is made.
 //
-//   every rank      arena := its introduction     waits for everybody's arena, maps them
-//   all but rank 0  joined := the group's key     waits for rank 0's "complete"
-//   rank 0          waits for everybody's joined  complete := the group's key
+//   every rank      arena := its introduction     waits for everybody's arena, maps them, tries to read them
+//   all but rank 0  joined := key, what it saw    waits for rank 0's "complete"
+//   rank 0          waits for everybody's joined  complete := key, what all saw
 //
 // Nobody goes on (and perhaps leaves again) before all have found each other. In a store of our own everybody
 // takes back what it has set, and what rank 0 waits for is never taken back before it was read: "joined" goes
@@ -28,6 +28,9 @@ struct CommOptions {
 struct Group {
   std::vector<Member> members;
   LaneKey key;  // the same on all ranks, another for every group
+  // The same on all ranks, as what they choose by it must be.
+  bool readable = false;  // every rank may read every other's memory
+  bool own_cores = false;  // there is a core for each
 };
 
 // Collective. Throws Error: timeout, naming the rank that did not come; peer_failed for one that died

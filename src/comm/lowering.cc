@@ -120,22 +120,25 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   const PlanRequest base{shape.collective, context.size, shape.root, 1, shape.in_place};
   PlanRequest request = base;
   // A factor multiplies what is read from the input, and a puller does not know its peer's.
-  const bool pulls =
+  const bool addresses =
       context.one_process && !(shape.reduces && ReduceOp(call.reduce_op) == ReduceOp::kPremulSum);
+  // Between processes a block copies out of a peer's memory, but cannot reduce from there.
+  const bool pulls = addresses || (context.readable && !shape.reduces);
   if (context.added != nullptr) {
     const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
     const PlanUse use{shape.collective, context.size, shape.root,
                       shape.in_place,   unequal,      shape.choice_bytes == 0};
     if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
                                                : context.added->chosen(use, shape.choice_bytes))
-      return pulls ? added : refuse_pull(std::move(added));
+      return addresses ? added : refuse_pull(std::move(added));
   }
   if (call.algorithm != nullptr) {
     request.block_count = context.block_limit;
     return context.plans->get(pulls ? call.algorithm : without_pull(call.algorithm), request);
   }
-  const Choice choice = choose({shape.collective, context.size, shape.choice_bytes, DataType(call.data_type),
-                                context.block_limit, context.on_gpu, pulls});
+  const Choice choice =
+      choose({shape.collective, context.size, shape.choice_bytes, DataType(call.data_type),
+              context.block_limit, context.on_gpu, pulls && (context.on_gpu || context.own_cores)});
   request.block_count = choice.block_count;
   return context.plans->get(choice.algorithm, request);
 }

@@ -24,6 +24,8 @@ struct LoweringContext {
   bool on_gpu = false;
   const AddedPlans* added = nullptr;  // the communicator's own; null: none
   bool one_process = false;  // all ranks: their blocks address each other's buffers
+  bool readable = false;  // all ranks: their blocks can copy out of each other's buffers
+  bool own_cores = false;  // of the whole group: nobody waits for one that does not run
 };
 
 // Everything of an operation but its place in the lane.

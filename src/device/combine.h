@@ -28,6 +28,7 @@ struct Combine {
   ReduceOp reduce_op;
   uint32_t past_caches;  // 1: destinations[0] is not read again soon
   const std::byte* offered;  // what a message of protocol pull names; null: another protocol
+  uint64_t owner;  // of sources[0], which is no address here (M::owner()); 0: it is one
   // Packets (device/packets.h): bit k of a mask says that operand k is a packet slot, not plain memory.
   uint32_t packet_sources;
   uint32_t packet_destinations;
@@ -46,6 +47,7 @@ struct Combine {
     reduce_op = ReduceOp{};
     past_caches = 0;
     offered = nullptr;
+    owner = 0;
     packet_sources = packet_destinations = refreshed = packet_bytes = 0;
     for (auto& flag : source_flags) flag = 0;
     for (auto& flag : destination_flags) flag = 0;

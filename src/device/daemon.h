@@ -295,6 +295,15 @@ class Daemon {
     return m_.load_relaxed(lane_of(task.lane).fault) != 0;
   }
 
+  // Between two tiles of the task at hand. Messages that go both ways in two lanes then do so at the same
+  // time, instead of one after the other.
+  STARLING_HOST_DEVICE bool another_can_go_on() {
+    if (d_.scheduling.in_turn) return false;
+    for (uint32_t k = 0; k < b_.task_count; ++k)
+      if (k != b_.cursor && can_go_on(b_.tasks[k])) return true;
+    return false;
+  }
+
   // The task's context into its active slot, by all threads in 16-byte moves; and its plan, where that is far
   // from the threads. Returns its step count.
   STARLING_HOST_DEVICE uint64_t load() {
@@ -349,7 +358,7 @@ class Daemon {
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context = slot.context;
     const uint64_t steps_before = context.steps;
-    const Outcome outcome = interpreter.run(context);
+    const Outcome outcome = interpreter.run(context, [this] { return another_can_go_on(); });
     m_.barrier();  // nobody reads the slot's context any more
     if (leads(m_)) {
       s_.operands.clear();  // no dead bytes: equal states look equal to the explorer

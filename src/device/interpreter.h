@@ -4,6 +4,7 @@
 // An instruction has no effect before all it waits for is there (contract, point 7), so stopping in a wait
 // leaves nothing half done: the dynamic context (tile, instruction) and the connectors' counters say it all.
 #pragma once
+#include "base/assert.h"
 #include "device/combine.h"
 #include "device/connector.h"
 #include "device/machine.h"
@@ -58,8 +59,14 @@ class Interpreter {
     protocol_ = op_.plan->protocol;
   }
 
-  // Advances `c`, the same on all threads. kDone or kStuck.
   STARLING_HOST_DEVICE Outcome run(DynamicContext& c) {
+    return run(c, [] { return false; });
+  }
+
+  // Advances `c`, the same on all threads. kDone or kStuck. `yields`, on machines that take turns: the leader
+  // asks it between two tiles of a pull whether another task should have the block first.
+  template <class Yields>
+  STARLING_HOST_DEVICE Outcome run(DynamicContext& c, Yields&& yields) {
     if (!c.started) {
       if (!start()) return Outcome::kStuck;
       c.started = 1;
@@ -70,6 +77,14 @@ class Interpreter {
         ++c.steps;
       }
       c.instruction = 0;
+      if constexpr (M::kTakesTurns) {
+        // By the leader for all. Slots keep both sides of a message busy; a pull's sender only names
+        // addresses.
+        if (protocol_ == Protocol::kPull && c.tile + 1 < op_.tile_count && m_.any(leads(m_) && yields())) {
+          ++c.tile;
+          return Outcome::kStuck;
+        }
+      }
     }
     if (protocol_ == Protocol::kPull && !wait_for_readers()) return Outcome::kStuck;
     return Outcome::kDone;
@@ -103,6 +118,8 @@ class Interpreter {
   }
 
  private:
+  static constexpr uint64_t kPullMessageBytes = M::kReadsOwned ? 16 : 8;
+
   template <class End>
   STARLING_HOST_DEVICE Awaited awaits_introduction(const End& end) const {
     return {&introduction_of(*x_.lane, end).made, 1, end.peer};
@@ -178,7 +195,7 @@ class Interpreter {
         // ended with a barrier.
         if (leads(m_)) signal(i);
       } else if (i.opcode != Opcode::nop) {
-        combine(m_, *x_.operands);
+        if (!move()) return false;
         if (i.chunks > 1) combine_others(i, piece.k + 1, c.tile);
         m_.barrier();  // all threads have read the messages and written theirs
         if (leads(m_)) signal(i);
@@ -190,6 +207,17 @@ class Interpreter {
       m_.notify(x_.lane->doorbell);
     }
     budget_.raise();
+    return true;
+  }
+
+  // False: what a message names is not there any more, since its owner is gone or has given up. Our host will
+  // hear of that and break the lane; until then the instruction has not been executed.
+  STARLING_HOST_DEVICE bool move() {
+    const Combine& c = *x_.operands;
+    if constexpr (M::kReadsOwned) {
+      if (c.owner != 0) return m_.read_owned(c.owner, c.destinations[0], c.sources[0], c.bytes);
+    }
+    combine(m_, c);
     return true;
   }
 
@@ -317,6 +345,7 @@ class Interpreter {
     c.packet_bytes = protocol_ == Protocol::kPackets ? x_.lane->packet_bytes : 0;
     c.past_caches = writes_destination(i.opcode) && (op_.hints & kPastCaches);
     c.offered = nullptr;
+    c.owner = 0;
     if (i.opcode == Opcode::reduce)
       c.sources[c.source_count++] = operand(i.destination_buffer, i.destination_chunk, piece);
     bind_sources(i, piece, c);
@@ -349,7 +378,14 @@ class Interpreter {
     if (protocol_ != Protocol::kPackets) {
       c.sources[at] = next_receive_slot(*x_.lane, end, x_.pool_base) + chunk * op_.tile_bytes;
       if (protocol_ != Protocol::kPull) return;
-      c.sources[at] = reinterpret_cast<const std::byte*>(m_.load_few(c.sources[at], sizeof(uint64_t)).low);
+      const Pack message = m_.load_few(c.sources[at], kPullMessageBytes);
+      c.sources[at] = reinterpret_cast<const std::byte*>(message.low);
+      if constexpr (M::kReadsOwned) {
+        if (message.high == m_.owner()) return;
+        // Choices of plans see to that (comm/lowering.cc): between processes none reduces what it pulls.
+        STARLING_ASSERT(at == 0, "a slice of another process is reduced");
+        c.owner = message.high;
+      }
       return;
     }
     c.sources[at] =
@@ -386,10 +422,12 @@ class Interpreter {
       }
   }
 
-  // The message is an address. The release in post() covers what lies there as well: peers read it after
-  // their acquire.
+  // The message is an address, and where it is not one for all, whose. The release in post() covers what lies
+  // there as well: peers read it after their acquire.
   STARLING_HOST_DEVICE void offer(SendEnd& end) {
-    m_.store_few(next_send_slot(*x_.lane, end), {uint64_t(x_.operands->offered), 0}, sizeof(uint64_t));
+    Pack message{uint64_t(x_.operands->offered), 0};
+    if constexpr (M::kReadsOwned) message.high = m_.owner();
+    m_.store_few(next_send_slot(*x_.lane, end), message, kPullMessageBytes);
   }
 
   // Protocol pull: the operation's buffers are its caller's again when every message was read, which gave its

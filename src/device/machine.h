@@ -34,6 +34,9 @@ enum class Outcome : uint8_t {
 //   write_past_caches(...)         the same, of data that is not read again soon; wide threads only
 //   load_few(from, bytes)          this thread loads at most 16 bytes of data; the rest of the pack is zero
 //   store_few(to, pack, bytes)     likewise stores, as write()
+//   owner()                        who a message of protocol pull names as the owner of its slice; where
+//   read_owned(owner, to, from, n) every peer's memory has an address here, machines have neither. The second
+//                                  copies out of another owner's memory; false if it is not there (any more)
 //   write_words(to, a, b)          two neighbouring words (16-byte aligned), each whole, in no order
 //   read_words(from, a, b)         likewise
 //   store_after_loads(p, v)        what this block loaded before it (a barrier between) is not touched by what
@@ -77,8 +80,11 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   { M::kLaneDepth } -> std::convertible_to<uint32_t>;  // places of a lane's rings (wire/lane.h)
   { M::kPlainWrites } -> std::convertible_to<bool>;  // write() is a plain copy: results may be computed in place
   { M::kStagesPlans } -> std::convertible_to<bool>;  // stage_plan(), stage_lane(): copies in fast memory
+  { M::kTakesTurns } -> std::convertible_to<bool>;  // tasks that can go on alternate tile by tile
+  { M::kReadsOwned } -> std::convertible_to<bool>;  // owner(), read_owned(); blocks of one thread only
   { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together
   requires M::kVectorThreads || requires { m.write_past_caches(to, from, v); };
+  requires !M::kReadsOwned || requires { { m.read_owned(m.owner(), to, from, v) } -> std::same_as<bool>; };
 };
 // clang-format on
 

@@ -42,9 +42,10 @@ struct ArenaHeader {
   uint64_t faults;  // how many lanes of this rank were broken; writers: hosts, atomically
   uint64_t device_offset;  // of the segment: what a GPU's peers need (machine/cuda/export.h); 0: none
   uint64_t blocks;  // of the daemon: a lane has a channel for each
+  uint64_t nonce_address;  // in the owner's memory: where process_nonce lies too, for those that may read it
   // What this rank waits for, in words, for the messages of others; renewed by its poller.
   uint64_t waiting_version;  // odd while the text is being written
-  char waiting_text[472];
+  char waiting_text[464];
   alignas(64) Doorbell daemon;  // rung when something was stored for the rank's blocks
   alignas(64) Doorbell host;  // rung when its poller should look: new lanes of peers, faults, completions
 };

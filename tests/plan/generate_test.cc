@@ -117,5 +117,23 @@ TEST(Choice, IsAlwaysAnAlgorithmThatTakesTheRanks) {
   }
 }
 
+TEST(Choice, PullsOnCpusWhatAllSendAndReceiveAlike) {
+  const auto chosen = [](Collective collective, std::uint64_t bytes, bool pulls) {
+    return choose({collective, 2, bytes, DataType::kFloat32, 1, false, pulls}).algorithm;
+  };
+  constexpr std::uint64_t kMiB = 1 << 20;
+  EXPECT_EQ(chosen(Collective::kAllGather, kMiB, true), "all_pairs_pull");
+  EXPECT_EQ(chosen(Collective::kAllToAll, kMiB, true), "pairwise_pull");
+  EXPECT_EQ(chosen(Collective::kSendRecv, kMiB, true), "direct_pull");
+  EXPECT_EQ(chosen(Collective::kSendRecv, kMiB / 8, true),
+            "direct");  // fits two slots: over before its receive
+  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll, Collective::kSendRecv}) {
+    EXPECT_EQ(chosen(collective, kMiB, false), chosen(collective, 16 * kMiB, false));
+    EXPECT_EQ(chosen(collective, 16 * kMiB, true), chosen(collective, 16 * kMiB, false));
+  }
+  for (const Collective collective : {Collective::kAllReduce, Collective::kGather, Collective::kBroadcast})
+    EXPECT_EQ(chosen(collective, kMiB, true), chosen(collective, kMiB, false));
+}
+
 }  // namespace
 }  // namespace starling

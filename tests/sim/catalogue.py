@@ -132,7 +132,7 @@ MUTATIONS = [
         "credit_before_reading",
         "the slot is granted again before all threads have read it",
         INTERPRETER,
-        "        combine(m_, *x_.operands);\n"
+        "        if (!move()) return false;\n"
         "        if (i.chunks > 1) combine_others(i, piece.k + 1, c.tile);\n"
         "        m_.barrier();  // all threads have read the messages and written theirs\n"
         "        if (leads(m_)) signal(i);",
@@ -228,6 +228,13 @@ MUTATIONS = [
         WITHDRAWAL,
         "return m.load_acquire(out) != 0;",
         "return m.load_relaxed(out) != 0;",
+    ),
+    Mutation(
+        "turn_repeats_tile",
+        "who leaves the block to another between two tiles does the first one again",
+        INTERPRETER,
+        "          ++c.tile;\n          return Outcome::kStuck;",
+        "          return Outcome::kStuck;",
     ),
     # ---- the interpreter -------------------------------------------------------------------------------
     Mutation(
@@ -361,12 +368,12 @@ MUTATIONS = [
         "completion_before_data",
         "the operation counts as finished when its last run begins",
         DAEMON,
-        "    const Outcome outcome = interpreter.run(context);\n",
+        "    const Outcome outcome = interpreter.run(context, [this] { return another_can_go_on(); });\n",
         "    if (leads(m_) && context.steps == 0 && slot.operation.block_count == 1 &&\n"
         "        lane.operations[slot.operation.sequence % M::kLaneDepth].sequence == slot.operation.sequence &&\n"
         "        !context.started)\n"
         "      publish(m_, a_.completion_kind, *a_.completions, slot.operation.token, m_.block_index());\n"
-        "    const Outcome outcome = interpreter.run(context);\n",
+        "    const Outcome outcome = interpreter.run(context, [this] { return another_can_go_on(); });\n",
     ),
     Mutation(
         "submission_lost_at_quit",

@@ -115,9 +115,10 @@ Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
   header_->directory_offset = page_up(sizeof(ArenaHeader));
   header_->directory_capacity = kDirectoryCapacity;
   next_ = page_up(header_->directory_offset + kDirectoryCapacity * sizeof(DirectoryEntry));
+  mapping_ = std::make_shared<Mapping>(header_, bytes_);
+  header_->nonce_address = uint64_t(&mapping_->nonce);
   // Release: the header before the magic that says it is there; pairs with the acquire in PeerArena.
   atomic(header_->magic).store(kArenaMagic, std::memory_order_release);
-  mapping_ = std::make_shared<Mapping>(header_, bytes_);
   std::lock_guard lock(own_arenas().mutex);
   own_arenas().mappings[name_] = mapping_;
 }

@@ -22,6 +22,7 @@ uint64_t process_nonce();
 struct Mapping {
   ArenaHeader* header;
   uint64_t bytes;
+  uint64_t nonce = process_nonce();  // in this process's own memory (machine/cpu/process_memory.h)
   Mapping(ArenaHeader* base, uint64_t size) : header(base), bytes(size) {}
   ~Mapping();
   Mapping(const Mapping&) = delete;

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kRestartPeriodNs = 1'000'000;  // stuck tasks are tried again after so long without a ring
 constexpr uint32_t kEagerSpins = 4000;  // some 100 us
+constexpr uint32_t kEagerPasses = 400;  // the same
 constexpr uint64_t kIdlePeriodNs = 500'000'000;  // bounds every sleep; rings end it sooner
 
 }  // namespace
@@ -63,7 +64,10 @@ bool CpuExecutor::run_here(CompletionListener& listener, bool eager) {
   std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_and(~(kOutsideBit | kLaunchBit));
   device::BlockState state;
   WaitPolicy waiting = options_.waiting;
-  if (eager) waiting.spins = kEagerSpins;
+  if (eager) {
+    waiting.spins = kEagerSpins;
+    waiting.idle_spins = kEagerPasses;
+  }
   run_daemon(0, launch, state, waiting, &listener);
   leave();
   hand_over();

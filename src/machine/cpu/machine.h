@@ -2,6 +2,7 @@
 // so that more ranks than cores behave.
 #pragma once
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "machine/completion_listener.h"
 #include "machine/cpu/copy_past_caches.h"
 #include "machine/cpu/doorbell.h"
+#include "machine/cpu/process_memory.h"
 #include "wire/lane.h"
 
 namespace starling::cpu {
@@ -32,6 +34,8 @@ class CpuMachine {
  public:
   static constexpr uint32_t kThreads = 1;
   static constexpr bool kVectorThreads = false;
+  static constexpr bool kReadsOwned = true;
+  static constexpr bool kTakesTurns = true;
   static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = true;
   static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
@@ -75,6 +79,10 @@ class CpuMachine {
     return pack;
   }
   void store_few(std::byte* to, Pack pack, uint64_t bytes) { std::memcpy(to, &pack, bytes); }
+  uint64_t owner() const { return uint64_t(getpid()); }
+  bool read_owned(uint64_t owner, std::byte* to, const std::byte* from, uint64_t bytes) {
+    return read_process(uint32_t(owner), to, from, bytes);
+  }
   void write_words(uint64_t* to, uint64_t first, uint64_t second) {
     store_relaxed(to, first);
     store_relaxed(to + 1, second);

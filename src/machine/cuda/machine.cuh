@@ -14,6 +14,8 @@ class CudaMachine {
  public:
   static constexpr uint32_t kThreads = 0;
   static constexpr bool kVectorThreads = true;
+  static constexpr bool kReadsOwned = false;
+  static constexpr bool kTakesTurns = false;
   static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = true;
   static constexpr uint32_t kLaneDepth = kGpuLaneDepth;

@@ -52,6 +52,8 @@ class SimMachine {
  public:
   static constexpr uint32_t kThreads = 0;
   static constexpr bool kVectorThreads = false;
+  static constexpr bool kReadsOwned = false;
+  static constexpr bool kTakesTurns = true;
   static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = false;
   static constexpr uint32_t kLaneDepth = starling::kLaneDepth;

@@ -17,6 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
 
+# Python tests that neither look at what others leave on the machine nor at when things happen.
+SIDE_BY_SIDE = [
+    *("tests/conformance", "tests/deadlock", "tests/ir", "tests/lang", "tests/passes", "tests/programs"),
+    *("tests/sim", "tests/tune", "tests/torch/test_upstream.py"),
+]
+
 
 @dataclass
 class Counts:
@@ -97,14 +103,23 @@ def run_cpp(build_dir: Path, label: str | None, jobs: int) -> Counts:
     return counts
 
 
-def run_python(arguments: list[str]) -> Counts:
+def run_pytest(name: str, arguments: list[str]) -> Counts:
     RESULTS.mkdir(parents=True, exist_ok=True)
-    report = RESULTS / "pytest.xml"
+    report = RESULTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     status = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments], cwd=ROOT
     ).returncode
-    return count_program("pytest", status == 0, report)
+    return count_program(name, status == 0, report)
+
+
+def run_python(arguments: list[str]) -> Counts:
+    """All tests: first those that mind no company, two files at a time, then the others. With arguments: one run."""
+    if arguments:
+        return run_pytest("pytest", arguments)
+    counts = run_pytest("pytest-shared", ["-n", "2", "--dist", "loadfile", *SIDE_BY_SIDE])
+    counts.add(run_pytest("pytest", [f"--ignore={path}" for path in SIDE_BY_SIDE]))
+    return counts
 
 
 def finish(title: str, parts: dict[str, Counts]) -> int:

@@ -26,10 +26,6 @@ namespace {
 constexpr uint64_t kReadersNs = 2'000'000'000;  // a peer that does not withdraw keeps a request so long
 constexpr uint64_t kNapNs = 100'000;
 
-Withdrawal* withdrawals_of(LaneShared* shared) {
-  return reinterpret_cast<Withdrawal*>(reinterpret_cast<std::byte*>(shared) + shared->withdrawals_offset);
-}
-
 // Do messages of the operation name its caller's buffers?
 bool is_read_by_peers(const Flight& flight) { return flight.lowered.plan->protocol() == Protocol::kPull; }
 

@@ -37,6 +37,14 @@ uint64_t tile_bytes_for(const PlanHeader& plan, const LaneShared& lane, const Pl
   return (message / std::max<uint32_t>(plan.largest_chunks, 1)) & ~uint64_t(15);
 }
 
+// Withdrawal::met. Relaxed: nothing else is read because of it. A peer that finds the region in this moment
+// finds it taken out of the directory at worst, as if it came later.
+constexpr uint64_t kMet = 1;
+constexpr uint64_t kLeft = 2;
+std::atomic_ref<uint64_t> met(LaneShared& owner, uint32_t peer) {
+  return std::atomic_ref<uint64_t>(withdrawals_of(&owner)[peer].met);
+}
+
 }  // namespace
 
 LaneKey key_of(const LaneKey& base, const std::string& text) {
@@ -80,13 +88,24 @@ void HostLane::close(cpu::CpuMachine& host) {
   // A lane of theirs may break later. Not after the next lines: their regions may then be used for others.
   withdraw(host);
   told_.assign(size(), true);
-  // A peer that has not come yet must find out why the lane broke, not that we left.
-  const bool tells =
-      !resolved() && std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
+  // A peer that has not come yet must find out why the lane broke, not that we left. Or it may already have
+  // all that it waits for: then it needs no more than to find us. Where blocks work on the host's memory that
+  // stays while a peer maps it; memory of a GPU goes with its context.
+  const bool broken = std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
+  const bool tells = broken ? !resolved() : place_.traits().direct && !met_by_all();
   if (!tells) arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
-  for (LaneShared* peer : peers_)
+  for (LaneShared* peer : peers_) {
+    if (peer == nullptr) continue;
+    met(*peer, rank()).store(kLeft, std::memory_order_relaxed);
     // Release: all that our blocks did in the peer's region came before; pairs with abandoned().
-    if (peer != nullptr) std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
+    std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
+  }
+}
+
+bool HostLane::met_by_all() const {
+  for (uint32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank() && met(*shared_, peer).load(std::memory_order_relaxed) == 0) return false;
+  return true;
 }
 
 bool HostLane::abandoned() const {
@@ -215,8 +234,10 @@ bool HostLane::resolve() {
   bool any = false;
   for (uint32_t peer = 0; unresolved_ > 0 && peer < size(); ++peer) {
     if (peer == rank() || peers_[peer] != nullptr) continue;
-    peers_[peer] = member(peer).peer.arena->find_lane(options_.key.low, options_.key.high);
-    if (peers_[peer] == nullptr) continue;
+    LaneShared* found = member(peer).peer.arena->find_lane(options_.key.low, options_.key.high);
+    if (found == nullptr || met(*found, rank()).load(std::memory_order_relaxed) == kLeft) continue;
+    peers_[peer] = found;
+    met(*found, rank()).store(kMet, std::memory_order_relaxed);
     --unresolved_;
     any = true;
     connect(peer);

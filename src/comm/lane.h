@@ -77,6 +77,11 @@ struct LaneOptions {
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
 };
 
+// [size]: what each peer has said to the owner of the region.
+inline Withdrawal* withdrawals_of(LaneShared* shared) {
+  return reinterpret_cast<Withdrawal*>(reinterpret_cast<std::byte*>(shared) + shared->withdrawals_offset);
+}
+
 class HostLane {
  public:
   HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, PlanShelf& shelf);
@@ -186,6 +191,8 @@ class HostLane {
   template <class T>
   std::vector<T> read_all(const T* from) const;
   uint32_t depth() const { return place_.traits().lane_depth; }
+  // Has every peer found our region?
+  bool met_by_all() const;
   uint64_t ends() const { return uint64_t(size()) * shared_->channel_count; }
   uint64_t tables_bytes() const { return 2 * size() * sizeof(GroupExtent); }
 

@@ -74,11 +74,15 @@ struct Traffic {
   uint64_t received_bytes;
 };
 
-// Of each peer, whether its blocks are through with the lane, after it broke or because it left.
+// Of each peer, whether it has come to the lane, and whether its blocks are through with it, after it broke
+// or because the peer left.
 struct Withdrawal {
   // 1: they write into no memory of the owner's any more, and read none. Writer: the peer's host, after the
   // last completion of its operations in the lane (release).
   uint64_t out;
+  // 1: its host has found this region. 2: it has closed its own lane since, and must not take this one for
+  // the next lane of the name. Writer: the peer's host.
+  uint64_t met;
 };
 
 enum class FaultKind : uint64_t {

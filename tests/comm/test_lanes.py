@@ -7,11 +7,13 @@ one and with two blocks; every result is checked.
 import functools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from comm import lane_programs
 from conformance.machines import MACHINES
-from starling import Order, Scheduling
+from starling import Communicator, Order, Scheduling
+from starling.launch import run_threads
 
 MB = 1 << 20
 
@@ -86,3 +88,15 @@ def test_priorities(run: Any) -> None:
 
 def test_groups_come_and_go(run: Any) -> None:
     assert max(run(lane_programs.repeated_communicators, rounds=50)) <= 3
+
+
+def sent_and_gone(comm: Communicator) -> None:
+    values = np.full(100, 7 if comm.rank == 0 else 0, np.int32)
+    comm.broadcast(values, root=0).wait(30)
+    assert (values == 7).all()
+
+
+def test_who_has_sent_all_may_leave() -> None:
+    """Its peers may look for it only then: they have its message, and need no more than to find where it was."""
+    for _ in range(60):
+        run_threads(4, sent_and_gone, timeout=60)

@@ -37,8 +37,8 @@ uint64_t tile_bytes_for(const PlanHeader& plan, const LaneShared& lane, const Pl
   return (message / std::max<uint32_t>(plan.largest_chunks, 1)) & ~uint64_t(15);
 }
 
-// Withdrawal::met. Relaxed: nothing else is read because of it. A peer that finds the region in this moment
-// finds it taken out of the directory at worst, as if it came later.
+// Withdrawal::met. Relaxed: nothing else is read because of it. An owner that misses a peer's word only keeps
+// its region in the directory longer than it had to.
 constexpr uint64_t kMet = 1;
 constexpr uint64_t kLeft = 2;
 std::atomic_ref<uint64_t> met(LaneShared& owner, uint32_t peer) {

@@ -16,8 +16,8 @@ def broadcast(ranks: int, *, root: int = 0, instances: int = 1, in_place: bool =
 
 def reduce(ranks: int, *, root: int = 0, instances: int = 1, in_place: bool = False) -> Program:
     program = Program("chain", Reduce(ranks, root=root, in_place=in_place), instances=instances)
-    c = program.chunk((root + 1) % ranks, "input", 0)
+    c = program.chunk((root - 1) % ranks, "input", 0)
     for step in range(2, ranks + 1):
-        c = program.chunk((root + step) % ranks, "input", 0).reduce(c)
+        c = program.chunk((root - step) % ranks, "input", 0).reduce(c)
     c.copy(root, "output", 0)
     return program

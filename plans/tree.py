@@ -5,9 +5,14 @@ from __future__ import annotations
 from starling.lang import AllReduce, Broadcast, Program, Reduce, Ref
 
 
+def middle_of(count: int) -> int:
+    """Where the root of so many ranks in a row stands: at an odd place, so that every inner rank does."""
+    return (count // 2) | 1 if count > 1 else 0
+
+
 def reduce_up(program: Program, ranks: list[int], index: int, ch: int = 0) -> Ref:
     """Reduces chunk ``index`` of all inputs on the rank in the middle; each half of the others is a tree of its own."""
-    middle = len(ranks) // 2
+    middle = middle_of(len(ranks))
     c = program.chunk(ranks[middle], "input", index)
     for half in (ranks[:middle], ranks[middle + 1 :]):
         if half:
@@ -17,10 +22,10 @@ def reduce_up(program: Program, ranks: list[int], index: int, ch: int = 0) -> Re
 
 def send_down(c: Ref, ranks: list[int], ch: int = 0) -> None:
     """Gives the chunk of the rank in the middle to all others."""
-    middle = len(ranks) // 2
+    middle = middle_of(len(ranks))
     for half in (ranks[:middle], ranks[middle + 1 :]):
         if half:
-            send_down(c.copy(half[len(half) // 2], "output", ch=ch), half, ch)
+            send_down(c.copy(half[middle_of(len(half))], "output", ch=ch), half, ch)
 
 
 def double_tree(ranks: int, *, instances: int = 1, in_place: bool = False) -> Program:
@@ -35,7 +40,7 @@ def double_tree(ranks: int, *, instances: int = 1, in_place: bool = False) -> Pr
 
 def order_around(root: int, ranks: int) -> list[int]:
     """All ranks, with the root in the middle."""
-    return [(root + r - ranks // 2) % ranks for r in range(ranks)]
+    return [(root + r - middle_of(ranks)) % ranks for r in range(ranks)]
 
 
 def broadcast(ranks: int, *, root: int = 0, instances: int = 1, in_place: bool = False) -> Program:

@@ -37,6 +37,7 @@ need libgtest-dev test -f /usr/include/gtest/gtest.h
 need libboost-context-dev test -f /usr/include/boost/context/detail/fcontext.hpp
 need openmpi-bin command -v mpirun
 need libopenmpi-dev command -v mpicc
+need iproute2 command -v ip
 need ca-certificates test -f /etc/ssl/certs/ca-certificates.crt
 python_ready || missing+=(python3 python3-venv python3-dev)
 

@@ -15,15 +15,20 @@ extern "C" {
 /* Collectives go by name here: "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
  * "all_to_all", "gather", "scatter", "send_recv", "barrier". */
 
+/* Algorithms that know nodes ("hierarchical" of all_reduce, "two_step" and "three_step" of all_to_all) take
+ * their number behind a colon, here and in starling_operation.algorithm: "hierarchical:4". Ranks follow each
+ * other node by node. Without it, the smallest number above 1 that divides the ranks. */
+
 /* The text of a built-in plan, for ranks = 1 to 4096 and blocks = 1 to 64. root counts for rooted
  * collectives. On success *text is the caller's, to be freed by starling_plan_free; else it is NULL. */
 STARLING_API starling_status starling_plan_generate(const char* collective, const char* algorithm,
                                                     uint32_t ranks, uint32_t root, uint32_t blocks,
                                                     int in_place, char** text);
 
-/* Judges a plan's text: structure, deadlock, races, result. STARLING_SUCCESS, or STARLING_INVALID_ARGUMENT
- * with the first violation in starling_last_error(). On success *minimum_slots (if not NULL) is the least
- * number of slots per connection with which the plan finishes. */
+/* Judges a plan's text: structure, deadlock, races, result (of collective "custom" what its `holds` lines
+ * say; text of version 1 has none). STARLING_SUCCESS, or STARLING_INVALID_ARGUMENT with the first violation
+ * in starling_last_error(). On success *minimum_slots (if not NULL) is the least number of slots per
+ * connection with which the plan finishes. */
 STARLING_API starling_status starling_plan_verify(const char* text, uint32_t* minimum_slots);
 
 /* Names of the algorithms of a collective, separated by spaces, the most general one first; freed like the
@@ -43,6 +48,17 @@ STARLING_API void starling_plan_free(char* text);
  * place too: the root alone knows. */
 STARLING_API starling_status starling_comm_add_plan(starling_comm* comm, const char* text,
                                                     uint64_t smallest_bytes, uint64_t largest_bytes);
+
+/* Operations that are not told their algorithm, and for which no plan was added, follow a table of choices
+ * that `starling tune` wrote, where it has something for them. Every rank uses the same table, before its
+ * first operation; nothing is exchanged. *rows (if not NULL): what the table has for groups like this. 0:
+ * nothing, a line in the log says so, and the library's own choice stays. The setting STARLING_TABLE does the
+ * same for every communicator. STARLING_INVALID_ARGUMENT names the line of a table that is wrong. */
+STARLING_API starling_status starling_comm_use_table(starling_comm* comm, const char* path, uint32_t* rows);
+
+/* By which tables know the group: the kind of its devices, its ranks, how they share hosts and processes,
+ * blocks and cores. Freed by starling_plan_free. */
+STARLING_API starling_status starling_comm_topology(starling_comm* comm, char** name);
 
 #ifdef __cplusplus
 } /* extern "C" */

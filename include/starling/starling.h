@@ -130,7 +130,7 @@ STARLING_API starling_status starling_context_create(const starling_context_opti
 /* Communicators of the context must be destroyed before. Waits for what is running, two seconds at most. Not
  * by a callback of the context itself. */
 STARLING_API starling_status starling_context_destroy(starling_context* context);
-/* Blocks of the daemon: a plan with more cannot run. 0: context is NULL. */
+/* Blocks of the daemon: a plan with more cannot run. 0: context is NULL, or was destroyed. */
 STARLING_API uint32_t starling_context_blocks(const starling_context* context);
 /* Device synchronization: returns when nothing that was resident at the call is resident any more, as
  * cudaDeviceSynchronize does. It does not wait for parked operations: the daemon quits under it and is
@@ -275,7 +275,8 @@ typedef struct starling_operation {
   int32_t waited; /* 1: the caller calls starling_wait next, for this operation or for one that it submits
                      right after it: they run on its thread where that is possible, which saves two
                      thread switches. Without the wait they begin late, not never */
-  const char* algorithm; /* NULL: chosen by size; else "ring", "one_shot", "two_shot", ... */
+  const char*
+      algorithm; /* NULL: chosen by size; else "ring", "one_shot", ...: see starling_plan_algorithms */
   starling_callback callback; /* may be NULL */
   void* user;
   starling_start start;

@@ -89,6 +89,21 @@ class Communicator:
         callback: Callable[[int, str], None] | None = None,
     ) -> Request: ...
     def add_plan(self, text: str, smallest_bytes: int, largest_bytes: int) -> None: ...
+    @property
+    def topology(self) -> str: ...
+    def use_table(self, path: str) -> int: ...
+    def time_calls(
+        self,
+        warmups: int,
+        calls: int,
+        kind: int,
+        input: Any,
+        output: Any,
+        data_type: str | None,
+        reduce_op: int = 0,
+        root: int = 0,
+        algorithm: str = "",
+    ) -> float: ...
     def submit_message(
         self,
         kind: int,

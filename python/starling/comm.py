@@ -544,6 +544,20 @@ class Communicator:
         self._core.add_plan(ir.to_text(plan), smallest, largest)
         self._plans[plan.name] = plan
 
+    def use_table(self, path: str) -> int:
+        """Follows a table of choices that ``starling tune`` wrote, where an operation is not told its algorithm and no
+        plan was added for it. Every rank uses the same table before its first operation. Returns the number of rows for
+        groups like this; 0: none, which the log says, and the library's own choice stays.
+
+        ``STARLING_TABLE=path`` does the same for every communicator.
+        """
+        return int(self._core.use_table(str(path)))
+
+    @property
+    def topology(self) -> str:
+        """By which tables know the group: "cpu:threads:ranks=4:per_host=4:blocks=1:cores=2"."""
+        return str(self._core.topology)
+
     def run_plan(
         self,
         name: str,

@@ -57,6 +57,23 @@ const std::vector<Row>& table() {
        "buffers directly. 0: for memory that peers cannot read (of GPUs: cudaMallocAsync, expandable "
        "segments).",
        &Settings::pull},
+      {"STARLING_TABLE", "path", "",
+       "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
+       &Settings::table},
+      {"STARLING_HOST_ID", "text", "",
+       "Ranks with one host id share memory, others are linked by TCP. Unset: one system with one /dev/shm.",
+       &Settings::host_id},
+      {"STARLING_TCP_INTERFACES", "names", "",
+       "Network interfaces for links to other hosts, separated by commas, the preferred one first. Unset: "
+       "all "
+       "that are up and have an IPv4 address, without loopback.",
+       &Settings::tcp_interfaces},
+      {"STARLING_TCP_STRIPING", "0|1", "0",
+       "1: links use all interfaces at once. 0: the first that lives. The same on all ranks.",
+       &Settings::tcp_striping},
+      {"STARLING_TCP_GIVE_UP_S", "seconds", "10",
+       "How long a link waits for one of its interfaces to live again before its operations fail.",
+       &Settings::tcp_give_up_s, 1e-1},
       {"STARLING_TORCH_NEGOTIATE", "0|1", "0",
        "PyTorch: submit an operation when all ranks have issued it (OCCL section 4); the same on all ranks.",
        &Settings::torch_negotiate},

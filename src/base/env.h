@@ -20,7 +20,12 @@ struct Settings {
   std::int64_t pool_bytes{};
   std::int64_t arena_bytes{};
   std::string job;
+  std::string table;
   bool pull{};
+  std::string host_id;
+  std::string tcp_interfaces;
+  bool tcp_striping{};
+  double tcp_give_up_s{};
   bool torch_negotiate{};  // read by the package starling.torch
 };
 

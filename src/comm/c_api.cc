@@ -28,6 +28,7 @@ struct starling_context {
 
 struct starling_comm {
   starling_context* owner;
+  std::unique_ptr<starling::Store> store;  // holds the rank's claim; null: none, of a split
   std::unique_ptr<starling::Communicator> comm;
   std::atomic<int> inside{0};
 };
@@ -79,10 +80,11 @@ class Making {
 
 bool lives(const starling_comm* comm) { return comm != nullptr && Handles<starling_comm>::all().lives(comm); }
 
-starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm) {
+starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm,
+                    std::unique_ptr<Store> store = nullptr) {
   if (comm == nullptr) return nullptr;
   ++owner->communicators;
-  return Handles<starling_comm>::all().add(new starling_comm{owner, std::move(comm), {}});
+  return Handles<starling_comm>::all().add(new starling_comm{owner, std::move(store), std::move(comm), {}});
 }
 
 std::unique_ptr<Store> store_of(const starling_comm_options& options, Context& context) {
@@ -126,7 +128,10 @@ starling_status starling_context_destroy(starling_context* context) {
 }
 
 uint32_t starling_context_blocks(const starling_context* context) {
-  return context == nullptr ? 0 : const_cast<starling_context*>(context)->context.block_count();
+  uint32_t blocks = 0;
+  (void)guarded(
+      [&] { blocks = living(const_cast<starling_context*>(context), "context")->context.block_count(); });
+  return blocks;
 }
 
 starling_status starling_context_synchronize(starling_context* context) {
@@ -185,10 +190,10 @@ starling_status starling_comm_create(starling_context* context, const starling_c
     }
     std::unique_ptr<Store> store = store_of(o, joined);
     try {
-      *comm = wrap(context, Communicator::join(joined,
-                                               {o.rank, o.size, o.name ? o.name : "", o.timeout_ns,
-                                                o.interrupted, o.interrupted_user},
-                                               *store));
+      auto made = Communicator::join(
+          joined, {o.rank, o.size, o.name ? o.name : "", o.timeout_ns, o.interrupted, o.interrupted_user},
+          *store);
+      *comm = wrap(context, std::move(made), std::move(store));
     } catch (...) {
       std::lock_guard lock(context->mutex);
       context->failed_meetings.push_back(std::move(store));
@@ -320,6 +325,22 @@ starling_status starling_comm_add_plan(starling_comm* comm, const char* text, ui
   return guarded([&] {
     auto plan = std::make_shared<const Plan>(plan_from_text(&required(text, "text")));
     living(comm, "comm")->comm->add_plan(std::move(plan), {smallest_bytes, largest_bytes});
+  });
+}
+
+starling_status starling_comm_use_table(starling_comm* comm, const char* path, uint32_t* rows) {
+  return guarded([&] {
+    const uint32_t found = living(comm, "comm")->comm->use_table(ChoiceTable::load(&required(path, "path")));
+    if (rows != nullptr) *rows = found;
+  });
+}
+
+starling_status starling_comm_topology(starling_comm* comm, char** name) {
+  return guarded([&] {
+    char*& result = required(name, "name");
+    result = nullptr;
+    result = strdup(living(comm, "comm")->comm->topology().name().c_str());
+    if (result == nullptr) throw Error(Code::system, "no memory for a name", "free some memory");
   });
 }
 

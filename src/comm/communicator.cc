@@ -1,9 +1,12 @@
 #include "comm/communicator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/status.h"
 
 namespace starling {
@@ -27,8 +30,10 @@ std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOpt
   CommOptions bounded = options;
   if (bounded.timeout_ns <= 0) bounded.timeout_ns = int64_t(settings().timeout_s * 1e9);
   Group group = join_group(context, bounded, store);
-  return std::unique_ptr<Communicator>(
+  auto made = std::unique_ptr<Communicator>(
       new Communicator(context, options.rank, std::move(group), options.name, bounded.timeout_ns));
+  made->use_table_of_settings(LogLevel::warn);
+  return made;
 }
 
 Communicator::Communicator(Context& context, uint32_t rank, Group group, std::string name, int64_t timeout_ns)
@@ -47,16 +52,10 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       one_process_ = false;
 }
 
-LoweringContext Communicator::lowering(uint32_t rank, uint32_t size) const {
-  return {rank,
-          size,
-          context_.block_count(),
-          &context_.plans(),
-          context_.on_gpu(),
-          nullptr,
-          one_process_,
-          readable_,
-          own_cores_};
+LoweringContext Communicator::lowering(uint32_t rank, uint32_t size) {
+  return {rank,    size,    context_.block_count(), &context_.plans(), context_.on_gpu(),
+          nullptr, nullptr, one_process_,           readable_,         own_cores_,
+          &chosen_};
 }
 
 Communicator::~Communicator() {
@@ -132,6 +131,10 @@ void Communicator::add_plan(std::shared_ptr<const Plan> plan, const SizeRange& s
                     std::to_string(context_.block_count()),
                 "compile it with blocks=" + std::to_string(context_.block_count()) +
                     ", or make the context with more blocks (STARLING_BLOCKS)");
+  if (plan->collective() == Collective::kCustom && !plan->postcondition())
+    log_rank(LogLevel::warn, int(rank_), "plan '", plan->name(),
+             "' does not say what its outputs must hold (text of version 1): all but its result was proved; "
+             "compile its program anew");
   const bool chosen_by_size = sizes.smallest <= sizes.largest;
   if (chosen_by_size && plan->header(0)->channel_count > context_.block_count())
     throw Error(Code::unsupported,
@@ -144,9 +147,45 @@ void Communicator::add_plan(std::shared_ptr<const Plan> plan, const SizeRange& s
   added_.add(std::move(plan), sizes);
 }
 
+Topology Communicator::topology() const {
+  // Not one_process_: that asks for permission to read, too.
+  const bool threads = std::all_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.peer.arena == nullptr || member.peer.arena->header()->process_nonce == cpu::process_nonce();
+  });
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  // The same on all ranks: of the host that has most.
+  std::map<uint64_t, uint32_t> on_host;
+  uint32_t most = 0;
+  for (const Member& member : members_) most = std::max(most, ++on_host[member.host]);
+  return {context_.on_gpu(), threads, size(), most, context_.block_count(), uint32_t(std::max(cores, 1l))};
+}
+
+uint32_t Communicator::use_table(const ChoiceTable& table, LogLevel level) {
+  const Topology here = topology();
+  std::shared_ptr<const TopologyTable> found = table.at(here);
+  const std::lock_guard lock(mutex_);
+  table_ = std::move(found);
+  if (table_ != nullptr) return uint32_t(table_->size());
+  if (rank_ == 0 && log_enabled(level)) {
+    std::string others;
+    for (const std::string& name : table.topologies()) others += (others.empty() ? "" : ", ") + name;
+    log_rank(level, int(rank_), "table of choices ", table.source(), " has nothing for ", here.name(),
+             " (it has ", others.empty() ? "no topology" : others,
+             "): the library's own choice stays; `starling tune --output ", table.source(), "` adds it");
+  }
+  return 0;
+}
+
+void Communicator::use_table_of_settings(LogLevel level) {
+  if (settings().table.empty() || size() == 1) return;
+  static const ChoiceTable table = ChoiceTable::load(settings().table);
+  use_table(table, level);
+}
+
 RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request) {
   LoweringContext context = lowering(rank_, size());
   context.added = &added_;
+  context.table = table_.get();
   Lowered lowered = lower(context, call);
   HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
   context_.submit(lane, flight_of(call, std::move(lowered), request));
@@ -177,110 +216,6 @@ void Communicator::check_pair_call(const starling_operation& call) {
   lower(lowering(call.kind == STARLING_SEND ? 0u : 1u, 2), call);
 }
 
-RequestPtr Communicator::submit_to_self(const starling_operation& call, RequestPtr request) {
-  check_pair_call(call);
-  SelfQueue& queue = self_[call.tag];
-  (call.kind == STARLING_SEND ? queue.sends : queue.receives).push_back({request, call});
-  if (queue.sends.empty() || queue.receives.empty()) return request;
-  SelfCall send = std::move(queue.sends.front());
-  SelfCall receive = std::move(queue.receives.front());
-  queue.sends.pop_front();
-  queue.receives.pop_front();
-  if (send.call.count != receive.call.count || send.call.data_type != receive.call.data_type) {
-    const std::string text = "rank " + std::to_string(rank_) + " sends itself " +
-                             std::to_string(send.call.count) + " elements and receives " +
-                             std::to_string(receive.call.count);
-    context_.fail(send.request, STARLING_MISMATCH, text);
-    context_.fail(receive.request, STARLING_MISMATCH, text);
-    return request;
-  }
-  try {
-    if ((send.call.start == STARLING_START_NOW) != (receive.call.start == STARLING_START_NOW) ||
-        send.call.stream != receive.call.stream)
-      throw Error(Code::unsupported, "a rank's send to itself and its receive are on different streams",
-                  "submit both on one stream");
-    copy_to_self(send, receive);
-  } catch (const std::exception& error) {
-    for (const RequestPtr& end : {send.request, receive.request})
-      context_.fail(end, status_of_exception(error), error.what());
-  }
-  return request;
-}
-
-void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
-  starling_operation both = send.call;
-  both.output = receive.call.output;
-  both.start = std::max(send.call.start, receive.call.start);
-  Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans(), context_.on_gpu()}, both);
-  const std::string name = pair_name(rank_, rank_, both.tag);
-  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr);
-  Flight flight = flight_of(both, std::move(lowered), receive.request);
-  flight.second = send.request;
-  context_.submit(lane, std::move(flight));
-}
-
-// A sender's region says how many messages it has for us; one that we have not taken yet is a match.
-bool Communicator::match_any_source(AnySource& receive) {
-  SelfQueue& own = self_[receive.call.tag];
-  starling_operation call = receive.call;
-  if (!own.sends.empty()) {
-    call.peer = int32_t(rank_);
-    receive.request->set_source(call.peer);
-    submit_to_self(call, receive.request);
-    return true;
-  }
-  for (uint32_t source = 0; source < size(); ++source) {
-    if (source == rank_) continue;
-    const LaneKey key = key_of(key_, pair_name(source, rank_, call.tag));
-    // A sender whose messages wait in our slots may have left: then its directory knows the lane no more.
-    const LaneShared* theirs = context_.connected_peer(key, 0);
-    if (theirs == nullptr) theirs = members_[source].peer.arena->find_lane(key.low, key.high);
-    if (theirs == nullptr) continue;
-    const uint64_t sent =
-        std::atomic_ref<uint64_t>(const_cast<uint64_t&>(theirs->submitted)).load(std::memory_order_acquire);
-    if (sent <= context_.submitted(pair_lane(source, rank_, call.tag))) continue;
-    call.peer = int32_t(source);
-    receive.request->set_source(call.peer);
-    submit_pair(call, source, receive.request);
-    return true;
-  }
-  return false;
-}
-
-void Communicator::poll() {
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
-  // In order: an earlier receive of the same tag is served first.
-  if (const Fault fault = told_fault(control()); fault.kind != FaultKind::kNone)
-    return end_unmatched(status_of(fault.kind), fault.text);
-  std::vector<uint64_t> waiting_tags;
-  for (auto it = any_source_.begin(); it != any_source_.end();) {
-    const uint64_t tag = it->call.tag;
-    const bool behind = std::find(waiting_tags.begin(), waiting_tags.end(), tag) != waiting_tags.end();
-    if (!behind && matched_or_failed(*it)) {
-      it = any_source_.erase(it);
-    } else if (cpu::monotonic_ns() > it->deadline_ns) {
-      context_.fail(it->request, STARLING_TIMEOUT,
-                    "rank " + std::to_string(rank_) + ": no rank sent a message with tag " +
-                        std::to_string(tag) + " within the timeout");
-      it = any_source_.erase(it);
-    } else {
-      waiting_tags.push_back(tag);
-      ++it;
-    }
-  }
-}
-
-// On the poller's thread an error has no caller: it is the receive's.
-bool Communicator::matched_or_failed(AnySource& receive) {
-  try {
-    return match_any_source(receive);
-  } catch (const std::exception& error) {
-    context_.fail(receive.request, status_of_exception(error), error.what());
-    return true;
-  }
-}
-
 HostLane& Communicator::control() {
   if (control_ == nullptr)
     control_ = &context_.control_lane(remember(key_of(key_, "control")), "control", rank_, members_);
@@ -288,14 +223,21 @@ HostLane& Communicator::control() {
 }
 
 HostLane& Communicator::group_lane(const char* name) {
-  return context_.lane(remember(key_of(key_, std::string("lane/") + name)), name, rank_, members_,
-                       std::string_view(name) == kDefaultLane, &control());
+  if (const auto found = group_lanes_.find(name); found != group_lanes_.end()) return *found->second;
+  HostLane& lane = context_.lane(remember(key_of(key_, std::string("lane/") + name)), name, rank_, members_,
+                                 std::string_view(name) == kDefaultLane, &control());
+  group_lanes_.emplace(name, &lane);
+  return lane;
 }
 
 HostLane& Communicator::pair_lane(uint32_t source, uint32_t destination, uint64_t tag) {
+  const std::tuple pair(source, destination, tag);
+  if (const auto found = pair_lanes_.find(pair); found != pair_lanes_.end()) return *found->second;
   const std::string name = pair_name(source, destination, tag);
-  return context_.lane(remember(key_of(key_, name)), name, rank_ == source ? 0 : 1,
-                       {members_[source], members_[destination]}, true, &control());
+  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, rank_ == source ? 0 : 1,
+                                 {members_[source], members_[destination]}, true, &control());
+  pair_lanes_.emplace(pair, &lane);
+  return lane;
 }
 
 std::string Communicator::pair_name(uint32_t source, uint32_t destination, uint64_t tag) const {
@@ -339,7 +281,10 @@ std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>
   }
   if (own == ranks.size()) return nullptr;
   group.key = key_of(key_, text);
-  return std::unique_ptr<Communicator>(new Communicator(context_, own, std::move(group), name, timeout_ns()));
+  auto made =
+      std::unique_ptr<Communicator>(new Communicator(context_, own, std::move(group), name, timeout_ns()));
+  made->use_table_of_settings(LogLevel::debug);  // a table for the whole group need not have its parts
+  return made;
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {

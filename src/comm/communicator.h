@@ -8,12 +8,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "base/log.h"
+#include "comm/chosen_plans.h"
 #include "comm/context.h"
 #include "comm/join.h"
 #include "comm/store.h"
 #include "plan/added.h"
+#include "plan/table.h"
 
 namespace starling {
 
@@ -29,9 +33,16 @@ class Communicator final : public PollHook {
 
   RequestPtr submit(const starling_operation& call);
 
+  Topology topology() const;
+
   // Throws Error(invalid_argument) if the plan is for other groups than this, or its name is taken;
   // Error(unsupported) if the daemon is too small for it.
   void add_plan(std::shared_ptr<const Plan> plan, const SizeRange& sizes);
+
+  // Operations that are not told their algorithm follow the table, where it has something for them. Returns
+  // the number of its rows for groups like this; 0: none, which is logged, and the library's own choice
+  // stays. Throws as ChoiceTable::at(). Every rank uses the same table before its first operation.
+  uint32_t use_table(const ChoiceTable& table, LogLevel level = LogLevel::warn);
 
   // The ranks `ranks` of this communicator, in their new order; no message is exchanged: everybody knows the
   // members' segments already. Null for a rank that is not among them.
@@ -53,7 +64,8 @@ class Communicator final : public PollHook {
   void poll() override;
 
  private:
-  LoweringContext lowering(uint32_t rank, uint32_t size) const;
+  void use_table_of_settings(LogLevel level);
+  LoweringContext lowering(uint32_t rank, uint32_t size);
   struct AnySource {
     RequestPtr request;
     starling_operation call;
@@ -106,11 +118,16 @@ class Communicator final : public PollHook {
 
   std::mutex mutex_;  // guards all below; taken before the context's
   std::vector<LaneKey> lanes_;
+  // Lanes stay as long as the communicator: none is looked up by its key twice.
+  std::map<std::string, HostLane*, std::less<>> group_lanes_;
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t>, HostLane*> pair_lanes_;  // source, destination, tag
+  ChosenPlans chosen_;
   HostLane* control_ = nullptr;
   std::deque<AnySource> any_source_;
   std::map<uint64_t, SelfQueue> self_;
   std::map<int64_t, Registered> registered_;
   AddedPlans added_;
+  std::shared_ptr<const TopologyTable> table_;  // null: the library's own choice alone
   std::map<std::vector<uint32_t>, std::shared_ptr<Communicator>> device_sets_;
   bool hooked_ = false;
   uint32_t splits_ = 0;

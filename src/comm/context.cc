@@ -93,6 +93,29 @@ Peer Context::attach(const std::string& arena_name) {
   return peer;
 }
 
+std::string Context::link_ports() {
+  if (on_gpu())
+    throw Error(Code::unsupported, "ranks of other hosts cannot reach " + place_->name(),
+                "use contexts on the CPU (device=\"cpu\") where a group spans hosts");
+  std::lock_guard lock(mutex_);
+  if (proxy_ == nullptr) {
+    link::carry::ProxyOptions options;
+    options.interfaces = settings().tcp_interfaces;
+    options.policy = settings().tcp_striping ? link::Policy::kStriping : link::Policy::kPrimaryBackup;
+    options.lengths.give_up_ns = uint64_t(settings().tcp_give_up_s * 1e9);
+    options.shadow_bytes = arena_->header()->bytes;
+    proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
+  }
+  return proxy_->ports();
+}
+
+Peer Context::attach_remote(const link::carry::RemoteRank& remote, const std::string& ports) {
+  link::carry::Way& way = proxy_->attach(remote, ports);
+  Peer peer = attach(way.shadow_name());
+  peer.way = &way;
+  return peer;
+}
+
 HostLane& Context::lane(const LaneKey& key, const std::string& name, uint32_t rank,
                         const std::vector<Member>& members, bool any_size, HostLane* control) {
   std::lock_guard lock(mutex_);
@@ -193,7 +216,11 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     for (uint32_t peer = 0; peer < lane.size(); ++peer)
       if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
   lock.unlock();
-  if (launch) executor_->streams()->enqueue(*launch);
+  if (!launch) return;
+  // What a start kernel reads: no submission speaks of it. Without the lock: while we wait, others may need
+  // us to complete, or to launch a daemon.
+  place_->flush();
+  executor_->streams()->enqueue(*launch);
 }
 
 const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {
@@ -292,9 +319,12 @@ void Context::wake_poller() {
 bool Context::wait(const Request& request, int64_t timeout_ns) {
   if (request.done()) return true;
   std::atomic_ref<uint64_t> sleepers(arena_->header()->host.sleepers);
-  sleepers.fetch_and(~kPollerBit);  // while we look ourselves, nobody needs to wake the poller
+  // While we look ourselves, nobody needs to wake the poller. Mostly it is so already, and the word lies
+  // where peers look for sleepers: a line that is not written stays in their caches.
+  if (sleepers.load(std::memory_order_relaxed) & kPollerBit) sleepers.fetch_and(~kPollerBit);
   ++waiters_;
-  const uint64_t start = cpu::monotonic_ns();
+  const bool timed = timeout_ns >= 0 || !place_->traits().notifies;
+  const uint64_t start = timed ? cpu::monotonic_ns() : 0;
   const auto passed = [&] { return cpu::monotonic_ns() - start; };
   Waiter waiter(*this, request);
   const bool eager = ranks_on_host_.load(std::memory_order_relaxed) <= cores_;
@@ -304,7 +334,7 @@ bool Context::wait(const Request& request, int64_t timeout_ns) {
     if (place_->traits().notifies ? look >= kWaiterLooks : passed() >= kWaiterLooksNs) break;
     const bool ran = executor_->run_here(waiter, eager);
     if (ran) {
-      poll_once();
+      if (!request.done()) poll_once();
       continue;
     }
     if (asked || !executor_->ask_to_leave()) executor_->ring();  // it was not rung for us at the submission

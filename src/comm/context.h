@@ -19,6 +19,7 @@
 #include "comm/matching.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
+#include "link/carry/proxy.h"
 #include "machine/cpu/arena.h"
 #include "machine/cpu/machine.h"
 #include "machine/place.h"
@@ -54,6 +55,10 @@ class Context {
 
   // The segment of a peer and its daemon's memory, attached once.
   Peer attach(const std::string& arena_name);
+  // The same of a rank on another host, by way of this rank's proxy. `ports`: where its proxy listens.
+  Peer attach_remote(const link::carry::RemoteRank& remote, const std::string& ports);
+  // Where this rank's proxy listens; it is started at the first call. Throws Error(unsupported) on a GPU.
+  std::string link_ports();
 
   // The lane of this key, made if it is new. Never waits for other ranks.
   HostLane& lane(const LaneKey& key, const std::string& name, uint32_t rank,
@@ -139,6 +144,7 @@ class Context {
   std::string timeout_text(HostLane& lane, const Flight& flight);
 
   std::unique_ptr<cpu::Arena> arena_;
+  std::unique_ptr<link::carry::Proxy> proxy_;  // set under the lock, once; ends after all lanes
   std::unique_ptr<Place> place_;
   DaemonOwner memory_;
   PlanCache plans_;

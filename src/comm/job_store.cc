@@ -114,6 +114,8 @@ class JobStore final : public Store {
     }
   }
 
+  void claim(const std::string& key) override { set(key, ""); }
+
   void withdraw(const std::string& key) override {
     const auto found = own_.find(key);
     if (found == own_.end()) return;
@@ -148,7 +150,7 @@ class JobStore final : public Store {
       withdraw(key);
       throw Error(Code::mismatch,
                   "another live process has set " + key +
-                      " for this job: another job of this name is being " +
+                      " for this job: another job of this name runs or is being " +
                       "started, or two processes have one rank",
                   kRivalRemedy);
     }

@@ -10,6 +10,8 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "machine/cpu/host_identity.h"
 #include "machine/cpu/process_memory.h"
 
 namespace starling {
@@ -21,23 +23,32 @@ constexpr int64_t kInterruptibleNs = 100'000'000;
 constexpr int64_t kGlanceNs = 1'000'000;  // at what is in a store or is not
 constexpr int64_t kDeathNs = 2'000'000'000;  // how often a caller's store is left to look whether peers live
 
-// What a rank tells the others of itself before they map its segment: "segment size blocks slot-bytes".
+// What a rank tells the others of itself before they map its segment, or link to it: the fields in their
+// order.
 struct Introduction {
   std::string arena;
   uint64_t size = 0;
   uint64_t blocks = 0;
   uint64_t slot_bytes = 0;  // of the pool, in bytes
+  uint64_t pool_slots = 0;
+  uint64_t pid = 0;
+  uint64_t process_nonce = 0;
+  std::string host;
 
   std::string text() const {
-    return arena + " " + std::to_string(size) + " " + std::to_string(blocks) + " " +
-           std::to_string(slot_bytes);
+    std::ostringstream words;
+    words << arena << " " << size << " " << blocks << " " << slot_bytes << " " << pool_slots << " " << pid
+          << " " << process_nonce << " " << host;
+    return words.str();
   }
 };
 
 std::optional<Introduction> parse_introduction(const std::string& text) {
   std::istringstream words(text);
   Introduction parsed;
-  if (words >> parsed.arena >> parsed.size >> parsed.blocks >> parsed.slot_bytes && words.eof())
+  if (words >> parsed.arena >> parsed.size >> parsed.blocks >> parsed.slot_bytes >> parsed.pool_slots >>
+          parsed.pid >> parsed.process_nonce >> parsed.host &&
+      words.eof())
     return parsed;
   return std::nullopt;
 }
@@ -62,8 +73,14 @@ class Joining {
   }
 
   Group run() {
-    own_ = {context_.arena().name(), options_.size, context_.arena().header()->blocks,
-            context_.arena().header()->pool_slot_bytes};
+    const ArenaHeader& header = *context_.arena().header();
+    // A hash: what the user calls the host may have spaces in it.
+    const std::string& host = settings().host_id;
+    own_ = {context_.arena().name(), options_.size,
+            header.blocks,           header.pool_slot_bytes,
+            header.pool_slots,       header.pid,
+            header.process_nonce,    std::to_string(hash64(host.empty() ? cpu::host_identity() : host))};
+    store_.claim(key_of_rank("member", options_.rank));
     store_.set(key_of_rank("arena", options_.rank), own_.text());
     find_members();
     if (options_.rank == 0)
@@ -78,13 +95,32 @@ class Joining {
     group_.key = key_of({0x5354, 0x524c}, options_.name);
     for (uint32_t rank = 0; rank < options_.size; ++rank) {
       group_.members[rank].world_rank = rank;
-      std::string arena = own_.arena;
+      Introduction peer = own_;
       if (rank != options_.rank) {
-        arena = checked(wait_for("arena", rank, store_.patience_ns()), rank).arena;
-        group_.members[rank].peer = attach(arena);
-        group_.readable &= cpu::can_read(*group_.members[rank].peer.arena->header());
+        peer = checked(wait_for("arena", rank, store_.patience_ns()), rank);
+        if (peer.host != own_.host) {
+          remote_.emplace_back(rank, peer);
+          group_.readable = false;
+        } else {
+          group_.members[rank].peer = attach(peer.arena);
+          group_.readable &= cpu::can_read(*group_.members[rank].peer.arena->header());
+        }
       }
-      group_.key = key_of(group_.key, arena);
+      group_.members[rank].host = hash64(peer.host);
+      group_.key = key_of(group_.key, peer.arena);
+    }
+    if (!remote_.empty()) link_to_others();
+  }
+
+  // Every rank finds some on other hosts, or none does: so all that are waited for here set their ports.
+  void link_to_others() {
+    store_.set(key_of_rank("ports", options_.rank), context_.link_ports());
+    for (const auto& [rank, peer] : remote_) {
+      const link::carry::RemoteRank remote{
+          peer.arena,      rank,       uint32_t(peer.pid), peer.process_nonce, peer.pool_slots,
+          peer.slot_bytes, peer.blocks};
+      group_.members[rank].peer =
+          context_.attach_remote(remote, wait_for("ports", rank, store_.patience_ns()));
     }
   }
 
@@ -109,6 +145,7 @@ class Joining {
     for (uint32_t rank = 1; rank < options_.size; ++rank)
       same_group(wait_for("joined", rank, std::min(store_.patience_ns(), kDeathNs)), rank);
     store_.withdraw(key_of_rank("arena", 0));
+    store_.withdraw(key_of_rank("ports", 0));
     store_.set(key_of_rank("complete", 0), what_was_found());
     for (uint32_t rank = 1; rank < options_.size; ++rank)
       while (store_.holds(key_of_rank("joined", rank)) && group_.members[rank].peer.arena->alive())
@@ -120,6 +157,7 @@ class Joining {
     store_.set(key_of_rank("joined", options_.rank), what_was_found());
     same_group(wait_for("complete", 0, std::min(store_.patience_ns(), kDeathNs)), 0);
     store_.withdraw(key_of_rank("arena", options_.rank));
+    store_.withdraw(key_of_rank("ports", options_.rank));
     store_.withdraw(key_of_rank("joined", options_.rank));
   }
 
@@ -160,8 +198,9 @@ class Joining {
     if (store_.get(key_of_rank("arena", options_.rank), kGlanceNs).value_or(own_.text()) != own_.text())
       text += "; another process has joined as rank " + std::to_string(options_.rank) + " too";
     throw Error(Code::timeout, text,
-                "check that all ranks were started on this host, each with a rank of its own, with the same "
-                "name, size and store (or STARLING_JOB)");
+                "check that all ranks were started, each with a rank of its own, with the same name, size "
+                "and store (or "
+                "STARLING_JOB, on one host)");
   }
 
   uint32_t gone_member() const {
@@ -218,6 +257,7 @@ class Joining {
   Store& store_;
   const uint64_t deadline_;
   Introduction own_;
+  std::vector<std::pair<uint32_t, Introduction>> remote_;  // ranks of other hosts
   Group group_;
 };
 

@@ -1,5 +1,6 @@
 // How ranks find each other when a communicator is made.
 //
+//   every rank      claims to be this rank, as long as its communicator lives
 //   every rank      arena := its introduction     waits for everybody's arena, maps them, tries to read them
 //   all but rank 0  joined := key, what it saw    waits for rank 0's "complete"
 //   rank 0          waits for everybody's joined  complete := key, what all saw
@@ -7,6 +8,10 @@
 // Nobody goes on (and perhaps leaves again) before all have found each other. In a store of our own everybody
 // takes back what it has set, and what rank 0 waits for is never taken back before it was read: "joined" goes
 // when "complete" was read, "complete" when every "joined" has gone.
+//
+// Of two jobs of one name a rank of one may find ranks of the other, and such a group is whole. But then both
+// jobs have a rank that is left over, and its claim is refused while the other job's rank of that number
+// lives. So no two such jobs run on in silence.
 #pragma once
 #include <string>
 #include <vector>

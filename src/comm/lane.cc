@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "link/carry/proxy.h"
+#include "machine/cpu/doorbell.h"
 
 namespace starling {
 namespace {
@@ -62,6 +64,7 @@ HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, 
       peers_(options.members.size()),
       scratch_(place.traits().lane_depth) {
   unresolved_ = size() - 1;
+  for (const Member& member : options_.members) carried_ |= member.peer.way != nullptr;
 }
 
 // A peer may still grant us slots that it read late: only an abandoned region is used again.
@@ -77,6 +80,8 @@ HostLane::~HostLane() {
   if (introductions_ != nullptr)
     place_.release_shared(reinterpret_cast<std::byte*>(introductions_), ends() * sizeof(PeerIntroduction));
   if (shared_ == nullptr || !abandoned()) return;
+  for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
+    if (member(peer).peer.way != nullptr) member(peer).peer.way->forget(numbers_[peer]);
   arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
   arena_.release(region_.offset, region_.bytes);
   if (connectors_.bytes > 0) place_.release_exported(connectors_.offset, connectors_.bytes);
@@ -93,13 +98,23 @@ void HostLane::close(cpu::CpuMachine& host) {
   // stays while a peer maps it; memory of a GPU goes with its context.
   const bool broken = std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
   const bool tells = broken ? !resolved() : place_.traits().direct && !met_by_all();
-  if (!tells) arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
+  if (!tells) {
+    arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
+    for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
+      if (member(peer).peer.way != nullptr) member(peer).peer.way->unpublish(numbers_[peer]);
+  }
   for (LaneShared* peer : peers_) {
     if (peer == nullptr) continue;
     met(*peer, rank()).store(kLeft, std::memory_order_relaxed);
     // Release: all that our blocks did in the peer's region came before; pairs with abandoned().
     std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
   }
+  ring_shadows();
+}
+
+void HostLane::ring_shadows() const {
+  for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
+    if (member(peer).peer.way != nullptr) cpu::ring(&member(peer).peer.arena->header()->host);
 }
 
 bool HostLane::met_by_all() const {
@@ -122,37 +137,36 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (options_.carries_operations) open_device();
   place_.flush();  // peers write into the connectors as soon as they find them
   arena_.publish(options_.key.low, options_.key.high, region_.offset);
+  if (carried_) tell_open();
+}
+
+void HostLane::tell_open() {
+  numbers_.resize(size());
+  for (uint32_t peer = 0; peer < size(); ++peer) {
+    link::carry::Way* way = member(peer).peer.way;
+    if (way == nullptr) continue;
+    numbers_[peer] = way->open_lane(
+        shared_, {options_.key.low, options_.key.high, size(), rank(), peer, shared_->channel_count,
+                  shared_->private_slots, shared_->slot_bytes, shared_->packet_bytes, shared_->board_size});
+  }
 }
 
 void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   const uint64_t ends = size() * channels;
-  const uint64_t credit = sizeof(Inbox) * ends;
-  const uint64_t slots = (credit + sizeof(Credit) * ends + 4095) & ~uint64_t(4095);
-  const uint64_t packets = slots + ends * kPrivateSlots * slot_bytes;
   const uint32_t packet_bytes = packet_bytes_for(slot_bytes, place_.traits());
+  const LaneShape shape{
+      size(), uint32_t(channels), kPrivateSlots, slot_bytes, packet_ring_bytes(packet_bytes), 2 * depth()};
+  const LaneLayout layout(shape);
   // Zeroed: no packet has come yet.
-  connectors_.bytes = ends == 0 ? 0 : packets + ends * packet_ring_bytes(packet_bytes);
+  connectors_.bytes = layout.connectors_bytes;
   if (ends > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
-  const uint64_t board = 2 * depth();
-  const uint64_t traffic = sizeof(LaneShared) + board * sizeof(Signature);
-  const uint64_t withdrawals = traffic + board * sizeof(Traffic) * size();
-  region_.bytes = align64(withdrawals + sizeof(Withdrawal) * size());
+  region_.bytes = layout.region_bytes;
   region_.offset = arena_.allocate(region_.bytes);
   shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_.offset));
-  shared_->size = size();
+  layout.describe(*shared_, shape);
   shared_->rank = rank();
-  shared_->channel_count = uint32_t(channels);
-  shared_->private_slots = kPrivateSlots;
-  shared_->slot_bytes = slot_bytes;
   shared_->packet_bytes = packet_bytes;
-  shared_->board_size = uint32_t(board);
-  shared_->traffic_offset = traffic;
-  shared_->withdrawals_offset = withdrawals;
   shared_->connectors_offset = connectors_.offset;
-  shared_->inbox_offset = 0;
-  shared_->credit_offset = credit;
-  shared_->slots_offset = slots;
-  shared_->packets_offset = packets;
   if (ends == 0) return;
   // Our sends begin with the peer's private slots granted (wire/connector.h, Grants).
   std::vector<Credit> credits(ends, Credit{});
@@ -160,7 +174,7 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
     c.granted = kPrivateSlots;
     for (uint32_t k = 0; k < kPrivateSlots; ++k) c.grants[k] = k;
   }
-  place_.write(place_.exported(connectors_.offset) + credit, credits.data(), ends * sizeof(Credit));
+  place_.write(place_.exported(connectors_.offset) + layout.credit, credits.data(), ends * sizeof(Credit));
 }
 
 // The Lane and all that it points to, in one piece: Lane | finished | fault | LaneBlock[grid] | ends, and
@@ -238,6 +252,8 @@ bool HostLane::resolve() {
     if (found == nullptr || met(*found, rank()).load(std::memory_order_relaxed) == kLeft) continue;
     peers_[peer] = found;
     met(*found, rank()).store(kMet, std::memory_order_relaxed);
+    if (member(peer).peer.way != nullptr && shared_ != nullptr)
+      member(peer).peer.way->pair(numbers_[peer], found);
     --unresolved_;
     any = true;
     connect(peer);
@@ -268,6 +284,7 @@ void HostLane::connect(uint32_t peer) {
     introduction.pool = memory.at(header->pool_offset);
     introduction.packets = reinterpret_cast<uint64_t*>(base + theirs->packets_offset + there * ring_bytes);
     introduction.doorbell = place_.traits().direct ? &header->daemon : nullptr;
+    introduction.carried = member(peer).peer.way != nullptr;
     // Release: the pointers; pairs with the acquires in device/connector.h.
     std::atomic_ref<uint64_t>(introduction.made).store(1, std::memory_order_release);
   }
@@ -275,6 +292,9 @@ void HostLane::connect(uint32_t peer) {
 
 void HostLane::check(const Plan& plan) const {
   const PlanHeader* header = plan.header(rank());
+  if (carried_ && plan.protocol() != Protocol::kSlots)
+    throw Error(Code::unsupported, "plan " + plan.name() + " cannot cross hosts: its messages are no slots",
+                "use a plan of protocol slots, or none: the library's choice");
   if (header->minimum_slots > kPrivateSlots || header->channel_count > shared_->channel_count)
     throw Error(Code::unsupported,
                 "plan " + plan.name() + " needs " + std::to_string(header->minimum_slots) + " slots and " +

@@ -14,8 +14,13 @@
 #include "machine/place.h"
 #include "wire/arena.h"
 #include "wire/lane.h"
+#include "wire/lane_layout.h"
 
 namespace starling {
+
+namespace link::carry {
+class Way;
+}
 
 struct LaneKey {
   uint64_t high = 0;
@@ -30,12 +35,14 @@ LaneKey key_of(const LaneKey& base, const std::string& text);
 struct Peer {
   std::shared_ptr<cpu::PeerArena> arena;
   std::shared_ptr<PeerMemory> memory;
+  link::carry::Way* way = nullptr;  // to a rank of another host, whose shadow `arena` is; else null
 };
 
 // One rank of a group. `peer` is empty for the rank itself.
 struct Member {
   Peer peer;
   uint32_t world_rank = 0;  // in the communicator that the caller knows, for messages
+  uint64_t host = 0;  // equal for ranks that share memory
 };
 
 // An operation between submission and completion.
@@ -77,11 +84,6 @@ struct LaneOptions {
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
 };
 
-// [size]: what each peer has said to the owner of the region.
-inline Withdrawal* withdrawals_of(LaneShared* shared) {
-  return reinterpret_cast<Withdrawal*>(reinterpret_cast<std::byte*>(shared) + shared->withdrawals_offset);
-}
-
 class HostLane {
  public:
   HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, PlanShelf& shelf);
@@ -94,6 +96,8 @@ class HostLane {
   uint32_t rank() const { return options_.rank; }
   uint32_t size() const { return uint32_t(options_.members.size()); }
   const Member& member(uint32_t peer) const { return options_.members[peer]; }
+  // Something was stored that peers of other hosts should hear of: proxies look.
+  void ring_shadows() const;
   HostLane* control() const { return options_.control; }
   // What the daemon knows of the lane; null before it is open.
   Lane* device() { return device_; }
@@ -182,6 +186,7 @@ class HostLane {
   };
   void open_region(uint64_t channels, uint32_t slot_bytes);
   void open_device();
+  void tell_open();
   void connect(uint32_t peer);
   void bind_memory(Flight& flight, uint32_t at);
   std::byte* at_least(Private& memory, uint64_t bytes);
@@ -212,6 +217,8 @@ class HostLane {
   bool turns_known_ = false;
   bool settled_ = false;         // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
+  bool carried_ = false;         // some peer is on another host
+  std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it
   std::vector<bool> told_;       // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
   LaneShared* shared_ = nullptr;

@@ -115,32 +115,64 @@ std::shared_ptr<const Plan> refuse_pull(std::shared_ptr<const Plan> plan) {
       "compile it with another protocol");
 }
 
-std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
-                                        const Shape& shape) {
-  const PlanRequest base{shape.collective, context.size, shape.root, 1, shape.in_place};
-  PlanRequest request = base;
+// How the blocks may read peers' buffers.
+struct Pulls {
+  bool by_address;
+  bool at_all;
+};
+
+Pulls pulls_of(const LoweringContext& context, const starling_operation& call, const Shape& shape) {
   // A factor multiplies what is read from the input, and a puller does not know its peer's.
   const bool addresses =
       context.one_process && !(shape.reduces && ReduceOp(call.reduce_op) == ReduceOp::kPremulSum);
   // Between processes a block copies out of a peer's memory, but cannot reduce from there.
-  const bool pulls = addresses || (context.readable && !shape.reduces);
+  return {addresses, addresses || (context.readable && !shape.reduces)};
+}
+
+// By the table that was measured for such groups; null: it has nothing for this operation.
+std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataType type, const Shape& shape,
+                                          const PlanUse& use, PlanRequest request, Pulls pulls) {
+  if (context.table == nullptr || use.is_empty) return nullptr;
+  const TableRow* row = context.table->find(use, type_class(shape.reduces, type), shape.choice_bytes);
+  if (row == nullptr) return nullptr;
+  if (row->block_count == 0) {
+    auto plan = context.table->plan(*row, use);
+    return plan != nullptr && (pulls.by_address || plan->protocol() != Protocol::kPull) ? plan : nullptr;
+  }
+  request.block_count = std::min(row->block_count, context.block_limit);
+  return context.plans->get(pulls.at_all ? row->algorithm : without_pull(row->algorithm), request);
+}
+
+std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
+                                        const Shape& shape) {
+  PlanRequest request{shape.collective, context.size, shape.root, 1, shape.in_place};
+  const Pulls pulls = pulls_of(context, call, shape);
+  const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
+  const PlanUse use{shape.collective, context.size, shape.root,
+                    shape.in_place,   unequal,      shape.choice_bytes == 0};
   if (context.added != nullptr) {
-    const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
-    const PlanUse use{shape.collective, context.size, shape.root,
-                      shape.in_place,   unequal,      shape.choice_bytes == 0};
     if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
                                                : context.added->chosen(use, shape.choice_bytes))
-      return addresses ? added : refuse_pull(std::move(added));
+      return pulls.by_address ? added : refuse_pull(std::move(added));
   }
   if (call.algorithm != nullptr) {
     request.block_count = context.block_limit;
-    return context.plans->get(pulls ? call.algorithm : without_pull(call.algorithm), request);
+    return context.plans->get(pulls.at_all ? call.algorithm : without_pull(call.algorithm), request);
   }
+  if (auto measured = measured_plan(context, DataType(call.data_type), shape, use, request, pulls))
+    return measured;
+  const CallShape key{shape.collective,         context.size,      shape.root,
+                      shape.in_place,           pulls.at_all,      pulls.by_address,
+                      DataType(call.data_type), shape.choice_bytes};
+  if (context.chosen != nullptr)
+    if (auto known = context.chosen->find(key)) return known;
   const Choice choice =
       choose({shape.collective, context.size, shape.choice_bytes, DataType(call.data_type),
-              context.block_limit, context.on_gpu, pulls && (context.on_gpu || context.own_cores)});
+              context.block_limit, context.on_gpu, pulls.at_all, pulls.by_address, context.own_cores});
   request.block_count = choice.block_count;
-  return context.plans->get(choice.algorithm, request);
+  auto plan = context.plans->get(choice.algorithm, request);
+  if (context.chosen != nullptr) context.chosen->add(key, plan);
+  return plan;
 }
 
 }  // namespace
@@ -229,11 +261,17 @@ Lowered lower(const LoweringContext& context, const starling_operation& call) {
       lowered.traffic[r] = {shape.input.counts[r] * element, shape.output.counts[r] * element};
   }
   lowered.own_buffer = call.kind == STARLING_BARRIER;
-  lowered.text = std::string(collective_name(shape.collective));
-  if (call.kind != STARLING_BARRIER)
-    lowered.text += " of " + std::to_string(call.count) + " " + data_type_name(op.data_type) +
-                    (shape.reduces ? std::string(", ") + reduce_op_name(op.reduce_op) : "");
+  lowered.count = call.count;
+  lowered.reduces = shape.reduces;
   return lowered;
+}
+
+std::string text_of(const Lowered& lowered) {
+  const Operation& op = lowered.operation;
+  const std::string name = collective_name(lowered.signature.collective);
+  if (lowered.own_buffer) return name;
+  return name + " of " + std::to_string(lowered.count) + " " + data_type_name(op.data_type) +
+         (lowered.reduces ? std::string(", ") + reduce_op_name(op.reduce_op) : "");
 }
 
 uint64_t element_bytes(const starling_operation& call) {

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "comm/chosen_plans.h"
 #include "plan/added.h"
 #include "plan/cache.h"
 #include "plan/plan.h"
+#include "plan/table.h"
 #include "wire/arena.h"
 #include "wire/operation.h"
 
@@ -23,9 +25,11 @@ struct LoweringContext {
   PlanCache* plans;
   bool on_gpu = false;
   const AddedPlans* added = nullptr;  // the communicator's own; null: none
+  const TopologyTable* table = nullptr;  // measured for such a group; null: none
   bool one_process = false;  // all ranks: their blocks address each other's buffers
   bool readable = false;  // all ranks: their blocks can copy out of each other's buffers
   bool own_cores = false;  // of the whole group: nobody waits for one that does not run
+  ChosenPlans* chosen = nullptr;  // of the communicator: earlier choices; null: none are kept
 };
 
 // Everything of an operation but its place in the lane.
@@ -39,8 +43,12 @@ struct Lowered {
   bool own_buffer = false;  // barrier: its lane gives it what it reduces
   uint64_t size_class_bytes = 0;  // the same on all ranks: from it a new lane takes its slot size
   uint64_t largest_group_bytes = 0;
-  std::string text;  // "all_reduce of 1024 float32, sum": for messages
+  uint64_t count = 0;  // as the caller said it, for messages
+  bool reduces = false;
 };
+
+// "all_reduce of 1024 float32, sum": for messages. Not kept in Lowered: most operations need none.
+std::string text_of(const Lowered& lowered);
 
 // Throws Error(invalid_argument | unsupported) that names the argument and the remedy.
 Lowered lower(const LoweringContext& context, const starling_operation& call);

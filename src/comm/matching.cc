@@ -1,9 +1,10 @@
 #include "comm/matching.h"
 
 #include <atomic>
-#include <cstring>
 
 #include "machine/cpu/doorbell.h"
+#include "machine/cpu/lane_fault.h"
+#include "wire/lane_layout.h"
 
 namespace starling {
 namespace {
@@ -23,13 +24,8 @@ void copy_words(uint64_t* to, const uint64_t* from, uint32_t words) {
     store(to[w], load(from[w], std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
-Traffic* traffic_of(LaneShared* shared, uint64_t sequence) {
-  auto* base = reinterpret_cast<std::byte*>(shared) + shared->traffic_offset;
-  return reinterpret_cast<Traffic*>(base) + (sequence % shared->board_size) * shared->size;
-}
-
 Signature& signature_of(LaneShared* shared, uint64_t sequence) {
-  return reinterpret_cast<Signature*>(shared + 1)[sequence % shared->board_size];
+  return board_of(shared)[sequence % shared->board_size];
 }
 
 // False: the peer is not there yet, or long past it (then it has finished, so it did match).
@@ -83,24 +79,12 @@ const char* remedy_of(FaultKind kind) {
   }
 }
 
-// `shared` lies in the segment of `owner`.
-void write_fault(LaneShared* shared, ArenaHeader* owner, uint32_t origin, FaultKind kind, uint64_t sequence,
-                 const std::string& text) {
-  uint64_t nobody = 0;
-  if (!std::atomic_ref<uint64_t>(shared->claim).compare_exchange_strong(nobody, origin + 1)) return;
-  shared->fault_sequence = sequence;
-  std::strncpy(shared->fault_text, text.c_str(), sizeof(shared->fault_text) - 1);
-  // Release: the text before the fault; pairs with the acquire in fault_of() and in the daemon.
-  store(shared->fault, uint64_t(kind), std::memory_order_release);
-  // Release: the fault before the count, by which the owner's poller knows that it has to look for it.
-  std::atomic_ref<uint64_t>(owner->faults).fetch_add(1, std::memory_order_release);
-}
-
 }  // namespace
 
 void post_call(HostLane& lane) {
   // Release: pairs with the acquire in Communicator::match_any_source(). Nothing but the count is read by it.
   store(lane.shared()->submitted, lane.next_sequence(), std::memory_order_release);
+  lane.ring_shadows();
 }
 
 void post_signature(HostLane& lane, const Flight& flight) {
@@ -117,8 +101,10 @@ void post_signature(HostLane& lane, const Flight& flight) {
                reinterpret_cast<const uint64_t*>(flight.lowered.traffic.data()), 2 * lane.size());
   // Release: the entry before its position; pairs with the acquire in read_signature().
   store(entry.position, flight.sequence + 1, std::memory_order_release);
-  // Our board before our look at the others': the later of two ranks sees the earlier one.
+  // Our board before our look at the others': the later of two ranks sees the earlier one. Between hosts
+  // "sees" is the proxy's comparison, after the same two steps (link/carry/arrivals.cc).
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  lane.ring_shadows();
 }
 
 std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight) {
@@ -126,17 +112,19 @@ std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& fli
     LaneShared* shared = peer == lane.rank() ? nullptr : lane.peer_shared(peer);
     Signature theirs;
     if (shared == nullptr || !read_signature(shared, flight.sequence, theirs)) continue;
-    const std::string where = "in lane '" + lane.name() + "' at position " + std::to_string(flight.sequence);
+    const auto where = [&] {
+      return "in lane '" + lane.name() + "' at position " + std::to_string(flight.sequence);
+    };
     if (!same(theirs, flight.lowered.signature)) {
       Signature ours = flight.lowered.signature;
       const bool plans_only = describe(ours) == describe(theirs);
-      return "operations do not match " + where + ": " + rank_name(lane, lane.rank()) + " calls " +
+      return "operations do not match " + where() + ": " + rank_name(lane, lane.rank()) + " calls " +
              describe(ours) + ", " + rank_name(lane, peer) + " calls " + describe(theirs) +
              (plans_only ? " (by another plan or other counts: settings or counts differ between ranks)"
                          : "");
     }
     if (auto text = compare_traffic(lane, flight, peer))
-      return "operations do not match " + where + ": in " + describe(theirs) + " " + *text;
+      return "operations do not match " + where() + ": in " + describe(theirs) + " " + *text;
   }
   return std::nullopt;
 }
@@ -162,12 +150,12 @@ void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::st
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
     if (peer == lane.rank() || lane.peer_shared(peer) == nullptr) continue;
     ArenaHeader* header = lane.member(peer).peer.arena->header();
-    write_fault(lane.peer_shared(peer), header, lane.rank(), kind, sequence, text);
+    cpu::write_fault(lane.peer_shared(peer), header, lane.rank(), uint64_t(kind), sequence, text.c_str());
     cpu::ring(&header->daemon);
     cpu::ring(&header->host);
   }
   if (lane.shared() == nullptr) return;
-  write_fault(lane.shared(), lane.arena().header(), lane.rank(), kind, sequence, text);
+  cpu::write_fault(lane.shared(), lane.arena().header(), lane.rank(), uint64_t(kind), sequence, text.c_str());
   cpu::ring(lane.doorbell());
 }
 
@@ -182,7 +170,8 @@ Fault fault_of(HostLane& lane) {
       if (shared == nullptr) continue;
       const auto kind = FaultKind(load(shared->fault, std::memory_order_acquire));
       if (kind == FaultKind::kNone) continue;
-      write_fault(own, lane.arena().header(), lane.rank(), kind, shared->fault_sequence, shared->fault_text);
+      cpu::write_fault(own, lane.arena().header(), lane.rank(), uint64_t(kind), shared->fault_sequence,
+                       shared->fault_text);
       cpu::ring(lane.doorbell());
       break;
     }

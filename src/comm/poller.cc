@@ -26,6 +26,12 @@ std::string seconds(uint64_t ns) {
   return text;
 }
 
+std::string lost_text(const HostLane& lane, uint32_t peer, const std::string& why) {
+  return "rank " + std::to_string(lane.member(lane.rank()).world_rank) + " has lost rank " +
+         std::to_string(lane.member(peer).world_rank) + " on another host: " + why + "; lane '" +
+         lane.name() + "' waited for it; remedy: see that rank's log, and these ports";
+}
+
 // What a rank says it waits for; written and read without a lock.
 std::string waiting_text_of(const ArenaHeader* header) {
   // Acquire: pairs with the release of `waiting_version` in publish_waiting_text().
@@ -119,6 +125,11 @@ bool Context::poll_once() {
     });
     it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
   }
+  // A proxy saw what our boards did not show yet when we looked.
+  if (proxy_ != nullptr && proxy_->take_mismatch())
+    for (HostLane* lane : lanes_by_id_)
+      if (lane != nullptr && lane->busy() && lane->shared() != nullptr)
+        guarded_for(*lane, [&] { meet_peers(*lane); });
   bool any = drain_completions();
   if (!keeping_.empty()) any |= give_back();
   if (executor_ == nullptr) return any;  // the context ends
@@ -249,6 +260,12 @@ void Context::check_peers(HostLane& lane, uint64_t now) {
     uint64_t& since = gone_since_[&arena];
     if (since == 0) since = now;
     if (now - since < (in_order ? kLeftPeerNs : kDeadPeerNs)) continue;
+    link::carry::Way* way = lane.member(peer).peer.way;
+    if (way != nullptr && !in_order) {
+      starling::break_lane(lane, FaultKind::kPeerFailed, lane.flights().front().sequence,
+                           lost_text(lane, peer, way->failure()));
+      return fail_waiting(lane, fault_of(lane));
+    }
     if (!in_order) arena.remove_name();
     const std::string who = "rank " + std::to_string(lane.member(peer).world_rank) + " (process " +
                             std::to_string(arena.header()->pid) + ")";
@@ -264,7 +281,7 @@ void Context::check_peers(HostLane& lane, uint64_t now) {
 
 std::string Context::timeout_text(HostLane& lane, const Flight& flight) {
   std::string text = "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " +
-                     flight.lowered.text + " in lane '" + lane.name() + "' at position " +
+                     text_of(flight.lowered) + " in lane '" + lane.name() + "' at position " +
                      std::to_string(flight.sequence) + " did not finish within " +
                      seconds(flight.deadline_ns - flight.submitted_ns);
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
@@ -289,7 +306,7 @@ void Context::publish_waiting_text(uint64_t now) {
     if (lane == nullptr || lane->flights().empty() || text.size() > 300) continue;
     const Flight& oldest = lane->flights().front();
     if (now - oldest.submitted_ns < kQuietNs / 2) continue;
-    text += (text.empty() ? "" : ", ") + oldest.lowered.text + " in lane '" + lane->name() +
+    text += (text.empty() ? "" : ", ") + text_of(oldest.lowered) + " in lane '" + lane->name() +
             "' at position " + std::to_string(oldest.sequence);
   }
   if (text == published_waiting_) return;
@@ -304,6 +321,7 @@ void Context::publish_waiting_text(uint64_t now) {
     std::atomic_ref<char>(header->waiting_text[i]).store(text[i], std::memory_order_relaxed);
   // Release: the text before the even version; pairs with the acquire in waiting_text_of().
   version.store(before + 2, std::memory_order_release);
+  if (proxy_ != nullptr) proxy_->wake();
 }
 
 }  // namespace starling

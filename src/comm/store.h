@@ -16,6 +16,9 @@ class Store {
   // Waits for the key; nothing: it was not there within the time.
   virtual std::optional<std::string> get(const std::string& key, int64_t timeout_ns) = 0;
 
+  // In a store of the library's own: the key is this process's as long as the store object lives. Throws
+  // Error(mismatch) if it is another live process's. A caller's store cannot say who lives.
+  virtual void claim(const std::string&) {}
   // Stores that are the library's own take back what this rank has set; a caller's store keeps it.
   virtual void withdraw(const std::string&) {}
   // Whether a live rank has the key set and not withdrawn; false in a caller's store.

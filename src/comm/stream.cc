@@ -92,7 +92,6 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});
   feed(lane);
   if (request->done()) return std::nullopt;
-  place_->flush();  // what a start kernel reads: no submission speaks of it
   return lane.launch_of(flight);
 }
 

@@ -19,6 +19,7 @@ struct Combine {
   const std::byte* sources[kMaxFan + 1];
   std::byte* destinations[kMaxFan + 1];
   uint64_t bytes;
+  uint64_t message_bytes;  // of the message that this chunk belongs to, up to the chunk's end
   uint32_t source_count;
   uint32_t destination_count;
   uint32_t scaled_source;   // index of the source to multiply by `factor`; kNoSource: none
@@ -40,7 +41,7 @@ struct Combine {
   STARLING_HOST_DEVICE void clear() {
     for (auto& source : sources) source = nullptr;
     for (auto& destination : destinations) destination = nullptr;
-    bytes = 0;
+    bytes = message_bytes = 0;
     source_count = destination_count = scaled_source = divisor = 0;
     factor = 0;
     data_type = DataType{};

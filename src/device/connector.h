@@ -27,6 +27,7 @@ STARLING_HOST_DEVICE bool is_connected(M& m, const Lane& lane, SendEnd& end) {
   end.pool = peer.pool;
   end.packets = peer.packets;
   end.doorbell = peer.doorbell;
+  end.carried = peer.carried;
   end.connected = 1;
   return true;
 }
@@ -78,6 +79,12 @@ STARLING_HOST_DEVICE inline std::byte* next_send_slot(const Lane& lane, const Se
 STARLING_HOST_DEVICE inline const std::byte* next_receive_slot(const Lane& lane, const ReceiveEnd& end,
                                                                std::byte* pool) {
   return slot_of(lane, end.private_slots, pool, end.grants[end.received % kMaxCredits]);
+}
+
+// How long the message is that is posted next. The peer's block knows that from the plan; a proxy does not.
+// The release in post() covers it; it is overwritten when message k + 8 was granted, so k was carried.
+STARLING_HOST_DEVICE inline void measure(SendEnd& end, uint64_t bytes) {
+  if (end.carried != 0) end.inbox->bytes[end.sent % kMaxCredits] = uint32_t(bytes);
 }
 
 // Makes the message in the next slot visible. All threads' writes came before, by a barrier.

@@ -83,7 +83,7 @@ class Daemon {
     s_.leave = 0;
     launched_at_ = m_.now();
     note_progress(launched_at_);
-    trace(m_, b_.trace, TraceEvent::kLaunch, ~0u, a_.launch, 0);
+    trace_at(m_, b_.trace, launched_at_, TraceEvent::kLaunch, ~0u, a_.launch, 0);
   }
 
   // Leader only: new tasks in, then stay or leave.
@@ -295,8 +295,8 @@ class Daemon {
     return m_.load_relaxed(lane_of(task.lane).fault) != 0;
   }
 
-  // Between two tiles of the task at hand. Messages that go both ways in two lanes then do so at the same
-  // time, instead of one after the other.
+  // Between two tiles of the task at hand, and where it waits. Messages that go both ways in two lanes then
+  // do so at the same time, instead of one after the other.
   STARLING_HOST_DEVICE bool another_can_go_on() {
     if (d_.scheduling.in_turn) return false;
     for (uint32_t k = 0; k < b_.task_count; ++k)
@@ -355,10 +355,11 @@ class Daemon {
     Budget budget = budget_at(position);
     const Execution execution{slot.near, &slot.operation, &lane.blocks[m_.block_index()],
                               &b_.pool,  a_.pool_base,    &s_.operands};
-    Interpreter<M> interpreter(m_, execution, budget);
+    const auto yields = [this] { return another_can_go_on(); };
+    Interpreter<M, decltype(yields)> interpreter(m_, execution, budget, yields);
     DynamicContext context = slot.context;
     const uint64_t steps_before = context.steps;
-    const Outcome outcome = interpreter.run(context, [this] { return another_can_go_on(); });
+    const Outcome outcome = interpreter.run(context);
     m_.barrier();  // nobody reads the slot's context any more
     if (leads(m_)) {
       s_.operands.clear();  // no dead bytes: equal states look equal to the explorer
@@ -423,8 +424,9 @@ class Daemon {
     }
     slot.valid = 0;
     const uint64_t sequence = block.next;
-    trace(m_, b_.trace, outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, s_.lane,
-          sequence, 0);
+    const uint64_t now = b_.trace.capacity != 0 ? m_.now() : 0;  // of both events, which are one moment
+    trace_at(m_, b_.trace, now, outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete,
+             s_.lane, sequence, 0);
     ++b_.counters.completions;
     block.pending &= ~(uint64_t(1) << (sequence % 64));
     advance(block);
@@ -432,7 +434,7 @@ class Daemon {
       lane.handover->turns[m_.block_index()].marked &= ~(uint64_t(1) << (sequence % 64));
       hand_on(m_, lane, sequence);
     }
-    complete(lane, slot.operation);
+    complete(lane, slot.operation, now);
     remove_task(b_, b_.cursor);
     if (block.pending != 0) insert_task(b_, {s_.lane, priority, b_.arrivals++}, d_.scheduling.priority_order);
   }
@@ -451,11 +453,11 @@ class Daemon {
     while (!((block.pending >> (block.next % 64)) & 1));
   }
 
-  STARLING_HOST_DEVICE void complete(Lane& lane, const Operation& operation) {
+  STARLING_HOST_DEVICE void complete(Lane& lane, const Operation& operation, uint64_t now) {
     const uint64_t sequence = operation.sequence;
     const uint64_t token = operation.token;
     if (!count_finished(m_, lane, sequence, operation.finished_target)) return;
-    trace(m_, b_.trace, TraceEvent::kPublish, lane.id, sequence, 0);
+    trace_at(m_, b_.trace, now, TraceEvent::kPublish, lane.id, sequence, 0);
     if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
       b_.unpublished[b_.unpublished_count++] = token;
     m_.notify_host();

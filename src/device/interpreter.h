@@ -45,11 +45,17 @@ struct Awaited {
   uint32_t peer = ~0u;  // rank of the lane that moves it; ~0u: this one
 };
 
-template <class M>
+struct NeverYields {
+  STARLING_HOST_DEVICE bool operator()() const { return false; }
+};
+
+// `Yields`, on machines that take turns: the leader asks it whether another task could have the block, where
+// this one waits, and between two tiles of a pull.
+template <class M, class Yields = NeverYields>
 class Interpreter {
  public:
-  STARLING_HOST_DEVICE Interpreter(M& machine, const Execution& execution, Budget& budget)
-      : m_(machine), x_(execution), op_(*execution.operation), budget_(budget) {
+  STARLING_HOST_DEVICE Interpreter(M& machine, const Execution& execution, Budget& budget, Yields yields = {})
+      : m_(machine), x_(execution), op_(*execution.operation), budget_(budget), yields_(yields) {
     const PlanView plan{op_.plan};
     block_ = plan.blocks()[m_.block_index()];
     instructions_ = plan.instructions();
@@ -59,14 +65,8 @@ class Interpreter {
     protocol_ = op_.plan->protocol;
   }
 
+  // Advances `c`, the same on all threads. kDone or kStuck.
   STARLING_HOST_DEVICE Outcome run(DynamicContext& c) {
-    return run(c, [] { return false; });
-  }
-
-  // Advances `c`, the same on all threads. kDone or kStuck. `yields`, on machines that take turns: the leader
-  // asks it between two tiles of a pull whether another task should have the block first.
-  template <class Yields>
-  STARLING_HOST_DEVICE Outcome run(DynamicContext& c, Yields&& yields) {
     if (!c.started) {
       if (!start()) return Outcome::kStuck;
       c.started = 1;
@@ -80,7 +80,7 @@ class Interpreter {
       if constexpr (M::kTakesTurns) {
         // By the leader for all. Slots keep both sides of a message busy; a pull's sender only names
         // addresses.
-        if (protocol_ == Protocol::kPull && c.tile + 1 < op_.tile_count && m_.any(leads(m_) && yields())) {
+        if (protocol_ == Protocol::kPull && c.tile + 1 < op_.tile_count && m_.any(leads(m_) && yields_())) {
           ++c.tile;
           return Outcome::kStuck;
         }
@@ -318,6 +318,9 @@ class Interpreter {
     for (uint32_t attempt = 0;; ++attempt) {
       m_.pause(attempt);
       if (ready()) return true;
+      // Patience is for those that nobody waits behind. Where yielding is switched off it has no end.
+      if constexpr (M::kTakesTurns)
+        if (!budget_.unbounded && attempt % 8 == 0 && leads(m_) && yields_()) return false;
       const bool ended = budget_.unbounded ? false : m_.expired(start, budget_.ticks);
       // A broken lane ends every wait, also one whose budget would last long.
       if (ended || (attempt % 64 == 63 && m_.load_relaxed(x_.lane->fault) != 0)) return false;
@@ -335,6 +338,7 @@ class Interpreter {
   // Operands of the instruction for one chunk and one tile. In a message its part lies at k tiles.
   STARLING_HOST_DEVICE void bind(const Instruction& i, const Piece& piece, Combine& c) {
     c.bytes = piece.range.bytes;
+    c.message_bytes = piece.k * op_.tile_bytes + piece.range.bytes;  // the last chunk's that has any
     c.data_type = op_.data_type;
     c.reduce_op = op_.reduce_op;
     c.scaled_source = kNoSource;
@@ -418,6 +422,7 @@ class Interpreter {
     if (sends(i.opcode))
       for (uint32_t k = 0; k < i.send_count; ++k) {
         if (protocol_ == Protocol::kPull) offer(send_end(i, k));
+        measure(send_end(i, k), x_.operands->message_bytes);
         post(m_, send_end(i, k));
       }
   }
@@ -476,6 +481,7 @@ class Interpreter {
   const Execution& x_;
   const Operation& op_;
   Budget& budget_;
+  Yields yields_;
   BlockPlan block_;
   const Instruction* instructions_;
   const Connection* receives_;

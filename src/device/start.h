@@ -12,6 +12,8 @@
 // The grid is Handover::width: blocks beyond the operation's own only hand their turn on, and count as
 // finished.
 #pragma once
+#include <cstddef>
+
 #include "device/completion_queue.h"
 #include "device/handover.h"
 #include "device/interpreter.h"
@@ -161,13 +163,17 @@ class StartKernel {
         {0, op_->sequence, op_->token, lane_->id, a_.priority, op_->block_count, ParkedKind::kOperation});
   }
 
-  // Where the daemon's ring is not the one that the host has written. Each block that parks writes the same,
-  // and nobody uses the place otherwise before all blocks have finished the operation.
+  // Where the daemon's ring is not the one that the host has written. Each block that parks writes the same
+  // words, each once: the daemon's block of one that parked earlier may read them by now. So our plan, which
+  // may be a copy in this block's fast memory, must never stand there, not for a moment either.
   STARLING_HOST_DEVICE void leave_operation() {
     if (lane_->submitted == nullptr) return;
-    Operation& place = lane_->operations[op_->sequence % M::kLaneDepth];
-    place = *op_;
-    place.plan = a_.operation.plan;
+    static_assert(offsetof(Operation, plan) == 0 && sizeof(Operation) % sizeof(uint64_t) == 0);
+    const auto* from = reinterpret_cast<const uint64_t*>(op_);
+    auto* to = reinterpret_cast<uint64_t*>(&lane_->operations[op_->sequence % M::kLaneDepth]);
+    // Relaxed: push_parked() releases them.
+    m_.store_relaxed(&to[0], uint64_t(a_.operation.plan));
+    for (uint32_t w = 1; w < sizeof(Operation) / sizeof(uint64_t); ++w) m_.store_relaxed(&to[w], from[w]);
   }
 
   // The first block that parks stays. Before the operation is given away: later its place in the ring may be

@@ -32,8 +32,23 @@ Verdict verdict_in_place(const Plan& plan) {
   return verify(views);
 }
 
-// Where only the root has both buffers it alone knows whether they are one: every rank runs the same plan all
-// the same, so that plan must be right either way.
+// A message has 16 bytes of each chunk at least, in a lane of the smallest slots, or packets, too.
+void check_width(const Plan& plan) {
+  const std::uint32_t widest = plan.protocol() == Protocol::kPackets ? 64 : 256;
+  const std::uint32_t chunks = plan.header(0)->largest_chunks;
+  if (chunks <= widest) return;
+  throw Error(Code::unsupported,
+              "plan '" + plan.name() + "' moves " + std::to_string(chunks) +
+                  " chunks at once; a message has room for " + std::to_string(widest),
+              "move fewer chunks in one operation of the program");
+}
+
+PlanUse use_of(const Plan& plan) {
+  return {plan.collective(), plan.rank_count(), plan.root(), plan.in_place()};
+}
+
+}  // namespace
+
 void check_rooted(const Plan& plan) {
   if (!traits_of(plan.collective()).rooted) return;
   const std::string what = "plan '" + plan.name() + "' of " + std::string(traits_of(plan.collective()).name);
@@ -47,12 +62,6 @@ void check_rooted(const Plan& plan) {
               "read a chunk of the input before its place in the output is written");
 }
 
-PlanUse use_of(const Plan& plan) {
-  return {plan.collective(), plan.rank_count(), plan.root(), plan.in_place()};
-}
-
-}  // namespace
-
 bool AddedPlans::Entry::serves(const PlanUse& use) const {
   return plan->collective() == use.collective && plan->rank_count() == use.rank_count &&
          plan->root() == use.root && (use.is_empty || plan->in_place() == use.in_place);
@@ -61,6 +70,7 @@ bool AddedPlans::Entry::serves(const PlanUse& use) const {
 void AddedPlans::add(std::shared_ptr<const Plan> plan, const SizeRange& sizes) {
   const PlanUse use = use_of(*plan);
   check_rooted(*plan);
+  check_width(*plan);
   for (const Entry& entry : entries_) {
     if (entry.plan->name() != plan->name() || !entry.serves(use)) continue;
     throw Error(Code::invalid_argument,

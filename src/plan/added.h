@@ -26,6 +26,10 @@ struct PlanUse {
   bool is_empty = false;  // of no bytes: whether its buffers are one says nothing
 };
 
+// Throws Error(invalid_argument) if the plan is of a rooted collective and not right both in place and out of
+// place: only the root knows which it is, and every rank runs the same plan.
+void check_rooted(const Plan& plan);
+
 // Not thread-safe: its communicator's lock guards it.
 class AddedPlans {
  public:

@@ -16,6 +16,13 @@ void two_shot_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 void all_pairs_all_gather(PlanBuilder& plan, const PlanRequest& request);
 void all_pairs_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
 
+void halving_doubling_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void hierarchical_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+
+void double_tree_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void tree_broadcast(PlanBuilder& plan, const PlanRequest& request);
+void tree_reduce(PlanBuilder& plan, const PlanRequest& request);
+
 void chain_broadcast(PlanBuilder& plan, const PlanRequest& request);
 void chain_reduce(PlanBuilder& plan, const PlanRequest& request);
 
@@ -25,6 +32,8 @@ void direct_gather(PlanBuilder& plan, const PlanRequest& request);
 void direct_scatter(PlanBuilder& plan, const PlanRequest& request);
 void direct_send_recv(PlanBuilder& plan, const PlanRequest& request);
 void pairwise_all_to_all(PlanBuilder& plan, const PlanRequest& request);
+void two_step_all_to_all(PlanBuilder& plan, const PlanRequest& request);
+void three_step_all_to_all(PlanBuilder& plan, const PlanRequest& request);
 
 // Any collective over one rank: what it keeps, it copies.
 void alone(PlanBuilder& plan, const PlanRequest& request);
@@ -40,6 +49,16 @@ std::vector<Connection> with_all_others(std::uint32_t rank, std::uint32_t rank_c
 // (rank + offset) modulo the number of ranks; the offset may be negative, but for less than that number.
 inline std::uint32_t around(std::uint32_t rank, std::int64_t offset, std::uint32_t rank_count) {
   return static_cast<std::uint32_t>((rank + offset + rank_count) % rank_count);
+}
+
+// A message has at most so many chunks, so that a tile of each fits in the smallest slot.
+inline constexpr std::uint32_t kWidestMessage = 64;
+
+// Calls visit(first, count) for the pieces of a slice that are narrow enough for a message.
+template <typename Visit>
+void for_each_piece(std::uint32_t chunks, Visit&& visit) {
+  for (std::uint32_t first = 0; first < chunks; first += kWidestMessage)
+    visit(first, chunks - first < kWidestMessage ? chunks - first : kWidestMessage);
 }
 
 }  // namespace starling::algorithms

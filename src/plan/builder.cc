@@ -276,7 +276,7 @@ Plan PlanBuilder::build() const {
     words.insert(words.end(), part.begin(), part.end());
     offsets.push_back(words.size());
   }
-  Plan plan(name_, std::move(words), std::move(offsets));
+  Plan plan(name_, std::move(words), std::move(offsets), postcondition_);
   plan.seal();
   return plan;
 }

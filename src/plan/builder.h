@@ -2,7 +2,9 @@
 // lays out the bytes, has them verified, and fills in what follows from them (slots, channels, hash).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/geometry.h"
@@ -46,6 +48,8 @@ class PlanBuilder {
   std::uint32_t add(std::uint32_t rank, std::uint32_t block, Step step);
   void set_scratch(std::uint32_t rank, std::uint32_t chunks);
   void set_protocol(Protocol protocol) { protocol_ = protocol; }
+  // Of a custom collective.
+  void set_postcondition(Postcondition postcondition) { postcondition_ = std::move(postcondition); }
   // At least so many blocks, also if they stay empty.
   void set_blocks(std::uint32_t rank, std::uint32_t blocks);
 
@@ -68,6 +72,7 @@ class PlanBuilder {
   Geometry geometry_;
   Protocol protocol_ = Protocol::kSlots;
   std::vector<Rank> ranks_;
+  std::optional<Postcondition> postcondition_;
 };
 
 }  // namespace starling

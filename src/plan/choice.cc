@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <span>
 
 #include "base/assert.h"
@@ -16,39 +17,68 @@ constexpr std::uint64_t kAnySize = UINT64_MAX;
 // does.
 constexpr std::uint64_t kPulled = 4096 * kKiB;
 
+// Of which requests a row speaks.
+enum class Only {
+  kNothing,  // of all
+  kThreads,  // ranks of one process
+  kHalf,     // sums of half floats
+};
+
 struct Row {
   Collective collective;
   std::uint64_t largest_bytes;
   std::string_view algorithm;
   std::uint32_t block_count;  // cut to the daemon's
+  Only only = Only::kNothing;
+  bool times_ranks = false;  // `largest_bytes` is that of all ranks' buffers together
 };
 
 using enum Collective;
+using enum Only;
 // The first row that fits and whose algorithm takes the request; the last row of each collective fits always.
-// Measured on the cpu machine. Pulled is what all ranks send and receive alike, and no message that the slots
-// of a send could take before its receive is there (docs/design/0009-large-messages-between-processes.md).
+// Measured on the cpu machine, two and four ranks on two cores. What every rank adds in a one-shot all_reduce
+// grows with the ranks, and halves cost more to add. Threads pull at the price of one copy. Pulled between
+// processes is what all ranks send and receive alike, what a root only sends, and no message that a send may
+// leave in a slot before its receive is there (docs/design/0009-large-messages-between-processes.md).
 constexpr Row kCpuTable[] = {
-    {kAllReduce, 32 * kKiB, "one_shot", 1},
+    {kAllReduce, 4 * kKiB, "one_shot", 1, kHalf, true},
+    {kAllReduce, 64 * kKiB, "two_shot", 1, kHalf},
+    {kAllReduce, 64 * kKiB, "one_shot", 1, kNothing, true},
+    {kAllReduce, 64 * kKiB, "two_shot", 1},
+    {kAllReduce, kAnySize, "two_shot_pull", 64, kThreads},
     {kAllReduce, 256 * kKiB, "two_shot", 1},
     {kAllReduce, kAnySize, "ring", 64},
     {kAllGather, 64 * kKiB, "all_pairs", 1},
+    {kAllGather, kAnySize, "all_pairs_pull", 64, kThreads},
     {kAllGather, kPulled, "all_pairs_pull", 64},
     {kAllGather, kAnySize, "ring", 64},
     {kReduceScatter, 64 * kKiB, "all_pairs", 1},
+    {kReduceScatter, kAnySize, "all_pairs_pull", 64, kThreads},
+    {kReduceScatter, 512 * kKiB, "all_pairs", 64, kHalf},
     {kReduceScatter, kAnySize, "ring", 64},
-    {kBroadcast, 32 * kKiB, "direct", 1},
+    {kBroadcast, 8 * kKiB, "direct", 1},
+    {kBroadcast, 128 * kKiB, "chain", 64},
+    {kBroadcast, kAnySize, "direct_pull", 64, kThreads},
     {kBroadcast, kAnySize, "chain", 64},
-    {kReduce, 32 * kKiB, "direct", 1},
+    {kReduce, 1 * kKiB, "direct", 1, kHalf},
+    {kReduce, kAnySize, "chain", 64, kHalf},
+    {kReduce, 8 * kKiB, "direct", 1},
     {kReduce, kAnySize, "chain", 64},
     {kAllToAll, 64 * kKiB, "pairwise", 1},
+    {kAllToAll, kPulled, "pairwise_pull", 64, kThreads},
     {kAllToAll, kPulled, "pairwise_pull", 64},
     {kAllToAll, kAnySize, "pairwise", 64},
     {kGather, 64 * kKiB, "direct", 1},
+    {kGather, 128 * kKiB, "direct", 64},
+    {kGather, kAnySize, "direct_pull", 64, kThreads},
     {kGather, kAnySize, "direct", 64},
     {kScatter, 64 * kKiB, "direct", 1},
+    {kScatter, 128 * kKiB, "direct", 64},
+    {kScatter, kAnySize, "direct_pull", 64, kThreads},
+    {kScatter, 256 * kKiB, "direct", 64},
+    {kScatter, kPulled, "direct_pull", 64},
     {kScatter, kAnySize, "direct", 64},
     {kSendRecv, 64 * kKiB, "direct", 1},
-    {kSendRecv, 128 * kKiB, "direct", 64},
     {kSendRecv, kPulled, "direct_pull", 64},
     {kSendRecv, kAnySize, "direct", 64},
     {kBarrier, kAnySize, "one_shot", 1},
@@ -98,13 +128,43 @@ constexpr Row kGpuTable[] = {
     {kBarrier, kAnySize, "ring", 1},
 };
 
-bool fits(const Row& row, const ChoiceRequest& request) {
-  return row.collective == request.collective && request.bytes <= row.largest_bytes &&
-         algorithm_takes(row.algorithm, request.collective, request.rank_count) &&
-         (request.pulls || without_pull(row.algorithm) == row.algorithm);
+bool speaks_of(const Row& row, const ChoiceRequest& request) {
+  switch (row.only) {
+    case kNothing: return true;
+    case kThreads: return request.one_process;
+    case kHalf: return type_class(true, request.data_type) == TypeClass::kHalf;
+  }
+  STARLING_ASSERT(false, "a row of the table of choices speaks of nothing there is");
 }
 
+// Whether the request allows what the row's algorithm reads.
+bool may_pull(const Row& row, const ChoiceRequest& request) {
+  if (without_pull(row.algorithm) == row.algorithm) return true;
+  return request.pulls && (request.on_gpu || request.own_cores || row.only == kThreads);
+}
+
+bool fits(const Row& row, const ChoiceRequest& request) {
+  const std::uint64_t bytes = request.bytes * (row.times_ranks ? request.rank_count : 1);
+  return row.collective == request.collective && bytes <= row.largest_bytes && speaks_of(row, request) &&
+         algorithm_takes(row.algorithm, request.collective, request.rank_count) && may_pull(row, request);
+}
+
+constexpr std::string_view kTypeClasses[] = {"moved", "plain", "half"};
+
 }  // namespace
+
+TypeClass type_class(bool reduces, DataType type) {
+  if (!reduces) return TypeClass::kMoved;
+  return type == DataType::kFloat16 || type == DataType::kBfloat16 ? TypeClass::kHalf : TypeClass::kPlain;
+}
+
+std::string_view type_class_name(TypeClass types) { return kTypeClasses[static_cast<std::size_t>(types)]; }
+
+std::optional<TypeClass> type_class_named(std::string_view name) {
+  const auto* const found = std::find(std::begin(kTypeClasses), std::end(kTypeClasses), name);
+  if (found == std::end(kTypeClasses)) return std::nullopt;
+  return static_cast<TypeClass>(found - std::begin(kTypeClasses));
+}
 
 Choice choose(const ChoiceRequest& request) {
   const std::span<const Row> table = request.on_gpu ? std::span<const Row>(kGpuTable) : kCpuTable;

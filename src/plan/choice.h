@@ -1,11 +1,26 @@
-// Which algorithm, with how many blocks, for an operation: a table by collective, ranks and size.
+// Which algorithm, with how many blocks, for an operation: a table by collective, ranks and size. What was
+// measured at the place itself goes before it (plan/table.h).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "wire/types.h"
 
 namespace starling {
+
+// What an element costs beside its bytes, where that changes the choice. A sum of 16-bit floats is widened
+// and rounded: on CPUs two to seven times as long for each byte as any other (Xeon 2.8 GHz, two ranks, 1
+// MiB).
+enum class TypeClass : std::uint8_t {
+  kMoved,  // nothing is reduced: "moved"
+  kPlain,  // "plain"
+  kHalf,   // float16 and bfloat16: "half"
+};
+
+TypeClass type_class(bool reduces, DataType type);
+std::string_view type_class_name(TypeClass types);
+std::optional<TypeClass> type_class_named(std::string_view name);
 
 struct ChoiceRequest {
   Collective collective = Collective::kAllReduce;
@@ -18,6 +33,8 @@ struct ChoiceRequest {
   std::uint32_t block_limit = 1;  // blocks of the daemon
   bool on_gpu = false;
   bool pulls = false;  // blocks can read peers' buffers
+  bool one_process = false;  // and address them: all ranks are threads of one
+  bool own_cores = false;  // nobody waits for a rank that does not run
 };
 
 struct Choice {

@@ -41,24 +41,28 @@ void direct_scatter(PlanBuilder& plan, const PlanRequest& request) {
   }
 }
 
-// In round k, ranks r and p with r + p = k (modulo n) exchange their parts. Both send a tile before they
-// receive one, and a part is read by nobody else, so the exchange is right in place without scratch.
+// A tile of every part is sent before one is received: nobody waits for a peer that waits for another, which
+// costs where ranks share cores. And a part is read before it is written, so the exchange is right in place,
+// without scratch. What comes first was sent first: in round k a rank sends to the k-th after it.
 void pairwise_all_to_all(PlanBuilder& plan, const PlanRequest& request) {
   const std::uint32_t n = request.rank_count;
   const std::uint32_t blocks = request.block_count;
   for (std::uint32_t r = 0; r < n; ++r) {
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      for (std::uint32_t round = 0; round < n; ++round) {
-        const std::uint32_t peer = around(round, -std::int64_t{r}, n);
-        const Operand mine = input(peer * blocks + b);
-        const Operand theirs = output(peer * blocks + b);
-        if (peer == r) {
-          if (!request.in_place)
-            plan.add(r, b, {.opcode = Opcode::copy, .source = mine, .destination = theirs});
-          continue;
-        }
-        plan.add(r, b, {.opcode = Opcode::send, .source = mine, .sends = {with(peer, b)}});
-        plan.add(r, b, {.opcode = Opcode::recv, .destination = theirs, .receives = {with(peer, b)}});
+      for (std::uint32_t round = 1; round < n; ++round) {
+        const std::uint32_t peer = around(r, round, n);
+        plan.add(r, b,
+                 {.opcode = Opcode::send, .source = input(peer * blocks + b), .sends = {with(peer, b)}});
+      }
+      if (!request.in_place)
+        plan.add(
+            r, b,
+            {.opcode = Opcode::copy, .source = input(r * blocks + b), .destination = output(r * blocks + b)});
+      for (std::uint32_t round = 1; round < n; ++round) {
+        const std::uint32_t peer = around(r, -std::int64_t{round}, n);
+        plan.add(
+            r, b,
+            {.opcode = Opcode::recv, .destination = output(peer * blocks + b), .receives = {with(peer, b)}});
       }
     }
   }

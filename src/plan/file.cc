@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -14,7 +15,8 @@ namespace starling {
 namespace {
 
 constexpr std::uint32_t kFileMagic = 0x464c5053;  // "SPLF"
-constexpr std::uint16_t kFileVersion = 1;
+// Version 2 has a postcondition between the name and the parts; plans without one are written as version 1.
+constexpr std::uint16_t kFileVersion = 2;
 
 struct FileHeader {
   std::uint32_t magic;
@@ -63,7 +65,9 @@ constexpr Rule kRules[] = {
     {"it does not begin with the mark of a plan file",
      [](std::span<const std::byte> b) { return header_of(b).magic == kFileMagic; }},
     {"it has a version that this library does not read",
-     [](std::span<const std::byte> b) { return header_of(b).version == kFileVersion; }},
+     [](std::span<const std::byte> b) {
+       return header_of(b).version >= 1 && header_of(b).version <= kFileVersion;
+     }},
     {"it is truncated, or has something behind its end",
      [](std::span<const std::byte> b) { return header_of(b).total_bytes == b.size(); }},
     {"its checksum does not fit its contents: some bytes were changed",
@@ -80,6 +84,66 @@ constexpr Rule kRules[] = {
 [[noreturn]] void refuse(const std::string& what_is_wrong) {
   throw Error(Code::invalid_argument, "a plan file is refused: " + what_is_wrong,
               "make or copy the file anew");
+}
+
+// PostconditionHeader, then HoldingRecord[holding_count], then Term[term_count], those of the holdings in
+// order.
+struct PostconditionHeader {
+  std::uint32_t holding_count;
+  std::uint32_t term_count;
+};
+struct HoldingRecord {
+  std::uint32_t rank;
+  std::uint32_t chunk;
+  std::uint32_t chunks;
+  std::uint32_t term_count;
+};
+static_assert(sizeof(HoldingRecord) == 16 && sizeof(Term) == 8);
+
+std::vector<std::byte> bytes_of(const Postcondition& postcondition) {
+  PostconditionHeader header{static_cast<std::uint32_t>(postcondition.size()), 0};
+  std::vector<HoldingRecord> records;
+  std::vector<Term> terms;
+  for (const Holding& h : postcondition) {
+    records.push_back({h.rank, h.chunk, h.chunks, static_cast<std::uint32_t>(h.terms.size())});
+    terms.insert(terms.end(), h.terms.begin(), h.terms.end());
+  }
+  header.term_count = static_cast<std::uint32_t>(terms.size());
+  std::vector<std::byte> bytes;
+  const auto append = [&bytes](std::span<const std::byte> more) {
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  };
+  append(std::as_bytes(std::span(&header, 1)));
+  append(std::as_bytes(std::span(records)));
+  append(std::as_bytes(std::span(terms)));
+  return bytes;
+}
+
+// Reads the postcondition that begins at `at`, and moves `at` behind it.
+Postcondition postcondition_in(std::span<const std::byte> bytes, std::size_t& at) {
+  const auto take = [&](void* to, std::uint64_t size) {
+    if (at > bytes.size() || bytes.size() - at < size) refuse("its postcondition is not there as a whole");
+    std::memcpy(to, bytes.data() + at, size);
+    at += size;
+  };
+  PostconditionHeader header;
+  take(&header, sizeof(header));
+  if (std::uint64_t{header.holding_count} * sizeof(HoldingRecord) > bytes.size() - at)
+    refuse("its postcondition is not there as a whole");
+  std::vector<HoldingRecord> records(header.holding_count);
+  take(records.data(), records.size() * sizeof(HoldingRecord));
+  Postcondition postcondition;
+  std::uint64_t term_count = 0;
+  for (const HoldingRecord& record : records) {
+    if (std::uint64_t{record.term_count} * sizeof(Term) > bytes.size() - at)
+      refuse("its postcondition is not there as a whole");
+    Holding& holding = postcondition.emplace_back(Holding{record.rank, record.chunk, record.chunks});
+    holding.terms.resize(record.term_count);
+    take(holding.terms.data(), holding.terms.size() * sizeof(Term));
+    term_count += record.term_count;
+  }
+  if (term_count != header.term_count) refuse("its postcondition counts its terms wrongly");
+  return postcondition;
 }
 
 // Where the parts lie, each as long as its own header says.
@@ -111,9 +175,10 @@ std::vector<std::byte> to_bytes(const Plan& plan) {
     bytes.resize(padded(bytes.size()));
   };
   append(std::as_bytes(std::span(plan.name())));
+  if (plan.postcondition()) append(bytes_of(*plan.postcondition()));
   for (std::uint32_t rank = 0; rank < plan.rank_count(); ++rank) append(plan.part(rank));
   FileHeader header{.magic = kFileMagic,
-                    .version = kFileVersion,
+                    .version = plan.postcondition() ? kFileVersion : std::uint16_t{1},
                     .reserved = 0,
                     .rank_count = plan.rank_count(),
                     .name_bytes = static_cast<std::uint32_t>(plan.name().size()),
@@ -132,8 +197,11 @@ Plan plan_from_bytes(std::span<const std::byte> bytes) {
   const FileHeader header = header_of(bytes);
   std::string name(header.name_bytes, '\0');
   std::memcpy(name.data(), bytes.data() + sizeof(header), name.size());
-  const auto parts = cut(bytes, padded(sizeof(header) + name.size()), header.rank_count);
-  return Plan::from_parts(std::move(name), parts);
+  std::size_t at = padded(sizeof(header) + name.size());
+  std::optional<Postcondition> postcondition;
+  if (header.version >= 2) postcondition = postcondition_in(bytes, at);
+  const auto parts = cut(bytes, at, header.rank_count);
+  return Plan::from_parts(std::move(name), parts, std::move(postcondition));
 }
 
 void save_plan(const Plan& plan, const std::string& path) {

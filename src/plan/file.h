@@ -1,6 +1,7 @@
 // Plans as bytes: what a file holds, and what one rank may send to another.
 //
-//   FileHeader | name | part of rank 0 | part of rank 1 | ...      each padded to 8 bytes
+//   FileHeader | name | postcondition, in version 2 | part of rank 0 | part of rank 1 | ...   each padded to
+//   8 bytes
 //
 // Loading checks magic, version, lengths and a checksum over everything behind the header, then verifies the
 // plan.

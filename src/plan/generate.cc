@@ -1,10 +1,14 @@
 #include "plan/generate.h"
 
 #include <array>
+#include <bit>
+#include <charconv>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "plan/algorithms.h"
 #include "plan/builder.h"
@@ -12,9 +16,13 @@
 namespace starling {
 namespace {
 
+// How many chunks a group has.
 enum class Cut {
-  kBlocks,          // a group has one chunk per block
-  kBlocksAndRanks,  // a group has one chunk per block and rank
+  kWhole,           // one: blocks share the work in another way
+  kBlocks,          // one per block
+  kBlocksTwice,     // two per block
+  kBlocksAndPower,  // one per block and rank, of the largest power of two
+  kBlocksAndRanks,  // one per block and rank
 };
 
 struct Algorithm {
@@ -24,6 +32,7 @@ struct Algorithm {
   Cut cut;
   void (*generate)(PlanBuilder&, const PlanRequest&);
   Protocol protocol = Protocol::kSlots;
+  bool knows_nodes = false;
 };
 
 constexpr std::uint32_t kAnyRanks = kMaxPlanRanks;
@@ -32,6 +41,7 @@ constexpr std::uint32_t kFanInRanks = kMaxFan + 1;  // one instruction reduces t
 using enum Collective;
 constexpr Protocol kPackets = Protocol::kPackets;
 constexpr Protocol kPull = Protocol::kPull;
+constexpr Protocol kSlots = Protocol::kSlots;
 // The most general algorithm of a collective stands first.
 constexpr Algorithm kAlgorithms[] = {
     {kAllReduce, "ring", kAnyRanks, Cut::kBlocksAndRanks, algorithms::ring_all_reduce},
@@ -41,6 +51,11 @@ constexpr Algorithm kAlgorithms[] = {
     {kAllReduce, "two_shot_packets", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce,
      kPackets},
     {kAllReduce, "two_shot_pull", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce, kPull},
+    {kAllReduce, "halving_doubling", kAnyRanks, Cut::kBlocksAndPower,
+     algorithms::halving_doubling_all_reduce},
+    {kAllReduce, "double_tree", kAnyRanks, Cut::kBlocksTwice, algorithms::double_tree_all_reduce},
+    {kAllReduce, "hierarchical", kAnyRanks, Cut::kBlocksAndRanks, algorithms::hierarchical_all_reduce, kSlots,
+     true},
     {kAllGather, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_all_gather},
     {kAllGather, "all_pairs", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather},
     {kAllGather, "all_pairs_packets", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPackets},
@@ -55,13 +70,17 @@ constexpr Algorithm kAlgorithms[] = {
     {kBroadcast, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast},
     {kBroadcast, "direct_packets", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPackets},
     {kBroadcast, "direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPull},
+    {kBroadcast, "tree", kAnyRanks, Cut::kBlocks, algorithms::tree_broadcast},
     {kReduce, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_reduce},
     {kReduce, "direct", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce},
     {kReduce, "direct_packets", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPackets},
     {kReduce, "direct_pull", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPull},
+    {kReduce, "tree", kAnyRanks, Cut::kBlocks, algorithms::tree_reduce},
     {kAllToAll, "pairwise", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all},
     {kAllToAll, "pairwise_packets", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPackets},
     {kAllToAll, "pairwise_pull", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPull},
+    {kAllToAll, "two_step", kAnyRanks, Cut::kWhole, algorithms::two_step_all_to_all, kSlots, true},
+    {kAllToAll, "three_step", kAnyRanks, Cut::kWhole, algorithms::three_step_all_to_all, kSlots, true},
     {kGather, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_gather},
     {kGather, "direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_gather, kPull},
     {kScatter, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_scatter},
@@ -91,6 +110,38 @@ const Algorithm* find(std::string_view name, Collective collective) {
   return nullptr;
 }
 
+// "hierarchical:4" is "hierarchical" on 4 nodes.
+struct Named {
+  std::string_view algorithm;
+  std::optional<std::uint32_t> node_count;  // 0: what stands behind the colon is no number
+};
+Named parsed(std::string_view name) {
+  const std::size_t colon = name.find(':');
+  if (colon == std::string_view::npos) return {name, std::nullopt};
+  const std::string_view digits = name.substr(colon + 1);
+  std::uint32_t count = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  return {name.substr(0, colon), is_number ? count : 0};
+}
+
+// Why so many nodes are not possible; empty: they are.
+std::string refusal_of_nodes(const Algorithm& algorithm, const Named& name, std::uint32_t rank_count) {
+  if (!name.node_count) return "";
+  if (!algorithm.knows_nodes) return "knows no nodes";
+  const std::uint32_t nodes = *name.node_count;
+  if (rank_count == 1 && nodes == 1) return "";
+  if (nodes >= 2 && nodes <= rank_count && rank_count % nodes == 0) return "";
+  return "takes 2 nodes or more, equally large, which " + std::to_string(rank_count) + " ranks cannot be";
+}
+
+std::uint32_t fewest_nodes(std::uint32_t rank_count) {
+  for (std::uint32_t nodes = 2; nodes * nodes <= rank_count; ++nodes) {
+    if (rank_count % nodes == 0) return nodes;
+  }
+  return rank_count;
+}
+
 std::string usable_names(const PlanRequest& request) {
   std::string text;
   for (const std::string_view name : algorithms_for(request.collective)) {
@@ -102,7 +153,7 @@ std::string usable_names(const PlanRequest& request) {
 
 const Algorithm& find_or_throw(std::string_view name, const PlanRequest& request) {
   const std::string collective(traits_of(request.collective).name);
-  const Algorithm* algorithm = find(name, request.collective);
+  const Algorithm* algorithm = find(parsed(name).algorithm, request.collective);
   if (algorithm == nullptr) {
     throw Error(Code::invalid_argument, collective + " has no algorithm '" + std::string(name) + "'",
                 usable_names(request));
@@ -114,11 +165,28 @@ const Algorithm& find_or_throw(std::string_view name, const PlanRequest& request
                     std::to_string(request.rank_count),
                 usable_names(request));
   }
+  if (const std::string why = refusal_of_nodes(*algorithm, parsed(name), request.rank_count); !why.empty()) {
+    throw Error(Code::invalid_argument, "algorithm '" + std::string(name) + "' of " + collective + " " + why,
+                algorithm->knows_nodes ? "name a number of nodes that divides the ranks, or none"
+                                       : "leave the colon and what follows it out");
+  }
   if (request.block_count < 1 || request.block_count > kMaxPlanBlocks) {
     throw Error(Code::invalid_argument, "a plan with " + std::to_string(request.block_count) + " blocks",
                 "use 1 to " + std::to_string(kMaxPlanBlocks));
   }
   return *algorithm;
+}
+
+std::uint32_t chunks_of_group(Cut cut, const PlanRequest& request) {
+  if (request.rank_count == 1) return request.block_count;  // see algorithms::alone
+  switch (cut) {
+    case Cut::kWhole: return 1;
+    case Cut::kBlocks: return request.block_count;
+    case Cut::kBlocksTwice: return 2 * request.block_count;
+    case Cut::kBlocksAndPower: return request.block_count * std::bit_floor(request.rank_count);
+    case Cut::kBlocksAndRanks: return request.block_count * request.rank_count;
+  }
+  STARLING_ASSERT(false, "a way to cut groups that nobody knows");
 }
 
 }  // namespace
@@ -136,13 +204,14 @@ void algorithms::alone(PlanBuilder& plan, const PlanRequest& request) {
   }
 }
 
-Plan generate(std::string_view name, const PlanRequest& request) {
-  const Algorithm& algorithm = find_or_throw(name, request);
+Plan generate(std::string_view name, const PlanRequest& asked) {
+  const Algorithm& algorithm = find_or_throw(name, asked);
+  PlanRequest request = asked;
+  request.node_count = parsed(name).node_count.value_or(fewest_nodes(request.rank_count));
   const bool alone = request.rank_count == 1;
-  const std::uint32_t ranks_in_cut = algorithm.cut == Cut::kBlocksAndRanks ? request.rank_count : 1;
   PlanBuilder builder(std::string(name),
                       Geometry::standard(request.collective, request.rank_count, request.root,
-                                         request.in_place, request.block_count * ranks_in_cut));
+                                         request.in_place, chunks_of_group(algorithm.cut, request)));
   // In place an exchange writes over parts that their readers may not have pulled yet.
   const bool overwrites = request.in_place && request.collective == kAllToAll;
   builder.set_protocol(overwrites && algorithm.protocol == kPull ? Protocol::kSlots : algorithm.protocol);
@@ -158,8 +227,10 @@ std::string_view without_pull(std::string_view name) {
 }
 
 bool algorithm_takes(std::string_view name, Collective collective, std::uint32_t rank_count) {
-  const Algorithm* algorithm = find(name, collective);
-  return algorithm != nullptr && rank_count >= 1 && rank_count <= algorithm->rank_limit;
+  const Named named = parsed(name);
+  const Algorithm* algorithm = find(named.algorithm, collective);
+  return algorithm != nullptr && rank_count >= 1 && rank_count <= algorithm->rank_limit &&
+         refusal_of_nodes(*algorithm, named, rank_count).empty();
 }
 
 }  // namespace starling

@@ -1,8 +1,12 @@
 // The built-in algorithms. Each is one function in a file of its own that fills a PlanBuilder for any number
 // of ranks and blocks; generate() finds it by name.
 //
-// Every built-in plan is canonical (block b uses channel b alone, nothing is shared between blocks), needs at
-// most two slots per connection, and gives bitwise identical results on all ranks.
+// Every built-in plan needs at most two slots per connection, and gives bitwise identical results on all
+// ranks. All but the all-to-alls in steps, which pass parts of others on, are canonical (block b uses channel
+// b alone, nothing is shared between blocks) and take parts of unequal lengths.
+//
+// Algorithms that know nodes take their number behind a colon, "hierarchical:4"; without it the smallest
+// number above 1 that divides the ranks. Ranks follow each other node by node.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -23,7 +27,8 @@ std::span<const std::string_view> algorithms_for(Collective collective);
 // The algorithm that does the same without reading peers' buffers; the name itself if it reads none.
 std::string_view without_pull(std::string_view algorithm);
 
-// Whether the algorithm exists for the collective and takes so many ranks (fan-in is bounded by kMaxFan).
+// Whether the algorithm exists for the collective and takes so many ranks (fan-in is bounded by kMaxFan,
+// nodes are equally large).
 bool algorithm_takes(std::string_view algorithm, Collective collective, std::uint32_t rank_count);
 
 }  // namespace starling

@@ -19,7 +19,7 @@ constexpr std::array<CollectiveTraits, kCollectiveCount> kTraits{{
     {"scatter", true, false, true, false},
     {"send_recv", false, false, false, false},
     {"barrier", false, true, false, false},  // an all_reduce that nobody reads
-    {"custom", false, true, false, false},   // anything: no postcondition is known
+    {"custom", false, true, false, false},   // anything: the plan says what
 }};
 
 constexpr std::array<std::string_view, kProtocolCount> kProtocols{"slots", "packets", "pull"};

@@ -208,8 +208,9 @@ class Parser {
   Plan parse() {
     Line version = next_line("starling-plan");
     version.expect("starling-plan");
-    if (const std::uint32_t number = version.number("a version"); number != std::uint32_t(kPlanTextVersion)) {
-      version.refuse_last("version " + std::to_string(number) + " of the text; this library reads " +
+    version_ = version.number("a version");
+    if (version_ < 1 || version_ > std::uint32_t(kPlanTextVersion)) {
+      version.refuse_last("version " + std::to_string(version_) + " of the text; this library reads 1 to " +
                           std::to_string(kPlanTextVersion));
     }
     version.expect_end();
@@ -268,6 +269,8 @@ class Parser {
     rank_count_ = geometry.rank_count;
     PlanBuilder builder(plan_name, geometry);
     builder.set_protocol(protocol);
+    if (version_ >= 2 && geometry.collective == Collective::kCustom)
+      builder.set_postcondition(postcondition());
     return builder;
   }
 
@@ -286,6 +289,47 @@ class Parser {
     if (!protocol) line->refuse_last("no protocol has this name");
     line->expect_end();
     return *protocol;
+  }
+
+  Postcondition postcondition() {
+    Postcondition found;
+    while (true) {
+      const std::string_view rest = rest_;
+      const std::size_t number = line_number_;
+      std::optional<Line> line = try_next_line();
+      if (line && line->peek() == "holds") {
+        found.push_back(holding(*line));
+        continue;
+      }
+      rest_ = rest;
+      line_number_ = number;
+      return found;
+    }
+  }
+
+  // holds 1 output[2:4] 0.2 *.6
+  static Holding holding(Line& line) {
+    line.next("holds");
+    Holding holding{.rank = line.number("a rank")};
+    const std::optional<Slice> slice = slice_in(line.peek());
+    if (!slice || slice->operand.buffer != BufferKind::kOutput)
+      line.refuse("chunks of the output should stand here, as output[2:6]" + line.instead());
+    line.next("chunks of the output");
+    holding.chunk = slice->operand.chunk;
+    holding.chunks = slice->chunks;
+    do {
+      const std::string_view word = line.peek();
+      const bool is_every = word.starts_with("*.");
+      const auto chunk = is_every ? Line::number_in(word.substr(2)) : std::nullopt;
+      const auto pair = is_every ? std::nullopt : pair_in(word);
+      if (!chunk && !pair)
+        line.refuse(
+            "an input chunk should stand here, as 1.7, rank 1 chunk 7, or *.7, chunk 7 of every rank" +
+            line.instead());
+      holding.terms.push_back(chunk ? Term{kEveryRank, *chunk} : Term{pair->first, pair->second});
+      line.next("an input chunk");
+    } while (!line.at_end());
+    return holding;
   }
 
   void body(Line& line, PlanBuilder& builder) {
@@ -319,6 +363,7 @@ class Parser {
 
   std::string_view rest_;
   std::size_t line_number_ = 0;
+  std::uint32_t version_ = 1;
   std::uint32_t rank_count_ = 0;
   std::uint32_t ranks_begun_ = 0;
   std::uint32_t blocks_begun_ = 0;

@@ -70,7 +70,7 @@ void Plan::seal() {
     refuse_if_any(name_, verify_layout(part(rank)));
     views.push_back(view(rank));
   }
-  const Verdict verdict = verify(views);
+  const Verdict verdict = verify(views, postcondition_ ? &*postcondition_ : nullptr);
   refuse_if_any(name_, verdict.violations);
   const auto for_each_header = [this](auto&& change) {
     for (std::uint32_t rank = 0; rank < rank_count(); ++rank) {
@@ -85,7 +85,8 @@ void Plan::seal() {
   for_each_header([&](PlanHeader& header) { header.hash = hash; });
 }
 
-Plan Plan::from_parts(std::string name, std::span<const std::span<const std::byte>> parts) {
+Plan Plan::from_parts(std::string name, std::span<const std::span<const std::byte>> parts,
+                      std::optional<Postcondition> postcondition) {
   if (parts.empty()) {
     throw Error(Code::invalid_argument, "plan '" + name + "' has no parts", "give the part of every rank");
   }
@@ -103,7 +104,7 @@ Plan Plan::from_parts(std::string name, std::span<const std::span<const std::byt
     offsets.push_back(words.size());
   }
   const std::vector<std::uint64_t> claimed = words;
-  Plan plan(std::move(name), std::move(words), std::move(offsets));
+  Plan plan(std::move(name), std::move(words), std::move(offsets), std::move(postcondition));
   plan.seal();
   if (plan.words_ != claimed) {
     throw Error(

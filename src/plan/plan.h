@@ -5,11 +5,13 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "plan/postcondition.h"
 #include "wire/plan.h"
 
 namespace starling {
@@ -29,6 +31,9 @@ class Plan {
   Protocol protocol() const { return header(0)->protocol; }
   std::uint64_t hash() const { return header(0)->hash; }
 
+  // Of a custom collective; none: a file or text of version 1, which says nothing of the result.
+  const std::optional<Postcondition>& postcondition() const { return postcondition_; }
+
   // Largest number of blocks that any rank uses.
   std::uint32_t block_count() const;
 
@@ -39,18 +44,24 @@ class Plan {
 
   // Parts that came from elsewhere: verified, and compared with every fact that their headers claim. Throws
   // Error(invalid_argument) that names the first violation.
-  static Plan from_parts(std::string name, std::span<const std::span<const std::byte>> parts);
+  static Plan from_parts(std::string name, std::span<const std::span<const std::byte>> parts,
+                         std::optional<Postcondition> postcondition = std::nullopt);
 
  private:
   friend class PlanBuilder;
-  Plan(std::string name, std::vector<std::uint64_t> words, std::vector<std::size_t> offsets)
-      : name_(std::move(name)), words_(std::move(words)), offsets_(std::move(offsets)) {}
+  Plan(std::string name, std::vector<std::uint64_t> words, std::vector<std::size_t> offsets,
+       std::optional<Postcondition> postcondition)
+      : name_(std::move(name)),
+        words_(std::move(words)),
+        offsets_(std::move(offsets)),
+        postcondition_(std::move(postcondition)) {}
 
   void seal();
 
   std::string name_;
   std::vector<std::uint64_t> words_;  // all parts, one after the other
   std::vector<std::size_t> offsets_;  // in words; rank r is [offsets_[r], offsets_[r + 1])
+  std::optional<Postcondition> postcondition_;
 };
 
 // What a plan is made for.
@@ -60,6 +71,7 @@ struct PlanRequest {
   std::uint32_t root = 0;
   std::uint32_t block_count = 1;
   bool in_place = false;
+  std::uint32_t node_count = 0;  // generate() fills it in from the algorithm's name
 
   friend auto operator<=>(const PlanRequest&, const PlanRequest&) = default;
 };

@@ -61,11 +61,21 @@ void print_block(const PlanView& view, std::uint32_t b, std::string& text) {
   }
 }
 
+std::string holds(const Holding& holding) {
+  std::string text = "holds " + std::to_string(holding.rank) + " " +
+                     slice(BufferKind::kOutput, holding.chunk, holding.chunks);
+  for (const Term& term : holding.terms) {
+    text +=
+        " " + (term.rank == kEveryRank ? "*" : std::to_string(term.rank)) + "." + std::to_string(term.chunk);
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
   const PlanHeader& header = *plan.header(0);
-  std::string text = "starling-plan " + std::to_string(kPlanTextVersion) + "\n";
+  std::string text = "starling-plan " + std::to_string(plan.postcondition() ? kPlanTextVersion : 1) + "\n";
   const auto field = [&text](const char* name, const std::string& value) {
     text += std::string(name) + " " + value + "\n";
   };
@@ -77,6 +87,9 @@ std::string to_text(const Plan& plan) {
   if (header.protocol != Protocol::kSlots) field("protocol", std::string(name_of(header.protocol)));
   field("chunks_per_group", std::to_string(header.chunks_per_group));
   field("groups", std::to_string(header.input_groups) + " " + std::to_string(header.output_groups));
+  if (plan.postcondition()) {
+    for (const Holding& holding : *plan.postcondition()) text += holds(holding);
+  }
   for (std::uint32_t rank = 0; rank < plan.rank_count(); ++rank) {
     const PlanView view = plan.view(rank);
     text += "rank " + std::to_string(rank) + " scratch " + std::to_string(view.header->scratch_chunks) + "\n";

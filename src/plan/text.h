@@ -17,7 +17,8 @@
 
 namespace starling {
 
-inline constexpr int kPlanTextVersion = 1;
+// Version 2 says what a custom collective's outputs must hold; plans that do not are written as version 1.
+inline constexpr int kPlanTextVersion = 2;
 
 std::string to_text(const Plan& plan);
 

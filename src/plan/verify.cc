@@ -88,12 +88,15 @@ Parts check_lengths(const Network& network, std::vector<Violation>& violations) 
   return Parts::kEqual;
 }
 
-Verdict judge(std::span<const PlanView> ranks) {
+Verdict judge(std::span<const PlanView> ranks, const Postcondition* postcondition) {
   Verdict verdict;
   std::vector<Violation>& violations = verdict.violations;
   stages::check_headers(ranks, violations);
   if (!violations.empty()) return verdict;
   stages::check_instructions(ranks, violations);
+  if (!violations.empty()) return verdict;
+  if (postcondition != nullptr)
+    stages::check_postcondition(Geometry::of(*ranks[0].header), *postcondition, violations);
   if (!violations.empty()) return verdict;
   const Network network = Network::of(ranks, violations);
   if (violations.empty()) stages::check_links(network, violations);
@@ -116,7 +119,7 @@ Verdict judge(std::span<const PlanView> ranks) {
   }
   if (!violations.empty()) return verdict;
   verdict.facts.uniform_only = parts == Parts::kEqual;
-  stages::check_result(network, violations);
+  stages::check_result(network, postcondition, violations);
   return verdict;
 }
 
@@ -134,9 +137,9 @@ std::string Violation::describe() const {
   return (place.empty() ? "" : place + ": ") + text + " (rule " + rule + ")";
 }
 
-Verdict verify(std::span<const PlanView> ranks) {
+Verdict verify(std::span<const PlanView> ranks, const Postcondition* postcondition) {
   STARLING_ASSERT(!ranks.empty(), "verify() needs the part of every rank");
-  Verdict verdict = judge(ranks);
+  Verdict verdict = judge(ranks, postcondition);
   if (verdict.violations.size() > kMaxViolations) verdict.violations.resize(kMaxViolations);
   return verdict;
 }

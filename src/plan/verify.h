@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/postcondition.h"
 #include "wire/plan.h"
 
 namespace starling {
@@ -52,7 +53,7 @@ inline constexpr std::size_t kMaxViolations = 16;
 std::vector<Violation> verify_layout(std::span<const std::byte> part);
 
 // All ranks of a plan whose layout is right. The facts that the headers claim are not compared; see
-// Plan::from_parts.
-Verdict verify(std::span<const PlanView> ranks);
+// Plan::from_parts. postcondition: of a custom collective; NULL: its outputs may hold anything.
+Verdict verify(std::span<const PlanView> ranks, const Postcondition* postcondition = nullptr);
 
 }  // namespace starling

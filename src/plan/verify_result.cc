@@ -17,15 +17,17 @@ constexpr ValueId kUninitialised = 0;
 
 // A leaf is an input chunk; every other value is the reduction of two. `contents` adds up random words of the
 // leaves, so equal multisets have equal contents in any order of reduction; `order` also tells apart order
-// and brackets.
+// and brackets, and whether leaves were read as input.
 struct Value {
   std::uint64_t contents[2] = {0, 0};
   std::uint64_t order = 0;
   std::uint64_t count = 0;      // leaves, with repetition
+  std::uint64_t read_count =
+      0;  // those of them that came through the input operand, where premul_sum multiplies
   ValueId left = kUninitialised;
   ValueId right = kUninitialised;
   std::uint64_t leaf = 0;       // if it has no operands: rank and chunk of the input
-  bool is_read_as_input = false;  // a leaf that came through the input operand, where premul_sum multiplies
+  bool is_read_as_input = false;  // of a leaf
   bool is_final = false;
 };
 
@@ -38,10 +40,11 @@ class Values {
         leaves_.try_emplace(name * 2 + is_read_as_input, static_cast<ValueId>(all_.size()));
     if (is_new) {
       Value value;
-      value.contents[0] = mix64(name * 4 + 1 + 2 * std::uint64_t{is_read_as_input});
+      value.contents[0] = mix64(name * 2 + 1);
       value.contents[1] = mix64(~value.contents[0]);
-      value.order = value.contents[0];
+      value.order = hash_combine(value.contents[0], is_read_as_input);
       value.count = 1;
+      value.read_count = is_read_as_input;
       value.leaf = name;
       value.is_read_as_input = is_read_as_input;
       all_.push_back(value);
@@ -58,6 +61,8 @@ class Values {
     value.count = a.count > std::numeric_limits<std::uint64_t>::max() - b.count
                       ? std::numeric_limits<std::uint64_t>::max()
                       : a.count + b.count;
+    // Once counts overflow nothing is as a postcondition wants it.
+    value.read_count = a.read_count + b.read_count;
     value.left = left;
     value.right = right;
     all_.push_back(value);
@@ -90,8 +95,9 @@ struct Names {
 
 class Symbols {
  public:
-  Symbols(const Network& network, std::vector<Violation>& violations)
+  Symbols(const Network& network, const Postcondition* postcondition, std::vector<Violation>& violations)
       : network_(network),
+        postcondition_(postcondition),
         violations_(violations),
         reduces_(traits_of(network.geometry.collective).reduces),
         names_{network.geometry.chunks(BufferKind::kInput)},
@@ -114,7 +120,8 @@ class Symbols {
 
   void check_outputs() {
     const Geometry& g = network_.geometry;
-    if (g.collective == Collective::kCustom || !violations_.empty()) return;
+    if (!violations_.empty()) return;
+    if (g.collective == Collective::kCustom) return check_postcondition();
     add_up_inputs();
     for (std::uint32_t r = 0; r < network_.ranks.size(); ++r) {
       if (!g.exists(BufferKind::kOutput, r)) continue;
@@ -210,10 +217,52 @@ class Symbols {
       Value& sum = sums_[chunk];
       for (std::uint32_t r = 0; r < network_.ranks.size(); ++r) {
         const Value& leaf = values_[values_.leaf(names_.leaf(r, chunk), true)];
-        for (int word = 0; word < 2; ++word) sum.contents[word] += leaf.contents[word];
-        sum.count += leaf.count;
+        add_leaf(sum, leaf);
       }
     }
+  }
+
+  static void add_leaf(Value& sum, const Value& leaf) {
+    for (int word = 0; word < 2; ++word) sum.contents[word] += leaf.contents[word];
+    sum.count += leaf.count;
+  }
+
+  static bool same(const Value& a, const Value& b) {
+    return a.contents[0] == b.contents[0] && a.contents[1] == b.contents[1] && a.count == b.count;
+  }
+
+  void check_postcondition() {
+    if (postcondition_ == nullptr) return;
+    for (const Holding& holding : *postcondition_) {
+      for (std::uint32_t k = 0; k < holding.chunks; ++k) check_holding(holding, k);
+    }
+  }
+
+  void check_holding(const Holding& holding, std::uint32_t k) {
+    Value wanted;
+    for (const Term& term : holding.terms) {
+      const std::uint32_t first = term.rank == kEveryRank ? 0 : term.rank;
+      const std::uint32_t last = term.rank == kEveryRank ? network_.geometry.rank_count - 1 : term.rank;
+      for (std::uint32_t r = first; r <= last; ++r)
+        add_leaf(wanted, values_[values_.leaf(names_.leaf(r, term.chunk + k), false)]);
+    }
+    const std::uint32_t chunk = holding.chunk + k;
+    const ValueId id = memory_[holding.rank][storage_[holding.rank].at(BufferKind::kOutput, chunk)];
+    if (same(values_[id], wanted)) return;
+    report(holding.rank, "postcondition",
+           operand_name(BufferKind::kOutput, chunk, 1) + " holds " + contents_of(id) + "; it should hold " +
+               wanted_text(holding, k));
+  }
+
+  std::string wanted_text(const Holding& holding, std::uint32_t k) const {
+    std::string text;
+    for (const Term& term : holding.terms) {
+      text += text.empty() ? "" : " + ";
+      text += term.rank == kEveryRank
+                  ? "input[" + std::to_string(term.chunk + k) + "] of every rank, once each"
+                  : names_.text(names_.leaf(term.rank, term.chunk + k));
+    }
+    return text;
   }
 
   // The input chunk whose value, or whose reduction over all ranks, belongs into an output chunk.
@@ -244,8 +293,7 @@ class Symbols {
     const Value& wanted =
         reduces_ ? sums_[origin.chunk] : values_[values_.leaf(names_.leaf(origin.rank, origin.chunk), false)];
     const std::string place = operand_name(BufferKind::kOutput, chunk, 1);
-    if (is.contents[0] != wanted.contents[0] || is.contents[1] != wanted.contents[1] ||
-        is.count != wanted.count) {
+    if (!same(is, wanted) || (reduces_ && is.read_count != is.count)) {
       const std::string right = reduces_
                                     ? "input[" + std::to_string(origin.chunk) + "] of every rank, once each"
                                     : names_.text(names_.leaf(origin.rank, origin.chunk));
@@ -281,7 +329,7 @@ class Symbols {
         continue;
       }
       text += (named++ == 0 ? "" : " + ") + names_.text(value.leaf);
-      if (reduces_ && !value.is_read_as_input)
+      if (reduces_ && network_.geometry.collective != Collective::kCustom && !value.is_read_as_input)
         text += " (not read as input, so premul_sum would not multiply it)";
     }
     return values_[id].count > named ? text + " + more, " + std::to_string(values_[id].count) + " in all"
@@ -294,6 +342,7 @@ class Symbols {
   }
 
   const Network& network_;
+  const Postcondition* postcondition_;
   std::vector<Violation>& violations_;
   const bool reduces_;
   const Names names_;
@@ -307,8 +356,9 @@ class Symbols {
 
 }  // namespace
 
-void check_result(const Network& network, std::vector<Violation>& violations) {
-  Symbols symbols(network, violations);
+void check_result(const Network& network, const Postcondition* postcondition,
+                  std::vector<Violation>& violations) {
+  Symbols symbols(network, postcondition, violations);
   symbols.run();
   symbols.check_outputs();
 }

@@ -20,7 +20,12 @@ std::uint32_t find_minimum_slots(const Network& network, std::vector<Violation>&
 void check_races(const Network& network, Parts parts, std::vector<Violation>& violations);
 // Protocol pull: a slice that a message names is not written before its reader is through.
 void check_pulls(const Network& network, Parts parts, std::vector<Violation>& violations);
-void check_result(const Network& network, std::vector<Violation>& violations);
+// A postcondition that can be meant: chunks that are there, each named once.
+void check_postcondition(const Geometry& geometry, const Postcondition& postcondition,
+                         std::vector<Violation>& violations);
+// postcondition: NULL for all but custom collectives that have one.
+void check_result(const Network& network, const Postcondition* postcondition,
+                  std::vector<Violation>& violations);
 
 // Length of chunk k of the instruction's slice; none: scratch that is used at its full size, never empty.
 std::optional<LengthClass> length_of(const Network& network, Parts parts, std::uint32_t rank,

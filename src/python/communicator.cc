@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -236,6 +237,56 @@ void add_plan(const Communicator& comm, const std::string& text, uint64_t smalle
   check(starling_comm_add_plan(comm.get(), text.c_str(), smallest_bytes, largest_bytes));
 }
 
+uint32_t use_table(const Communicator& comm, const std::string& path) {
+  uint32_t rows = 0;
+  check(starling_comm_use_table(comm.get(), path.c_str(), &rows));
+  return rows;
+}
+
+std::string topology(const Communicator& comm) {
+  char* name = nullptr;
+  check(starling_comm_topology(comm.get(), &name));
+  std::string copy(name);
+  starling_plan_free(name);
+  return copy;
+}
+
+starling_status run_calls(starling_comm* comm, const starling_operation& op, uint32_t calls) {
+  starling_status status = STARLING_SUCCESS;
+  for (uint32_t k = 0; k < calls && status == STARLING_SUCCESS; ++k) {
+    starling_request* request = nullptr;
+    status = starling_submit(comm, &op, &request);
+    if (status == STARLING_SUCCESS) status = starling_wait(request, -1);
+    starling_request_free(request);
+  }
+  return status;
+}
+
+// Seconds that `calls` operations take, one after the other, with no Python in between: not even the GIL, for
+// which ranks that are threads would wait. `warmups` of them, before, bring the ranks together.
+double time_calls(const Communicator& comm, uint32_t warmups, uint32_t calls, int kind, nb::object input,
+                  nb::object output, std::optional<std::string> data_type, int reduce_op, int root,
+                  std::string algorithm) {
+  starling_comm* handle = comm.get();
+  const Call call =
+      make_call(kind, std::move(input), std::move(output), std::move(data_type), reduce_op, 1, root,
+                std::nullopt, 0, 0, algorithm.empty() ? std::nullopt : std::optional(std::move(algorithm)));
+  starling_operation op =
+      operation_of(call, starling_comm_rank(handle), starling_comm_size(handle), comm.use->on_gpu);
+  op.waited = 1;
+  starling_status status;
+  std::chrono::duration<double> taken{};
+  {
+    const WithoutGil waiting;
+    status = run_calls(handle, op, warmups);
+    const auto begin = std::chrono::steady_clock::now();
+    if (status == STARLING_SUCCESS) status = run_calls(handle, op, calls);
+    taken = std::chrono::steady_clock::now() - begin;
+  }
+  check(status);
+  return taken.count();
+}
+
 Request submit_message(const Communicator& comm, int kind, nb::object buffer, int peer, uint64_t tag,
                        std::optional<std::string> data_type, int priority, int64_t timeout_ns,
                        nb::object callback, int start, uintptr_t stream) {
@@ -295,6 +346,8 @@ void bind_calls(nb::class_<Communicator>& c) {
         "output"_a.none(), "data_type"_a = nb::none(), "reduce_op"_a = 0, "scalar"_a = 1.0,
         "lane"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none());
   c.def("add_plan", &add_plan, "text"_a, "smallest_bytes"_a, "largest_bytes"_a);
+  c.def("time_calls", &time_calls, "warmups"_a, "calls"_a, "kind"_a, "input"_a.none(), "output"_a.none(),
+        "data_type"_a.none(), "reduce_op"_a = 0, "root"_a = 0, "algorithm"_a = "");
   c.def("submit_message", &submit_message, "kind"_a, "buffer"_a.none(), "peer"_a, "tag"_a,
         "data_type"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none(),
         "start"_a = 0, "stream"_a = 0);
@@ -321,6 +374,8 @@ void bind_communicator(nb::module_& m) {
             py::check(starling_comm_abort(comm.get(), reason.c_str()));
           },
           "reason"_a)
+      .def_prop_ro("topology", &py::topology)
+      .def("use_table", &py::use_table, "path"_a)
       .def("error", &py::error)
       .def(
           "set_timeout",

@@ -11,6 +11,10 @@
 namespace starling::torch_adapter {
 namespace {
 
+// A group's timeout is meant for its operations. Ranks that still import PyTorch are late by seconds, and with a
+// short one no group could be made on a loaded machine.
+constexpr std::chrono::seconds kShortestJoining{60};
+
 // A group that is torn down lets its operations finish for so long; the longer timeouts of training would
 // make a program that forgot a receive hang for half an hour on its way out.
 constexpr std::chrono::milliseconds kLongestGrace = std::chrono::seconds(30);
@@ -41,9 +45,10 @@ Communicator::Communicator(const CommunicatorOptions& options)
   comm_options.size = static_cast<std::uint32_t>(options.size);
   comm_options.name = options.name.c_str();
   comm_options.store = store_.get();
-  comm_options.timeout_ns = to_ns(options.timeout);
+  comm_options.timeout_ns = to_ns(std::max(options.timeout, kShortestJoining));
   check(starling_comm_create(context_.get(), &comm_options, &comm_),
         "joining process group '" + options.name + "'");
+  check(starling_comm_set_timeout(comm_, to_ns(options.timeout)), "setting the timeout");
 }
 
 Communicator::~Communicator() { close(std::min(timeout_.load(), kLongestGrace)); }

@@ -9,7 +9,6 @@
 
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
-#include <starling/plan.h>
 
 #include "backend.h"
 #include "errors.h"
@@ -115,13 +114,8 @@ void bind_backend(py::module_& module) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   BackendClass(module, "Backend")
       .def_property_readonly("options", &Backend::getBackendOptions)
-      .def(
-          "_add_plan",
-          [](const Backend& self, const std::string& text, std::uint64_t smallest, std::uint64_t largest) {
-            check(starling_comm_add_plan(self.communicator()->get(), text.c_str(), smallest, largest),
-                  "adding a plan");
-          },
-          no_gil)
+      .def("_add_plan", &Backend::add_plan, no_gil)
+      .def("_run_plan", &Backend::run_plan, no_gil)
       .def("_set_default_timeout", &Backend::setTimeout, no_gil)
       .def("_set_sequence_number_for_group", &Backend::setSequenceNumberForGroup, no_gil)
       .def("_get_sequence_number_for_group", &Backend::getSequenceNumberForGroup, no_gil);

@@ -33,7 +33,7 @@ struct ArenaHeader {
   uint64_t bytes;
   uint64_t process_nonce;  // random per process
   uint32_t pid;
-  uint32_t closed;  // 1: the owner left in order; writer: owner
+  uint32_t closed;  // 1: the owner left in order; 2: a shadow's, its rank is lost. Writer: owner
   uint64_t directory_offset;
   uint64_t directory_capacity;  // power of two
   uint64_t pool_offset;  // of exported memory
@@ -107,8 +107,6 @@ struct alignas(64) LaneShared {
   uint32_t packet_bytes;
   uint32_t board_size;  // positions that the board remembers: twice what the device holds
   uint32_t reserved;
-  uint64_t closed;  // peers that will never touch this region again; writers: peers' hosts, atomically
-  uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
   uint64_t connectors_offset;  // of exported memory; the next four are counted from there
   uint64_t inbox_offset;
   uint64_t credit_offset;
@@ -116,9 +114,14 @@ struct alignas(64) LaneShared {
   uint64_t packets_offset;
   uint64_t traffic_offset;  // from the LaneShared
   uint64_t withdrawals_offset;  // likewise
-  uint64_t reserved_tail[3];
+  uint64_t reserved_offsets[5];
+  // What changes has a line of its own: peers look at what is above in every operation.
+  alignas(64) uint64_t closed;  // peers that will never touch this region again; writers: their hosts,
+                                // atomically
+  uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
+  uint64_t reserved_tail[6];
   // Signature board[board_size] follows.
 };
-static_assert(sizeof(LaneShared) % 64 == 0);
+static_assert(sizeof(LaneShared) == 704);
 
 }  // namespace starling

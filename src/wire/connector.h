@@ -35,7 +35,9 @@ inline constexpr uint32_t kPacketSlots = 4;  // packet messages under way per co
 
 struct alignas(64) Inbox {
   uint64_t posted;  // writer: the sending block
-  uint64_t reserved[7];
+  // Where a proxy carries the messages to another host (SendEnd::carried): how long message k is, at k % 8.
+  uint32_t bytes[kMaxCredits];  // writer: the sending block, before `posted`
+  uint64_t reserved[3];
 };
 static_assert(sizeof(Inbox) == 64);
 
@@ -57,7 +59,8 @@ struct alignas(64) PeerIntroduction {
   std::byte* pool;
   uint64_t* packets;
   Doorbell* doorbell;
-  uint64_t reserved;
+  uint32_t carried;
+  uint32_t reserved;
 };
 static_assert(sizeof(PeerIntroduction) == 64);
 
@@ -77,7 +80,7 @@ struct alignas(16) SendEnd {
       packets_granted;  // packet messages before this one may be sent, as far as is known; writer: the block
   Doorbell* doorbell;  // of the peer's daemon
   uint32_t peer;
-  uint32_t reserved;
+  uint32_t carried;  // 1: a proxy takes the messages to another host, and has to know how long they are
 };
 static_assert(sizeof(SendEnd) == 96);
 

@@ -12,13 +12,17 @@ namespace starling {
 
 inline constexpr uint64_t kOutsideBit = uint64_t(1) << 63;  // outside, with parked tasks: any ring counts
 inline constexpr uint64_t kLaunchBit = uint64_t(1) << 62;   // outside: a submission counts
+// A thread of the ringers' own process that sleeps on sockets too: it is woken by its eventfd. At the doors
+// of shadows alone (link/carry/shadow.h).
+inline constexpr uint64_t kEventBit = uint64_t(1) << 61;
 
 struct alignas(64) Doorbell {
   uint64_t sleepers;  // one bit a block; writers: sleepers set, ringers clear, atomically
   uint32_t event;     // counts rings; what sleepers sleep on
   uint32_t outside;  // the same for who waits outside the daemon for a launch (kOutsideBit, kLaunchBit): it
                      // is not woken while another thread runs the daemon
-  uint32_t reserved[12];
+  int32_t event_fd;  // of the sleeper with kEventBit; writer: who made the doorbell, before anybody rings
+  uint32_t reserved[11];
 };
 static_assert(sizeof(Doorbell) == 64);
 

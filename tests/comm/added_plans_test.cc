@@ -1,7 +1,12 @@
 // Goal: from C, plans of one's own run by name and by size, next to the built-in ones; collectives of one's
 // own, with slices of several chunks in one message. Method: three ranks, plans as text, results that are
-// known; counts for which some chunks are empty, and counts of many tiles.
+// known; counts for which some chunks are empty, and counts of many tiles. Tables of choices: the same two
+// ranks with unequal tables, which must not match.
+#include <unistd.h>
 #include <starling/plan.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "comm/threads.h"
 
@@ -70,6 +75,39 @@ TEST(AddedPlans, AreChosenBySizeAndFoundByName) {
       for (const float value : output) ASSERT_EQ(value, 6.0f);
     }
   });
+}
+
+// A rank alone with another plan shows which one was taken: the operation does not match.
+TEST(AddedPlans, ATableDecidesForTheGroupItWasMeasuredIn) {
+  for (const bool here : {true, false}) {
+    run_ranks({.size = 2}, [&](Rank& rank) {
+      char* topology = nullptr;
+      ASSERT_EQ(starling_comm_topology(rank.comm, &topology), STARLING_SUCCESS);
+      const std::string path = ::testing::TempDir() + "table-" + std::to_string(getpid()) + "-" +
+                               std::to_string(here) + std::to_string(rank.rank);
+      const std::string name = std::string(topology) + (here ? "" : "0");
+      EXPECT_NE(name.find("cpu:threads:ranks=2:per_host=2:blocks=1"), std::string::npos) << name;
+      starling_plan_free(topology);
+      std::ofstream(path) << "starling-table 1\ntopology " << name
+                          << "\n  to 4096 all_reduce separate plain built_in "
+                          << (rank.rank == 0 ? "ring" : "two_shot") << " 1\n";
+      uint32_t rows = 7;
+      ASSERT_EQ(starling_comm_use_table(rank.comm, path.c_str(), &rows), STARLING_SUCCESS)
+          << starling_last_error();
+      EXPECT_EQ(rows, here ? 1u : 0u);
+      std::filesystem::remove(path);
+      EXPECT_EQ(starling_comm_use_table(rank.comm, path.c_str(), &rows), STARLING_SYSTEM);
+      std::vector<float> input(16, 1.0f), output(16);
+      starling_operation op = operation(STARLING_ALL_REDUCE);
+      op.input = input.data();
+      op.output = output.data();
+      op.count = input.size();
+      starling_request* request = nullptr;
+      ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      EXPECT_EQ(starling_wait(request, 20'000'000'000), here ? STARLING_MISMATCH : STARLING_SUCCESS);
+      starling_request_free(request);
+    });
+  }
 }
 
 TEST(AddedPlans, WrongOnesAreRefusedWithTheReason) {

@@ -1,6 +1,8 @@
 // Goal: every function of the C API refuses misuse with a status and a message that names the remedy; nothing
 // breaks. Method: null pointers, wrong sizes, wrong numbers, wrong order of destruction; a right call in
 // between still works.
+#include <starling/plan.h>
+
 #include <atomic>
 
 #include "comm/threads.h"
@@ -215,6 +217,35 @@ TEST(Misuse, OfCommunicators) {
     EXPECT_EQ(starling_comm_rank(nullptr), 0u);
     EXPECT_EQ(starling_comm_size(nullptr), 0u);
     EXPECT_EQ(comm, nullptr);
+  });
+}
+
+TEST(Misuse, OfPlansAndTables) {
+  RankOptions one;
+  one.size = 1;
+  run_ranks(one, [](Rank& rank) {
+    expect_refused(starling_comm_add_plan(rank.comm, nullptr, 1, 0), "text is a null pointer");
+    expect_refused(starling_comm_add_plan(rank.comm, "no plan", 1, 0), "remedy");
+    expect_refused(starling_comm_use_table(rank.comm, nullptr, nullptr), "null pointer");
+    char* name = nullptr;
+    expect_refused(starling_comm_topology(nullptr, &name), "comm is a null pointer");
+    expect_refused(starling_comm_topology(rank.comm, nullptr), "name is a null pointer");
+    EXPECT_EQ(name, nullptr);
+  });
+}
+
+TEST(Misuse, OfStreams) {
+  RankOptions one;
+  one.size = 1;
+  run_ranks(one, [](Rank& rank) {
+    void* stream = nullptr;
+    expect_refused(starling_stream_wait(nullptr, stream), "request is a null pointer");
+    expect_refused(starling_stream_create(nullptr, 0, &stream), "context is a null pointer");
+    expect_refused(starling_stream_create(rank.context, 0, nullptr), "stream is a null pointer");
+    EXPECT_EQ(starling_stream_create(rank.context, 0, &stream), STARLING_UNSUPPORTED);
+    EXPECT_NE(std::string(starling_last_error()).find("cuda:N"), std::string::npos) << starling_last_error();
+    EXPECT_EQ(starling_context_blocks(nullptr), 0u);
+    EXPECT_NE(starling_status_name(starling_status(1000)), nullptr);
   });
 }
 

@@ -30,7 +30,8 @@ try:
         comm.all_reduce(total).wait(30)
         if {new_context}:
             comm.context.destroy()
-    print(comm.size, total[0])
+    print(comm.size, total[0], flush=True)
+    {then}
 except (starling.StarlingError, KeyboardInterrupt) as error:
     print(type(error).__name__, error, flush=True)
     {afterwards}
@@ -66,8 +67,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
         afterwards: str = "",
         attempts: int = 1,
         new_context: bool = False,
+        then: str = "pass",
     ) -> "subprocess.Popen[str]":
-        text = JOIN.format(timeout=timeout, afterwards=afterwards, attempts=attempts, new_context=new_context)
+        text = JOIN.format(
+            timeout=timeout,
+            afterwards=afterwards,
+            attempts=attempts,
+            new_context=new_context,
+            then=then.replace("\n", "\n    "),
+        )
         variables = {"RANK": str(rank), "WORLD_SIZE": str(size), "STARLING_JOB": f"test of {tmp_path}"}
         started.append(
             subprocess.Popen(
@@ -158,12 +166,28 @@ def test_two_processes_of_one_rank(start: Start) -> None:
     assert [said(older), said(partner)] == ["2 3", "2 3"]
 
 
+def test_two_jobs_of_one_name_that_pair_crosswise(start: Start, tmp_path: Path) -> None:
+    """A rank of one job has found a rank of the other: both jobs are told, by those that are left over."""
+    before = job_files()
+    go = tmp_path / "go"
+    stay = f"import os\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    mixed = [start(rank, 2, then=stay) for rank in range(2)]
+    assert [process.stdout.readline() for process in mixed if process.stdout] == ["2 3\n"] * 2
+    for rank in range(2):
+        answer = said(start(rank, 2))
+        assert re.match(f"MismatchError.*another live process.*/{rank} .*runs", answer, re.DOTALL), answer
+    go.touch()
+    assert [process.wait(BOUND_S) for process in mixed] == [0, 0]
+    assert not job_files() - before
+    assert [said(rank) for rank in [start(rank, 2) for rank in range(2)]] == ["2 3", "2 3"]
+
+
 def test_a_rank_that_dies_while_others_join(start: Start) -> None:
     before = job_files()
     dying = start(0, 3)
     wait_until(lambda: job_files() - before)
     waiting = start(1, 3)
-    wait_until(lambda: len(job_files() - before) == 2)
+    wait_until(lambda: len(job_files() - before) == 4)  # each a claim and an introduction
     time.sleep(0.5)  # until it has found the other one
     dying.send_signal(signal.SIGKILL)
     answer = said(waiting)

@@ -5,6 +5,7 @@ Method: eight lanes, each on a stream of its own, in a random order of each rank
 right before, others compare the outputs right behind, and the CPU looks only at the end.
 """
 
+import ctypes
 import functools
 import random
 
@@ -42,9 +43,7 @@ def on_streams(
             if interference == "synchronize":
                 torch.cuda.synchronize()
             elif interference == "free" and chance.random() < 0.3:
-                del streams_memory[:]
-                torch.cuda.empty_cache()  # cudaFree
-                streams_memory.append(torch.empty(32 << 20, device=device))
+                free_and_allocate(32 << 20)
             elif interference == "default stream":
                 wrong.add_(0)
         for which, request in requests.items():
@@ -60,7 +59,13 @@ def on_streams(
     return vars(comm.context.statistics())
 
 
-streams_memory: list[object] = []
+def free_and_allocate(size: int) -> None:
+    """Of this thread's GPU alone: PyTorch's empty_cache() frees on all GPUs of the process, so ranks that are
+    threads would wait for each other's streams by calls of their own."""
+    driver = ctypes.CDLL(None)  # PyTorch has loaded libcudart
+    memory = ctypes.c_void_p()
+    assert driver.cudaMalloc(ctypes.byref(memory), ctypes.c_size_t(size)) == 0
+    assert driver.cudaFree(memory) == 0
 
 
 @pytest.mark.timeout(120)

@@ -29,6 +29,7 @@ COLLECTIVES = (
 )
 BUILT_INS = [(collective, name) for collective in COLLECTIVES for name in ir.algorithms(collective)]
 VARYING = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
+EQUAL_PARTS = ("two_step", "three_step")  # pass parts of others on, of whose lengths they know nothing
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -86,7 +87,11 @@ def test_any_movement_is_right(plan: ir.Plan, count: int, data_type: str, tile_b
 
 
 @SETTINGS
-@given(plans([b for b in BUILT_INS if b[0] in VARYING]), st.data(), st.integers(0, 2**32))
+@given(
+    plans([b for b in BUILT_INS if b[0] in VARYING and b[1] not in EQUAL_PARTS]),
+    st.data(),
+    st.integers(0, 2**32),
+)
 def test_parts_of_any_length_are_right(plan: ir.Plan, data: st.DataObject, seed: int) -> None:
     ranks = plan.rank_count
     length = st.sampled_from([0, 0, 1, 3, 4, 17, 40])

@@ -72,7 +72,7 @@ def test_all_parts_of_the_grammar() -> None:
 @pytest.mark.parametrize(
     ("wrong", "right", "message"),
     [
-        ("starling-plan 1", "starling-plan 2", "line 1: version 2"),
+        ("starling-plan 1", "starling-plan 3", "line 1: version 3"),
         ("ranks 1", "ranks x", "line 4: a whole number"),
         ("all_reduce", "all_produce", "line 3: no collective"),
         ("copy", "cpy", "line 11: the name of an instruction"),

@@ -13,7 +13,8 @@ from ir.oracle import assert_right, make_case
 from programs.cases import ALWAYS_APART, NAMES, make
 from starling import ir
 from starling.lang import PostconditionError
-from starling.lang.msccl_xml import XmlError, read, write
+from starling.lang.msccl_write import write
+from starling.lang.msccl_xml import XmlError, read
 
 
 def step(s, kind, src, dst, count=1, wait=(-1, -1), dependents=0) -> str:
@@ -209,3 +210,85 @@ def test_an_algorithm_of_its_own_collective() -> None:
     plan = read(text)
     assert plan.collective == "custom"
     assert ir.verify(plan) == 1
+
+
+def nop(s: int, wait: tuple[int, int]) -> str:
+    """As msccl-tools writes it: of no chunks, at no place."""
+    return step(s, "nop", "i-1", "o-1", 0, wait)
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 5])
+def test_messages_of_several_chunks_that_blocks_of_their_own_add_up(ranks: int) -> None:
+    """In place, without an output. Every rank sends all its chunks to all; then each block sums up one chunk, and a
+    block without peers the rank's own; several waits are nops. The chunk that a rank adds up first is its own."""
+    head = (
+        f'nchannels="1" nchunksperloop="{ranks}" ngpus="{ranks}" coll="allreduce" inplace="1" outofplace="0"'
+    )
+    text = f'<algo name="one step" proto="LL" {head} minBytes="0" maxBytes="4096">'
+    for r in range(ranks):
+        peers = [p for p in range(ranks) if p != r]
+        text += f'<gpu id="{r}" i_chunks="{ranks}" o_chunks="0" s_chunks="{ranks * (ranks - 1)}">'
+        for number, chunk in enumerate([r, *peers]):
+            steps = []
+            if number > 0:
+                there = [p for p in range(ranks) if p != chunk].index(r) * ranks
+                steps.append(step(0, "s", "i0", f"s{there}", ranks, (-1, -1), 1))
+                steps.append(step(1, "r", "i0", f"s{(number - 1) * ranks}", ranks, (-1, -1), 1))
+            # Everything was sent before it is overwritten, and has come before it is added up.
+            others = [b for b in range(1, ranks) if b != number]
+            waits = [(b, s) for s in (0, 1) for b in others]
+            steps += [nop(len(steps) + k, wait) for k, wait in enumerate(waits[:-1])]
+            for k in range(ranks - 1):
+                wait = waits[-1] if k == 0 else (-1, -1)
+                steps.append(step(len(steps), "re", f"s{k * ranks + chunk}", f"i{chunk}", 1, wait))
+            peer = -1 if number == 0 else chunk
+            text += f'<tb id="{number}" send="{peer}" recv="{peer}" chan="0">' + "".join(steps) + "</tb>"
+        text += "</gpu>"
+    assert_means(read(text + "</algo>"), "all_reduce", True)
+
+
+def test_in_place_all_gather_of_files_without_an_input() -> None:
+    """The own part is named as the output's: receiving and sending blocks are apart, on channels of the sender's."""
+    ranks, parts = 4, 2
+    text = f'<algo name="gather" proto="LL" nchannels="8" nchunksperloop="{ranks * parts}" ngpus="{ranks}" '
+    text += 'coll="allgather" inplace="1" outofplace="0" minBytes="1024" maxBytes="1048575">'
+    for r in range(ranks):
+        text += f'<gpu id="{r}" i_chunks="0" o_chunks="{ranks * parts}" s_chunks="0">'
+        number = 0
+        peers = [(p, h) for p in range(ranks) if p != r for h in range(parts)]
+        for kind, other in (("r", "recv"), ("s", "send")):
+            for p, h in peers:
+                owner = p if kind == "r" else r
+                ends = f'send="{p if other == "send" else -1}" recv="{p if other == "recv" else -1}"'
+                text += f'<tb id="{number}" {ends} chan="{owner + ranks * h}">'
+                text += step(0, kind, f"o{owner * parts + h}", f"o{owner * parts + h}") + "</tb>"
+                number += 1
+        text += "</gpu>"
+    assert_means(read(text + "</algo>"), "all_gather", True)
+
+
+def shifted(ranks: int, in_place: int) -> str:
+    """Every rank's buffer goes to the next one; sending and receiving blocks wait for nothing."""
+    text = f'<algo name="pipeline" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="{ranks}" coll="custom" '
+    text += f'inplace="{in_place}">'
+    for r in range(ranks):
+        text += f'<gpu id="{r}" i_chunks="2" o_chunks="{2 if r else 0}" s_chunks="0">'
+        if r > 0:
+            text += f'<tb id="0" send="-1" recv="{r - 1}" chan="0">' + step(0, "r", "i0", "o0", 2) + "</tb>"
+        if r + 1 < ranks:
+            text += f'<tb id="1" send="{r + 1}" recv="-1" chan="0">' + step(0, "s", "i0", "o0", 2) + "</tb>"
+        text += "</gpu>"
+    return text + "</algo>"
+
+
+def test_an_own_collective_that_says_in_place_and_names_two_buffers() -> None:
+    """In one buffer what comes would race with what goes: it is read as it is meant, and holds that."""
+    plan = read(shifted(4, 1))
+    assert not plan.in_place
+    assert plan.postcondition is not None
+    held = {(h.rank, h.chunk + k, tuple((r, c + k) for r, c in h.terms)) for h in plan.postcondition
+            for k in range(h.chunks)}  # fmt: skip
+    assert held == {(r, k, ((r - 1, k),)) for r in range(1, 4) for k in range(2)}
+    assert ir.to_text(plan) == ir.to_text(read(shifted(4, 0)))
+    with pytest.raises(XmlError, match="depends on which of its blocks are first"):
+        read(shifted(4, 1), in_place=True)

@@ -14,6 +14,13 @@ struct BuiltIn {
   std::string_view algorithm;
   PlanRequest request;
 
+  // Parts of others, through scratch: where the ranks can be put on nodes of several.
+  bool passes_parts_on() const {
+    bool has_nodes = false;
+    for (std::uint32_t d = 2; d < request.rank_count; ++d)
+      has_nodes = has_nodes || request.rank_count % d == 0;
+    return (algorithm == "two_step" || algorithm == "three_step") && has_nodes;
+  }
   std::string name() const {
     return std::string(traits_of(request.collective).name) + " " + std::string(algorithm) + ", ranks " +
            std::to_string(request.rank_count) + ", root " + std::to_string(request.root) + ", blocks " +

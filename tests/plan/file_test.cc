@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "plan/all_plans.h"
+#include "plan/builder.h"
 
 namespace starling {
 namespace {
@@ -47,8 +48,43 @@ TEST(PlanFile, SavesAndLoads) {
   EXPECT_THROW(save_plan(plan, "/nowhere/at/all.plan"), Error);
 }
 
+// Two ranks exchange their buffers; the second part of each output may hold anything.
+Plan with_postcondition() {
+  Geometry geometry = Geometry::standard(Collective::kCustom, 2, 0, false, 1);
+  geometry.output_groups = 2;
+  PlanBuilder builder("neighbours", geometry);
+  for (std::uint32_t r = 0; r < 2; ++r) {
+    const Connection peer{static_cast<std::uint16_t>(1 - r), 0};
+    builder.add(r, 0, {.opcode = Opcode::send, .source = input(0), .sends = {peer}});
+    builder.add(r, 0, {.opcode = Opcode::recv, .destination = output(0), .receives = {peer}});
+  }
+  builder.set_postcondition({{0, 0, 1, {{1, 0}}}, {1, 0, 1, {{0, 0}}}});
+  return builder.build();
+}
+
+TEST(PlanFile, CarriesThePostcondition) {
+  const Plan plan = with_postcondition();
+  const std::vector<std::byte> bytes = to_bytes(plan);
+  const Plan again = plan_from_bytes(bytes);
+  EXPECT_EQ(again.postcondition(), plan.postcondition());
+  EXPECT_EQ(to_bytes(again), bytes);
+  EXPECT_EQ(bytes[4], std::byte{2});
+  // Without one nothing changed: older libraries read it.
+  EXPECT_EQ(to_bytes(generate("ring", {Collective::kAllReduce, 2}))[4], std::byte{1});
+}
+
+TEST(PlanFile, AResultThatThePostconditionDoesNotHaveIsRefused) {
+  const Plan plan = with_postcondition();
+  std::vector<std::span<const std::byte>> parts{plan.part(0), plan.part(1)};
+  EXPECT_NO_THROW(Plan::from_parts("same", parts, plan.postcondition()));
+  EXPECT_THROW(Plan::from_parts("other", parts, Postcondition{{0, 0, 1, {{0, 0}}}}), Error);
+}
+
 TEST(PlanFile, EveryTruncationIsRefused) {
-  const std::vector<std::byte> bytes = to_bytes(generate("ring", {Collective::kAllReduce, 3, 0, 1, false}));
+  std::vector<std::byte> bytes = to_bytes(with_postcondition());
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_NE(refusal(std::span(bytes).first(length)).find("truncated"), std::string::npos) << length;
+  bytes = to_bytes(generate("ring", {Collective::kAllReduce, 3, 0, 1, false}));
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_NE(refusal(std::span(bytes).first(length)).find("truncated"), std::string::npos) << length;
   }
@@ -65,14 +101,17 @@ TEST(PlanFile, MagicAndVersionAreNamed) {
   EXPECT_NE(refusal(bytes).find("mark of a plan file"), std::string::npos);
 }
 
-TEST(PlanFile, EveryFlippedBitIsRefused) {
-  const std::vector<std::byte> good =
-      to_bytes(generate("two_shot", {Collective::kAllReduce, 3, 0, 1, false}));
+void expect_flips_refused(const std::vector<std::byte>& good) {
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
     std::vector<std::byte> bytes = good;
     bytes[bit / 8] ^= std::byte{1} << (bit % 8);
     EXPECT_NE(refusal(bytes), "") << "bit " << bit;
   }
+}
+
+TEST(PlanFile, EveryFlippedBitIsRefused) {
+  expect_flips_refused(to_bytes(generate("two_shot", {Collective::kAllReduce, 3, 0, 1, false})));
+  expect_flips_refused(to_bytes(with_postcondition()));
 }
 
 // Flips bits in one part of a plan and gives all parts to the verifier: nothing but an Error may come.

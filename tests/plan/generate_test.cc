@@ -24,9 +24,9 @@ void expect_promises(const BuiltIn& built_in) {
   for (std::uint32_t rank = 0; rank < plan.rank_count(); ++rank) {
     const PlanHeader& header = *plan.header(rank);
     EXPECT_LE(header.minimum_slots, 2);
-    EXPECT_TRUE(header.canonical);
-    EXPECT_FALSE(header.uniform_only);
-    EXPECT_EQ(header.largest_chunks, 1);
+    EXPECT_EQ(header.canonical, !built_in.passes_parts_on());
+    EXPECT_EQ(header.uniform_only, built_in.passes_parts_on());
+    EXPECT_LE(header.largest_chunks, 64);
     EXPECT_EQ(header.block_count, built_in.request.block_count);
     EXPECT_EQ(header.hash, plan.hash());
     EXPECT_EQ(header.rank, rank);
@@ -86,6 +86,31 @@ TEST(Generate, MisuseNamesTheRemedy) {
   EXPECT_NE(refusal("ring", {Collective::kCustom, 3}), "");
 }
 
+TEST(Generate, NodesStandBehindAColon) {
+  for (const char* name : {"hierarchical", "hierarchical:2", "hierarchical:3", "hierarchical:6"})
+    EXPECT_TRUE(algorithm_takes(name, Collective::kAllReduce, 6)) << name;
+  for (const char* name : {"hierarchical:4", "hierarchical:1", "hierarchical:0",
+                           "hierarchical:", "hierarchical:x", "hierarchical:12", "ring:2"}) {
+    EXPECT_FALSE(algorithm_takes(name, Collective::kAllReduce, 6)) << name;
+    EXPECT_NE(refusal(name, {Collective::kAllReduce, 6}), "") << name;
+  }
+  const auto hash = [](const char* name) { return generate(name, {Collective::kAllReduce, 6}).hash(); };
+  EXPECT_EQ(hash("hierarchical"), hash("hierarchical:2"));
+  EXPECT_NE(hash("hierarchical:2"), hash("hierarchical:3"));
+  EXPECT_NE(refusal("hierarchical:4", {Collective::kAllReduce, 6}).find("6 ranks"), std::string::npos);
+}
+
+TEST(Generate, WideSlicesAreCutIntoMessages) {
+  for (const auto& [name, collective, ranks] : {std::tuple{"halving_doubling", Collective::kAllReduce, 257u},
+                                                std::tuple{"hierarchical:130", Collective::kAllReduce, 260u},
+                                                std::tuple{"two_step:2", Collective::kAllToAll, 140u},
+                                                std::tuple{"three_step:3", Collective::kAllToAll, 30u}}) {
+    const Plan plan = generate(name, {collective, ranks});
+    EXPECT_LE(plan.header(0)->largest_chunks, 64) << name;
+    EXPECT_LE(plan.header(0)->minimum_slots, 2) << name;
+  }
+}
+
 TEST(PlanCache, SharesOnePlanAmongThreads) {
   PlanCache cache;
   const PlanRequest request{Collective::kAllGather, 5, 0, 1, true};
@@ -119,20 +144,40 @@ TEST(Choice, IsAlwaysAnAlgorithmThatTakesTheRanks) {
 
 TEST(Choice, PullsOnCpusWhatAllSendAndReceiveAlike) {
   const auto chosen = [](Collective collective, std::uint64_t bytes, bool pulls) {
-    return choose({collective, 2, bytes, DataType::kFloat32, 1, false, pulls}).algorithm;
+    return choose({collective, 2, bytes, DataType::kFloat32, 1, false, pulls, false, true}).algorithm;
   };
   constexpr std::uint64_t kMiB = 1 << 20;
   EXPECT_EQ(chosen(Collective::kAllGather, kMiB, true), "all_pairs_pull");
   EXPECT_EQ(chosen(Collective::kAllToAll, kMiB, true), "pairwise_pull");
   EXPECT_EQ(chosen(Collective::kSendRecv, kMiB, true), "direct_pull");
-  EXPECT_EQ(chosen(Collective::kSendRecv, kMiB / 8, true),
-            "direct");  // fits two slots: over before its receive
+  EXPECT_EQ(chosen(Collective::kSendRecv, kMiB / 16, true),
+            "direct");  // fits a slot: over before its receive
   for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll, Collective::kSendRecv}) {
     EXPECT_EQ(chosen(collective, kMiB, false), chosen(collective, 16 * kMiB, false));
     EXPECT_EQ(chosen(collective, 16 * kMiB, true), chosen(collective, 16 * kMiB, false));
   }
   for (const Collective collective : {Collective::kAllReduce, Collective::kGather, Collective::kBroadcast})
     EXPECT_EQ(chosen(collective, kMiB, true), chosen(collective, kMiB, false));
+}
+
+TEST(Choice, KnowsThreadsTypesAndCores) {
+  ChoiceRequest request{Collective::kAllReduce, 4, 1 << 20, DataType::kFloat32, 1};
+  EXPECT_EQ(choose(request).algorithm, "ring");
+  request.pulls = true;  // processes that share cores: who is read from may not run
+  EXPECT_EQ(choose(request).algorithm, "ring");
+  request.one_process = true;
+  EXPECT_EQ(choose(request).algorithm, "two_shot_pull");
+  request.rank_count = 17;  // more than one instruction adds
+  EXPECT_EQ(choose(request).algorithm, "ring");
+  request.rank_count = 4;
+  request.bytes = 4096;
+  EXPECT_EQ(choose(request).algorithm, "one_shot");
+  request.data_type = DataType::kBfloat16;
+  EXPECT_EQ(choose(request).algorithm, "two_shot");
+  request.data_type = DataType::kFloat32;
+  request.rank_count = 16;
+  request.bytes = 4097;
+  EXPECT_EQ(choose(request).algorithm, "two_shot");
 }
 
 }  // namespace

@@ -56,6 +56,43 @@ TEST(PlanText, SaysAllOfAHandWrittenPlan) {
   EXPECT_EQ(plan.block_count(), 2u);
 }
 
+// A copy of the neighbour's, and what rank 1 has of both; rank 1's second chunk may hold anything.
+constexpr const char* kWithPostcondition = R"(starling-plan 2
+name neighbours
+collective custom
+ranks 2
+root 0
+in_place 0
+chunks_per_group 2
+groups 1 1
+holds 0 output[0:2] 1.0
+holds 1 output[0] *.0
+rank 0 scratch 0
+  block 0
+    0 send input[0:2] -> >1.0 size input[0:2]
+    1 recv <1.0 -> output[0:2] size output[0:2]
+rank 1 scratch 0
+  block 0
+    0 send input[0:2] -> >0.0 size input[0:2]
+    1 recv_reduce_copy <0.0 input[0:2] -> output[0:2] size output[0:2] final
+)";
+
+TEST(PlanText, CarriesThePostcondition) {
+  const Plan plan = plan_from_text(kWithPostcondition);
+  EXPECT_EQ(to_text(plan), kWithPostcondition);
+  ASSERT_TRUE(plan.postcondition());
+  EXPECT_EQ(*plan.postcondition(), (Postcondition{{0, 0, 2, {{1, 0}}}, {1, 0, 1, {{kEveryRank, 0}}}}));
+}
+
+TEST(PlanText, OfVersionOneIsStillRead) {
+  std::string text = kWithPostcondition;
+  text.replace(text.find("holds 0"), text.find("rank 0") - text.find("holds 0"), "");
+  text.replace(0, 15, "starling-plan 1");
+  const Plan plan = plan_from_text(text);
+  EXPECT_FALSE(plan.postcondition());
+  EXPECT_EQ(to_text(plan), text);
+}
+
 TEST(PlanText, CommentsAndBlankLinesAreFree) {
   std::string text = kCustom;
   text.insert(text.find("  block 1"), "\n   # what follows\n\n");
@@ -81,7 +118,7 @@ struct Spoiled {
 
 TEST(PlanText, SpoiledTextsAreRefusedWhereTheyAreSpoiled) {
   const Spoiled cases[] = {
-      {"starling-plan 1", "starling-plan 2", "line 1 column 15: version 2"},
+      {"starling-plan 1", "starling-plan 3", "line 1 column 15: version 3"},
       {"starling-plan", "sterling-plan", "line 1 column 1: 'starling-plan' should stand here"},
       {"collective all_reduce", "collective all_produce", "line 3 column 12"},
       {"ranks 1", "ranks one", "line 4 column 7"},

@@ -332,6 +332,56 @@ std::string exchange_sums(const char* operands_of_rank_1) {
          operands_of_rank_1 + " -> output[0] size output[0] final\n";
 }
 
+// Rank 1 gets the sum of both inputs, rank 0 rank 1's: two ranks, two chunks.
+constexpr const char* kSums = R"(rank 0 scratch 0
+  block 0
+    0 send input[0:2] -> >1.0 size input[0:2]
+    1 recv <1.0 -> output[0:2] size output[0:2]
+rank 1 scratch 0
+  block 0
+    0 send input[0:2] -> >0.0 size input[0:2]
+    1 recv_reduce_copy <0.0 input[0:2] -> output[0:2] size output[0:2] final
+)";
+
+std::string custom_text(const std::string& postcondition) {
+  std::string text = text_of({.collective = "custom", .chunks_per_group = 2}, postcondition + kSums);
+  text[std::string("starling-plan ").size()] = '2';
+  return text;
+}
+
+std::string refusal_of_custom(const std::string& postcondition) {
+  try {
+    plan_from_text(custom_text(postcondition));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Verify, CustomResultsAreThoseOfThePostcondition) {
+  for (const char* right :
+       {"", "holds 0 output[0:2] 1.0\n", "holds 1 output[0:2] *.0\n", "holds 1 output[1] 1.1 0.1\n",
+        "holds 0 output[0] 1.0\nholds 0 output[1] 1.1\nholds 1 output[0:2] 0.0 1.0\n"})
+    EXPECT_EQ(refusal_of_custom(right), "");
+  const auto expect = [](const char* postcondition, const char* words) {
+    const std::string message = refusal_of_custom(postcondition);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect("holds 0 output[0:2] 1.1\n", "output[0:2] to hold input[1:3], but the input has 2 chunks");
+  expect("holds 0 output[0] 1.1\n",
+         "rank 0: output[0] holds rank 1 input[0]; it should hold rank 1 input[1] (rule postcondition)");
+  expect("holds 1 output[0] 1.0\n",
+         "holds rank 0 input[0] + rank 1 input[0]; it should hold rank 1 input[0]");
+  expect("holds 1 output[0] 1.0 1.0\n", "(rule postcondition)");
+  expect("holds 0 output[1] *.1\n", "it should hold input[1] of every rank, once each");
+  expect("holds 2 output[1] *.1\n", "of a rank that is not there");
+  expect("holds 0 output[1:3] *.0\n", "the output has 2 chunks");
+  expect("holds 0 output[1] 2.0\n", "a chunk of rank 2 of 2");
+  expect("holds 0 output[0:2] 1.0\nholds 0 output[1] 1.1\n", "names output[1] twice");
+  expect("holds 0 output[0]\n", "an input chunk should stand here");
+  expect("holds 0 input[0] 1.0\n", "chunks of the output should stand here");
+}
+
 TEST(Verify, AllRanksReduceInOneOrder) {
   accept(kPair, exchange_sums("<0.0 input[0]"));
   EXPECT_REFUSED("same_order", "rank 1: output[0] is reduced in another order than on rank 0", kPair,

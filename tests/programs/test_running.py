@@ -156,6 +156,31 @@ def misuse(comm: Communicator) -> None:
         comm.run_plan("all_to_next_direct", data, np.zeros(3, np.float32))
 
 
+def too_wide(comm: Communicator) -> None:
+    """300 chunks do not fit in a message of the smallest slots: 16 bytes of each are 4800."""
+    for chunks, fits in ((300, False), (256, True)):
+        made = lang.Program("wide", lang.AllReduce(comm.size, chunks, in_place=True))
+        c = made.chunk(0, "input", 0, chunks)
+        for r in range(1, comm.size):
+            c = made.chunk(r, "input", 0, chunks).reduce(c)
+        for r in range(comm.size - 1):
+            c.copy(r, "output", 0)
+        if not fits:
+            with pytest.raises(
+                errors.StarlingError, match=r"moves 300 chunks at once; a message has room for 256"
+            ):
+                comm.add_plan(made)
+            continue
+        comm.add_plan(made)
+        data = np.ones(3000, np.float32)
+        comm.run_plan("wide", data, data, lane="small").wait(30)
+        assert np.all(data == comm.size)
+
+
+def test_slices_that_no_message_holds_are_refused() -> None:
+    run_threads(2, too_wide, timeout=60)
+
+
 def test_misuse_names_the_remedy() -> None:
     run_threads(2, misuse, timeout=60)
 

@@ -368,12 +368,12 @@ MUTATIONS = [
         "completion_before_data",
         "the operation counts as finished when its last run begins",
         DAEMON,
-        "    const Outcome outcome = interpreter.run(context, [this] { return another_can_go_on(); });\n",
+        "    const Outcome outcome = interpreter.run(context);\n",
         "    if (leads(m_) && context.steps == 0 && slot.operation.block_count == 1 &&\n"
         "        lane.operations[slot.operation.sequence % M::kLaneDepth].sequence == slot.operation.sequence &&\n"
         "        !context.started)\n"
         "      publish(m_, a_.completion_kind, *a_.completions, slot.operation.token, m_.block_index());\n"
-        "    const Outcome outcome = interpreter.run(context, [this] { return another_can_go_on(); });\n",
+        "    const Outcome outcome = interpreter.run(context);\n",
     ),
     Mutation(
         "submission_lost_at_quit",
@@ -512,6 +512,20 @@ MUTATIONS = [
         START,
         "!reached(m_.load_acquire(done), op_->sequence + 1)",
         "!reached(m_.load_acquire(done), op_->sequence)",
+    ),
+    Mutation(
+        "plan_of_fast_memory",
+        "a block that parks stores its operation with its own copy of the plan before it puts the right one there",
+        START,
+        "    m_.store_relaxed(&to[0], uint64_t(a_.operation.plan));\n",
+        "    m_.store_relaxed(&to[0], from[0]);\n    m_.store_relaxed(&to[0], uint64_t(a_.operation.plan));\n",
+    ),
+    Mutation(
+        "own_plan_parked",
+        "a block that parks leaves the operation's plan as it has it, a copy in its own fast memory",
+        START,
+        "    m_.store_relaxed(&to[0], uint64_t(a_.operation.plan));\n",
+        "    m_.store_relaxed(&to[0], from[0]);\n",
     ),
     Mutation(
         "token_parked_as_operation",

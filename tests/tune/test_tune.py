@@ -4,22 +4,25 @@ Method: small cases whose answer is known (a step more costs a latency; between 
 boundaries of made-up times; a short tuning of two collectives, loaded by ranks that then choose by it.
 """
 
-import itertools
+import hashlib
+import json
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from starling.plans import program
 from typer.testing import CliRunner
 
 from starling import Communicator, ir
+from starling.comm import COLLECTIVES as NUMBERS
 from starling.lang.source import program_of
-from starling.launch import run_threads
+from starling.launch import RanksFailedError, run_processes, run_threads
 from starling.tune import Link, Machine, Table, cost_us, timeline
+from starling.tune.candidates import COLLECTIVES, ROOTED, Candidate, candidates
 from starling.tune.command import app
-from starling.tune.measure import candidates, tune
-from starling.tune.table import ranges
+from starling.tune.measure import Buffers, Effort, Point, Work, measured
+from starling.tune.table import Row, parse, ranges
+from starling.tune.tuning import Tuning, tune, works_of
 
 FLAT = Machine(inside=Link(1.0, 1e4), instruction_us=0.1, copy_bytes_per_us=1e5, reduce_bytes_per_us=1e5)
 NODES = Machine(
@@ -80,52 +83,122 @@ def test_no_two_instructions_of_a_block_at_once() -> None:
         ends[span.rank, span.block] = span.end_us
 
 
+def test_addresses_cost_no_bytes() -> None:
+    slots = cost_us(ir.builtin("all_gather", "all_pairs", 4), 1 << 18, FLAT)
+    pulled = cost_us(ir.builtin("all_gather", "all_pairs_pull", 4), 1 << 18, FLAT)
+    assert pulled < 0.5 * slots
+
+
 def test_boundaries_have_no_gaps_and_do_not_flutter() -> None:
     measured = [
         (64, {"a": 1.0, "b": 2.0}),
         (512, {"a": 2.01, "b": 2.0}),
-        (4096, {"a": 9.0, "b": 4.0}),
+        (2048, {"a": 9.0, "b": 4.0}),
         (32768, {"b": 20.0, "c": 10.0}),
     ]
-    assert ranges(measured) == [(1, 512, "a"), (513, 4096, "b"), (4097, 32768, "c")]
+    assert ranges(measured) == [(1024, "a", 512), (8192, "b", 2048), (32768, "c", 32768)]
 
 
-def test_no_plan_is_measured_twice() -> None:
-    texts = [ir.to_text(c.plan).split("\n", 2)[2] for c in candidates("all_reduce", 4, 2, False)]
-    assert len(texts) == len(set(texts)) > 6
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_no_plan_is_measured_twice(collective: str) -> None:
+    for in_place in (False, True):
+        found = candidates(collective, 4, 2, in_place)
+        texts = [ir.to_text(c.plan).split("\n", 2)[2] for c in found if c.plan]
+        assert len(texts) == len(set(texts)) == len(found) >= 2
+        assert len({c.name for c in found}) == len(found)
 
 
-def use(comm: Communicator, path: str) -> int:
-    table = Table.load(path)
-    added = table.add_to(comm)
-    for count in (1, 100, 3000, 40000):
-        data = np.full(count, comm.rank + 1, np.float32)
-        out = np.zeros_like(data)
-        comm.all_reduce(data, out).wait(30)
-        assert np.all(out == comm.size * (comm.size + 1) / 2)
-    return added
-
-
-def test_tuned_tables_are_used(tmp_path: Path) -> None:
-    lines: list[str] = []
-    table = tune(
-        ["all_reduce", "all_to_all"], 3, [64, 4096, 65536], most=3, repetitions=3, report=lines.append
+def test_a_table_is_what_was_written() -> None:
+    table = Table(
+        [
+            Row("here", "all_reduce", False, "plain", 64, "ring", 2, 3.5),
+            Row("here", "all_reduce", False, "half", 64, "mine", 0),
+            Row("there", "broadcast", False, "moved", 4096, "direct", 1, 12.25),
+        ],
+        {"mine": "starling-plan 1\nname x\n"},
     )
-    assert len(lines) == len(table.rows)
-    path = tmp_path / "table.json"
+    assert parse(table.text()) == table
+    newer = Table([Row("here", "all_reduce", False, "half", 128, "ring", 1)])
+    table.update(newer)
+    assert [row.largest_bytes for row in table.rows] == [64, 4096, 128]
+    assert table.plans == {}  # nobody needs it any more
+    for wrong in ("to 64 all_reduce separate plain built_in ring 1", "| x", "row"):
+        with pytest.raises(ValueError, match="line 2"):
+            parse(f"starling-table 1\n{wrong}\n")
+    with pytest.raises(ValueError, match="version"):
+        parse('{"version": 1}')
+
+
+def measured_rank(comm: Communicator, path: str) -> tuple[str, int]:
+    """Everything that was tuned, at sizes around the boundaries, by the table."""
+    rows = comm.use_table(path)
+    for point in (
+        Point(collective, in_place, dtype, size)
+        for collective in COLLECTIVES
+        for in_place in (False, True)
+        for dtype in ("float32", "float16")
+        for size in (64, 600, 8000, 100000)
+        if not (in_place and collective in ROOTED)
+    ):
+        buffers = Buffers(point, comm.rank, comm.size)
+        buffers.renew()
+        given, result = buffers.arguments()
+        comm._core.time_calls(0, 1, NUMBERS[point.collective], given, result, None)
+        assert buffers.right(comm.rank), point
+    return comm.topology, rows
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_tuned_tables_are_used(tmp_path: Path, processes: bool) -> None:
+    tuning = Tuning(list(COLLECTIVES), 3, [64, 4096], processes=processes, most=2, effort=Effort(2, 0.0001))
+    seen: list[int] = []
+    works = works_of(tuning)
+    result = tune(tuning, works, seen.append)
+    assert sum(seen) == len(works) == len(result.points)
+    table = result.table
+    assert len(table.topologies()) == 1
+    kinds = {row.key()[1:] for row in table.rows}
+    assert len(kinds) == 17  # reductions by type and place, others by place, rooted ones in one place only
+    for kind in kinds:
+        sizes = [row.largest_bytes for row in table.rows if row.key()[1:] == kind]
+        assert sizes == sorted(set(sizes)) and sizes[-1] == 4096
+    path = tmp_path / "table.txt"
     table.save(path)
     assert Table.load(path) == table
-    for collective in ("all_reduce", "all_to_all"):
-        rows = [row for row in table.rows if row.collective == collective]
-        assert rows[0].smallest_bytes == 1 and rows[-1].largest_bytes == 65536
-        for one, two in itertools.pairwise(rows):
-            assert two.smallest_bytes == one.largest_bytes + 1
-    added = run_threads(3, partial(use, path=str(path)), timeout=60)
-    assert added == [len(table.rows)] * 3
-    assert run_threads(2, partial(use, path=str(path)), timeout=60) == [
-        0,
-        0,
-    ]  # other ranks: the library's choice
+    launch = run_processes if processes else run_threads
+    use = partial(measured_rank, path=str(path))
+    assert launch(3, use, timeout=60) == [(table.topologies()[0], len(table.rows))] * 3
+    assert [rows for _, rows in launch(2, use, timeout=60)] == [0, 0]  # others: the library's choice
+
+
+def topology_of(comm: Communicator) -> str:
+    return comm.topology
+
+
+def test_the_setting_reaches_every_communicator(tmp_path: Path) -> None:
+    here = run_processes(2, topology_of, timeout=30)[0]
+    assert here.startswith("cpu:processes:ranks=2:per_host=2:blocks=1:cores=")
+    path = tmp_path / "table.txt"
+    environment = {"STARLING_TABLE": str(path)}
+    with pytest.raises(RanksFailedError, match="cannot be read"):
+        run_processes(2, topology_of, timeout=30, environment=environment)
+    row = "  to 64 all_reduce separate plain built_in nonesuch 1\n"
+    path.write_text(f"starling-table 1\ntopology {here}\n{row}")
+    with pytest.raises(RanksFailedError, match="line 3: all_reduce over 2 ranks has no algorithm 'nonesuch'"):
+        run_processes(2, topology_of, timeout=30, environment=environment)
+    path.write_text(f"starling-table 1\ntopology {here}0\n{row}")  # not ours: nobody asks
+    assert run_processes(2, topology_of, timeout=30, environment=environment) == [here] * 2
+
+
+def test_a_wrong_plan_is_found_out() -> None:
+    point = Point("all_reduce", False, "float32", 256)
+    scatter = Candidate("no_all_reduce", "nonesuch")
+    with pytest.raises(RanksFailedError, match="has no algorithm 'nonesuch'"):
+        measured([Work(point, [scatter])], 2, effort=Effort(1, 0.0001))
+    for collective in COLLECTIVES:
+        buffers = Buffers(Point(collective, False, "float16", 60), 0, 3)
+        buffers.renew()
+        assert not buffers.right(0)
 
 
 OWN = """
@@ -148,35 +221,71 @@ def command(*words: str) -> tuple[int, str]:
 
 
 def test_programs_of_one_s_own_take_part(tmp_path: Path) -> None:
-    source, table = tmp_path / "own.py", tmp_path / "table.json"
+    source, table = tmp_path / "own.py", tmp_path / "table.txt"
     source.write_text(OWN)
-    few = ("-b", "64", "-e", "512", "--most", "1", "--repetitions", "2", "-o", str(table))
-    code, output = command(str(source), "-n", "3", *few)
+    few = ("-b", "64", "-e", "512", "-f", "8", "--most", "1", "--repetitions", "2", "--slice-ms", "0.1")
+    code, output = command(str(source), "-n", "3", "--as", "threads", *few, "-o", str(table))
     assert code == 0, output
-    times = [line for line in output.splitlines() if " at " in line]
-    assert [line.split()[:5] for line in times] == [
-        ["all_reduce", "at", size, "B", "own"] for size in ("64", "512")
-    ]
     assert {row.collective for row in Table.load(table).rows} == {"all_reduce"}
+    code, output = command(
+        str(source),
+        "-n",
+        "2",
+        "--as",
+        "threads",
+        *few,
+        "-o",
+        str(table),
+        "--json",
+        "-",
+        "--dtypes",
+        "float32",
+    )
+    assert code == 0, output
+    points = json.loads(output)["rows"]  # and nothing else on standard output
+    assert [point["size_bytes"] for point in points if not point["in_place"]] == [64, 512]
+    assert all(("own" in point["us"]) != point["in_place"] for point in points)
+    assert [name.split(":")[2] for name in Table.load(table).topologies()] == ["ranks=3", "ranks=2"]
+
+
+def test_the_fastest_is_put_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning = Tuning(["all_reduce"], 2, [64, 256], places=(False,), dtypes=("float32",), most=1)
+    own = program("all_reduce", "halving_doubling", 2).compile()
+    own.name = "own"
+    works = works_of(tuning, [own])
+    names = [candidate.name for candidate in works[0].candidates]
+    assert names[1:] == ["own", "choice"]
+    times = {names[0]: [2.0, 9.0], "own": [1.0, 3.0, 2.0], "choice": [0.5]}
+    other = {**times, names[0]: [1.0]}
+    monkeypatch.setattr("starling.tune.tuning.measured", lambda *_, **__: ("here", [times, other]))
+    table = tune(tuning, works).table
+    digest = hashlib.sha256(works[0].candidates[1].text.encode()).hexdigest()[:8]
+    assert [(row.largest_bytes, row.algorithm, row.time_us) for row in table.rows] == [
+        (128, f"own.{digest}", 2.0),
+        (256, works[0].candidates[0].algorithm, 1.0),
+    ]
+    assert table.plans == {f"own.{digest}": works[0].candidates[1].text}
 
 
 def test_what_cannot_take_part_is_refused(tmp_path: Path) -> None:
     source, plan = tmp_path / "own.py", tmp_path / "plan.txt"
     source.write_text(OWN)
-    table = ("-o", str(tmp_path / "table.json"))
-    for options, words, expected in (
-        ({"ranks": 3}, ("-n", "2"), "is for 3 ranks, not 2"),
-        ({"ranks": 2, "in_place": True}, ("-n", "2"), "is in place"),
-        ({"ranks": 2}, (str(source), "-n", "2"), "has the name of another one"),
+    table = ("-o", str(tmp_path / "table.txt"))
+    for ranks, words, expected in (
+        (3, ("-n", "2"), "is for 3 ranks, not 2"),
+        (2, (str(source), "-n", "2"), "has the name of another one"),
     ):
-        plan.write_text(ir.to_text(program_of(str(source), options=options).compile()))
+        plan.write_text(ir.to_text(program_of(str(source), options={"ranks": ranks}).compile()))
         code, output = command(str(plan), *words, *table)
         assert code == 2 and expected in output, output
+    (tmp_path / "old.json").write_text("{}")
     for words, expected in (
         (("-C", "barrier"), "cannot tune barrier"),
+        (("--as", "fibers"), "cannot tune ranks as fibers"),
         (("-n", "0"), "--ranks"),
         (("--repetitions", "0"), "--repetitions"),
-        (("-o", str(tmp_path / "absent" / "table.json")), "there is no folder"),
+        (("-o", str(tmp_path / "absent" / "table.txt")), "there is no folder"),
+        (("-o", str(tmp_path / "old.json")), "is no table of choices"),
     ):
-        code, output = command(*words)
+        code, output = command(*table, *words)
         assert code == 2 and expected in output, output

@@ -8,7 +8,7 @@ from starling.ir.builtin import algorithms, builtin, verify
 from starling.ir.element import DATA_TYPES, REDUCE_OPS
 from starling.ir.interpreter import DeadlockError, run
 from starling.ir.opcodes import OPCODES, Opcode
-from starling.ir.plan import Block, Connection, Dependency, Instruction, Plan, RankPlan, Slice
+from starling.ir.plan import Block, Connection, Dependency, Holding, Instruction, Plan, RankPlan, Slice
 from starling.ir.text import PlanTextError, parse, to_text
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Connection",
     "DeadlockError",
     "Dependency",
+    "Holding",
     "Instruction",
     "Opcode",
     "Plan",

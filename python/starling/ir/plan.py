@@ -77,6 +77,17 @@ class RankPlan:
     blocks: list[Block] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Holding:
+    """What a custom collective must leave: output chunk ``chunk + k`` of the rank holds the reduction of the terms,
+    each k chunks further. A term is an input chunk of a rank; None: of every rank, once each."""
+
+    rank: int
+    chunk: int
+    chunks: int
+    terms: tuple[tuple[int | None, int], ...]
+
+
 @dataclass
 class Plan:
     """All ranks' parts."""
@@ -91,6 +102,9 @@ class Plan:
     output_groups: int
     ranks: list[RankPlan]
     protocol: str = "slots"  # how messages travel; what they mean is the same
+    postcondition: tuple[Holding, ...] | None = (
+        None  # of a custom collective; None: not known, as in old files
+    )
 
     def groups(self, buffer: str) -> int:
         return self.input_groups if buffer == "input" else self.output_groups

@@ -11,13 +11,14 @@ from starling.ir.plan import (
     Block,
     Connection,
     Dependency,
+    Holding,
     Instruction,
     Plan,
     RankPlan,
     Slice,
 )
 
-TEXT_VERSION = 1
+TEXT_VERSION = 2  # 1: without a postcondition
 _SLICE = re.compile(r"(\w+)\[(\d+)(?::(\d+))?\]")
 _PAIR = re.compile(r"(\d+)\.(\d+)")
 
@@ -48,9 +49,13 @@ class _Lines:
         for words in self:
             if words[0] == name and len(words) == 2:
                 return words[1]
-            self._put_back.append(words)
+            self.put_back(words)
             break
         return None
+
+    def put_back(self, words: list[str]) -> None:
+        """The line comes again."""
+        self._put_back.append(words)
 
     def fields(self, name: str, count: int) -> list[str]:
         for words in self:
@@ -75,8 +80,8 @@ def parse(text: str) -> Plan:
     """Reads a plan's text; raises PlanTextError. Whether the plan is right is the verifier's question."""
     lines = _Lines(text)
     version = lines.field("starling-plan")
-    if version != TEXT_VERSION:
-        raise lines.error(f"version {version} of the text; this module reads {TEXT_VERSION}")
+    if not 1 <= version <= TEXT_VERSION:
+        raise lines.error(f"version {version} of the text; this module reads 1 to {TEXT_VERSION}")
     name = lines.fields("name", 1)[0]
     collective = lines.fields("collective", 1)[0]
     if collective not in COLLECTIVES:
@@ -87,6 +92,7 @@ def parse(text: str) -> Plan:
         raise lines.error(f"no protocol is called '{protocol}'")
     chunks = lines.field("chunks_per_group")
     groups = [lines.whole(word) for word in lines.fields("groups", 2)]
+    postcondition = _parse_postcondition(lines) if version >= 2 and collective == "custom" else None
     ranks = _parse_ranks(lines)
     # A part, or a rank's block, that the text leaves out is empty; every rank has at least one block.
     ranks += [RankPlan() for _ in range(rank_count - len(ranks))]
@@ -94,8 +100,37 @@ def parse(text: str) -> Plan:
         if not rank.blocks:
             rank.blocks.append(Block())
     return Plan(
-        name, collective, rank_count, root, bool(in_place), chunks, groups[0], groups[1], ranks, protocol
+        name,
+        collective,
+        rank_count,
+        root,
+        bool(in_place),
+        chunks,
+        groups[0],
+        groups[1],
+        ranks,
+        protocol,
+        postcondition,
     )
+
+
+def _parse_postcondition(lines: _Lines) -> tuple[Holding, ...]:
+    found: list[Holding] = []
+    for words in lines:
+        if words[0] != "holds":
+            lines.put_back(words)
+            break
+        if len(words) < 4:
+            raise lines.error("a rank, chunks of its output and what they hold should stand here")
+        place = _parse_slice(words[2], lines)
+        if place.buffer != "output":
+            raise lines.error(f"chunks of the output should stand here, not '{words[2]}'")
+        terms = tuple(
+            (None, lines.whole(word[2:])) if word.startswith("*.") else _parse_pair(word, lines)
+            for word in words[3:]
+        )
+        found.append(Holding(lines.whole(words[1]), place.chunk, place.chunks, terms))
+    return tuple(found)
 
 
 def _parse_ranks(lines: _Lines) -> list[RankPlan]:
@@ -177,7 +212,7 @@ def _parse_pair(word: str, lines: _Lines) -> tuple[int, int]:
 
 def to_text(plan: Plan) -> str:
     lines = [
-        f"starling-plan {TEXT_VERSION}",
+        f"starling-plan {1 if plan.postcondition is None else TEXT_VERSION}",
         f"name {plan.name}",
         f"collective {plan.collective}",
         f"ranks {plan.rank_count}",
@@ -187,6 +222,9 @@ def to_text(plan: Plan) -> str:
         f"chunks_per_group {plan.chunks_per_group}",
         f"groups {plan.input_groups} {plan.output_groups}",
     ]
+    for h in plan.postcondition or ():
+        terms = " ".join(f"{'*' if rank is None else rank}.{chunk}" for rank, chunk in h.terms)
+        lines.append(f"holds {h.rank} {_slice(Slice('output', h.chunk, h.chunks))} {terms}")
     for r, rank in enumerate(plan.ranks):
         lines.append(f"rank {r} scratch {rank.scratch_chunks}")
         for b, block in enumerate(rank.blocks):

@@ -1,9 +1,8 @@
-"""MSCCL XML, in and out: what msccl-tools writes and MSCCL, its executor for Azure, and RCCL read.
+"""MSCCL XML: what msccl-tools writes and MSCCL, its executor for Azure, and RCCL read.
 
 ``read`` runs the file's thread blocks once, on chunks, and writes down what moves where: a ``Program`` with the file's
 channels and blocks, which the compiler proves and schedules anew. So whatever depth of slots the file counted on, the
-plan runs with what there is. ``write`` is for plans that MSCCL can run: at most one message in and one out for each
-instruction, one peer in each direction for each block.
+plan runs with what there is. ``starling.lang.msccl_write`` writes it.
 
     <algo name proto nchannels nchunksperloop ngpus coll inplace>      also: outofplace minBytes maxBytes
       <gpu id i_chunks o_chunks s_chunks>
@@ -22,7 +21,6 @@ from xml.etree import ElementTree
 
 from starling import ir
 from starling.errors import InvalidArgumentError
-from starling.ir.plan import Instruction, Plan, Slice
 from starling.lang.collectives import STANDARD, Collective
 from starling.lang.errors import ProgramError, StaleReferenceError
 from starling.lang.program import Program, Ref
@@ -93,17 +91,27 @@ def read(text: str, *, in_place: bool | None = None, root: int = 0, **options: o
     in_place: for files that serve both; None: in place if the file says so.
     """
     program = read_program(text, in_place=in_place, root=root)
-    try:
-        return program.compile(**options)
-    except InvalidArgumentError as error:
-        if "rule same_order" not in str(error):
-            raise
-    # Blocks that keep their sums apart give each rank an order of its own; put together, they have one.
+    # Blocks that keep their sums apart give each rank an order of its own; put together, they have one. Or each rank
+    # begins with its own part: then what is added up in a row is added up in the order of the ranks.
+    attempts: list[tuple[Program, dict[str, object]]] = []
+    if options.get("by_hand", True):
+        attempts.append((program, {}))
+    attempts.append((program, {"by_hand": False}))
+    for made, more in attempts:
+        try:
+            return made.compile(**{**options, **more})
+        except InvalidArgumentError as error:
+            if "rule same_order" not in str(error):
+                raise
+    program = read_program(text, in_place=in_place, root=root, in_order=True)
     return program.compile(**{**options, "by_hand": False})
 
 
-def read_program(text: str, *, in_place: bool | None = None, root: int = 0) -> Program:
-    """The same, before it is compiled."""
+def read_program(
+    text: str, *, in_place: bool | None = None, root: int = 0, in_order: bool = False
+) -> Program:
+    """The same, before it is compiled. in_order: several reductions of a block in a row into one place go by the order
+    of the ranks, not by the file's."""
     try:
         algorithm = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
@@ -112,22 +120,46 @@ def read_program(text: str, *, in_place: bool | None = None, root: int = 0) -> P
         raise XmlError(f"<{algorithm.tag}> where <algo> should stand")
     blocks = [_block(gpu, tb) for gpu in algorithm.findall("gpu") for tb in gpu.findall("tb")]
     collective = _collective(algorithm, in_place, root)
-    name = (algorithm.get("name") or "msccl").replace(" ", "_").replace("#", "_")
+    name = (algorithm.get("name") or "msccl").replace(" ", "_").replace("#", "_")[:128]
+    program = _played(name, collective, blocks, in_order)
+    if not isinstance(collective, _Anything):
+        return program
+    # Nothing says what the result should be, so it must at least not depend on who is first.
+    if _differ(program, _played(name, collective, blocks[::-1], in_order)):
+        if in_place is None and collective.in_place:
+            # Old files say "inplace" also where both buffers are named and are two.
+            return read_program(text, in_place=False, root=root, in_order=in_order)
+        raise XmlError("the result of the algorithm depends on which of its blocks are first")
+    outputs = range(collective.output_chunks())
+    found = {(r, i): program.value(r, "output", i) for r in range(collective.ranks) for i in outputs}
+    collective.results = {place: value for place, value in found.items() if value is not None}
+    return program
+
+
+def _played(name: str, collective: Collective, blocks: list[_Block], in_order: bool) -> Program:
+    """What the blocks do, the first of them first."""
     buffered: set[tuple[int, int, int]] = set()
     while True:
-        program = Program(name[:128], collective)
+        program = Program(name, collective)
         for block in blocks:
             block.done = 0
         try:
-            _Player(program, blocks, buffered).run()
-            break
+            _Player(program, blocks, buffered, in_order).run()
+            return program
         except _OverwrittenError as error:
             buffered.add(error.step)
-    if isinstance(collective, _Anything):
-        outputs = range(collective.output_chunks())
-        found = {(r, i): program.value(r, "output", i) for r in range(collective.ranks) for i in outputs}
-        collective.results = {place: value for place, value in found.items() if value is not None}
-    return program
+
+
+def _differ(a: Program, b: Program) -> bool:
+    """Whether some output holds something else."""
+    for rank in range(a.collective.ranks):
+        for index in range(a.collective.chunks_of("output", rank)):
+            ours, theirs = a.value(rank, "output", index), b.value(rank, "output", index)
+            if (ours is None) != (theirs is None):
+                return True
+            if ours is not None and theirs is not None and not ours.same_as(theirs):
+                return True
+    return False
 
 
 def _number(element: ElementTree.Element, name: str, default: int | None = None) -> int:
@@ -144,12 +176,13 @@ def _collective(algorithm: ElementTree.Element, in_place: bool | None, root: int
     ranks = _number(algorithm, "ngpus")
     per_loop = _number(algorithm, "nchunksperloop")
     is_in_place = _number(algorithm, "inplace", 0) != 0
+    word = (algorithm.get("coll") or "").replace("_", "").lower()
     if in_place is not None:
         serves_both = is_in_place and _number(algorithm, "outofplace", 0) != 0
+        serves_both = serves_both or (is_in_place and word not in COLLECTIVES)
         if in_place != is_in_place and not serves_both:
             raise XmlError(f"the algorithm is {'' if is_in_place else 'not '}in place; read it as it is")
         is_in_place = in_place
-    word = (algorithm.get("coll") or "").replace("_", "").lower()
     if word not in COLLECTIVES:
         inputs, outputs = (
             max([per_loop, *(_number(gpu, name, 0) for gpu in algorithm.findall("gpu"))])
@@ -212,6 +245,7 @@ class _Player:
     program: Program
     blocks: list[_Block]
     buffered: set[tuple[int, int, int]]
+    in_order: bool
     messages: dict[tuple[int, int, int], deque[_Message]] = field(default_factory=dict)
     temporary: int = 0
 
@@ -227,8 +261,8 @@ class _Player:
         todo = list(reversed(self.blocks))
         while todo:
             block = todo.pop()
-            while block.done < len(block.steps) and self._step(block, by_number):
-                block.done += 1
+            while block.done < len(block.steps) and (steps := self._step(block, by_number)):
+                block.done += steps
                 receiver = receivers.get((block.rank, block.send, block.channel))
                 # Who was waiting for this step looks again; the receiver first.
                 todo += [other for other in self.blocks if other.rank == block.rank and other is not block]
@@ -248,7 +282,8 @@ class _Player:
                     f"gpu {source} sends more to gpu {destination} on channel {channel} than is received"
                 )
 
-    def _step(self, block: _Block, by_number: dict[tuple[int, int], _Block]) -> bool:
+    def _step(self, block: _Block, by_number: dict[tuple[int, int], _Block]) -> int:
+        """Does what comes next, and says how many steps that was; 0: it has to wait."""
         step = block.steps[block.done]
         if step.waits_for is not None:
             other = by_number.get((block.rank, step.waits_for[0]))
@@ -257,13 +292,17 @@ class _Player:
                     f"gpu {block.rank} tb {block.number} waits for a step that is not there: {step.waits_for}"
                 )
             if other.done <= step.waits_for[1]:
-                return False
+                return 0
         receives = step.kind.startswith("r") and step.kind != "re"
         queue = self.messages.setdefault((block.receive, block.rank, block.channel), deque())
         if receives and not queue:
-            return False
+            return 0
         message = queue.popleft() if receives else None
+        row = self._row(block) if self.in_order else []
         try:
+            if len(row) > 1:
+                self._reduce_in_order(block, row)
+                return len(row)
             self._move(block, step, message)
         except StaleReferenceError:
             assert message is not None
@@ -272,7 +311,35 @@ class _Player:
             raise XmlError(
                 f"gpu {block.rank} tb {block.number} step {block.done} ({step.kind}): {str(error).split(': ', 1)[1]}"
             ) from error
-        return True
+        return 1
+
+    @staticmethod
+    def _row(block: _Block) -> list[_Step]:
+        """Local reductions into one place that follow each other and need not wait."""
+        row: list[_Step] = []
+        for step in block.steps[block.done :]:
+            follows = not row or (step.waits_for is None and step.destination == row[0].destination)
+            if step.kind != "re" or not follows or step.count != block.steps[block.done].count:
+                break
+            row.append(step)
+        return row
+
+    def _reduce_in_order(self, block: _Block, row: list[_Step]) -> None:
+        """Whatever holds the least rank first, where the file has the block's own part first."""
+        rank, place, count = block.rank, row[0].destination, row[0].count
+        number = block.number
+        places = sorted([place, *(step.source for step in row)], key=lambda at: self._least(rank, at))
+        total = self.program.chunk(rank, *places[0], count)
+        if places[0] != place:
+            total = total.copy(rank, "scratch", self._aside(count), sendtb=number, recvtb=number)
+        for source in places[1:]:
+            total = total.reduce(self.program.chunk(rank, *source, count), sendtb=number, recvtb=number)
+        if places[0] != place:
+            total.copy(rank, *place, sendtb=number, recvtb=number)
+
+    def _least(self, rank: int, place: tuple[str, int]) -> tuple[int, int]:
+        value = self.program.value(rank, *place)
+        return value.first if value is not None else (rank, -1)
 
     def _move(self, block: _Block, step: _Step, message: _Message | None) -> None:
         rank, count = block.rank, step.count
@@ -320,132 +387,3 @@ class _Player:
         return local.reduce(
             message.chunks, ch=block.channel, sendtb=message.sender.number, recvtb=block.number
         )
-
-
-# ---- out --------------------------------------------------------------------------------------------------------
-
-_OUT = {
-    "nop": "nop",
-    "copy": "cpy",
-    "reduce": "re",
-    "send": "s",
-    "recv": "r",
-    "recv_send": "rcs",
-    "recv_copy_send": "rcs",
-    "recv_reduce_send": "rrs",
-    "recv_reduce_copy": "rrc",
-    "recv_reduce_copy_send": "rrcs",
-}
-
-
-def write(plan: Plan, *, protocol: str = "Simple", smallest_bytes: int = 0, largest_bytes: int = 0) -> str:
-    """The plan as MSCCL XML; raises XmlError where MSCCL has no words for it."""
-    words = {kind: word for word, kind in COLLECTIVES.items()}
-    channels = {
-        c.channel
-        for r in plan.ranks
-        for b in r.blocks
-        for i in b.instructions
-        for c in (*i.receives, *i.sends)
-    }
-    algorithm = ElementTree.Element(
-        "algo",
-        name=plan.name,
-        proto=protocol,
-        nchannels=str(max(channels, default=0) + 1),
-        nchunksperloop=str(plan.chunks_per_group * max(plan.input_groups, plan.output_groups)),
-        ngpus=str(plan.rank_count),
-        coll=words.get(plan.collective, "custom"),
-        inplace=str(int(plan.in_place)),
-        outofplace=str(int(not plan.in_place)),
-        minBytes=str(smallest_bytes),
-        maxBytes=str(largest_bytes),
-    )
-    for rank in range(plan.rank_count):
-        _write_rank(algorithm, plan, rank)
-    ElementTree.indent(algorithm)
-    return ElementTree.tostring(algorithm, encoding="unicode") + "\n"
-
-
-def _write_rank(algorithm: ElementTree.Element, plan: Plan, rank: int) -> None:
-    blocks = plan.ranks[rank].blocks
-    passing = max(
-        (i.size.chunks for b in blocks for i in b.instructions if i.opcode.name == "recv_send"), default=0
-    )
-    scratch = plan.ranks[rank].scratch_chunks
-    gpu = ElementTree.SubElement(
-        algorithm,
-        "gpu",
-        id=str(rank),
-        i_chunks=str(plan.chunks_per_group * plan.input_groups),
-        o_chunks=str(plan.chunks_per_group * plan.output_groups),
-        s_chunks=str(scratch + passing * len(blocks)),
-    )
-    # An instruction with several dependencies is led by nops, one for each but the last.
-    step_of: dict[tuple[int, int], int] = {}
-    for number, block in enumerate(blocks):
-        steps = 0
-        for index, i in enumerate(block.instructions):
-            steps += max(1, len(i.after))
-            step_of[number, index] = steps - 1
-    awaited = {(d.block, d.instruction) for b in blocks for i in b.instructions for d in i.after}
-    for number, block in enumerate(blocks):
-        send, receive, channel = _peers(rank, number, block.instructions)
-        tb = ElementTree.SubElement(
-            gpu, "tb", id=str(number), send=str(send), recv=str(receive), chan=str(channel)
-        )
-        for index, i in enumerate(block.instructions):
-            waits = [(d.block, step_of[d.block, d.instruction]) for d in i.after] or [(-1, -1)]
-            for depth, wait in enumerate(waits):
-                is_last = depth == len(waits) - 1
-                place = step_of[number, index] - len(waits) + 1 + depth
-                has_dependents = is_last and (number, index) in awaited
-                _write_step(
-                    tb, i if is_last else None, place, wait, has_dependents, scratch + passing * number
-                )
-
-
-def _peers(rank: int, block: int, instructions: list[Instruction]) -> tuple[int, int, int]:
-    sends = {c for i in instructions for c in i.sends}
-    receives = {c for i in instructions for c in i.receives}
-    channels = {c.channel for c in sends | receives}
-    wide = any(len(i.sends) > 1 or len(i.receives) > 1 for i in instructions)
-    if wide or len(sends) > 1 or len(receives) > 1 or len(channels) > 1:
-        raise XmlError(
-            f"block {block} of rank {rank} has several peers or channels in one direction; MSCCL's have one: "
-            'compile with --policy connections (in Python: policy="connections")'
-        )
-    send = next(iter(sends)).peer if sends else -1
-    receive = next(iter(receives)).peer if receives else -1
-    return send, receive, channels.pop() if channels else 0
-
-
-def _write_step(
-    tb: ElementTree.Element,
-    i: Instruction | None,
-    place: int,
-    wait: tuple[int, int],
-    has_dependents: bool,
-    passing: int,
-) -> None:
-    letters = {name: letter for letter, name in BUFFERS.items()}
-    size = i.size if i is not None else Slice("input", 0)
-    destination = i.destination if i is not None else None
-    if i is not None and i.opcode.name == "recv_send":
-        destination = Slice("scratch", passing, size.chunks)
-    source = (i.source if i is not None else None) or destination or size
-    destination = destination or source
-    ElementTree.SubElement(
-        tb,
-        "step",
-        s=str(place),
-        type=_OUT[i.opcode.name] if i is not None else "nop",
-        srcbuf=letters[source.buffer],
-        srcoff=str(source.chunk),
-        dstbuf=letters[destination.buffer],
-        dstoff=str(destination.chunk),
-        cnt=str(size.chunks),
-        depid=str(wait[0]),
-        deps=str(wait[1]),
-        hasdep=str(int(has_dependents)),
-    )

@@ -77,9 +77,12 @@ def _fail(text: str, code: int) -> None:
 def _described(plan: ir.Plan, slots: int) -> str:
     blocks = max(len(rank.blocks) for rank in plan.ranks)
     steps = sum(len(block.instructions) for rank in plan.ranks for block in rank.blocks)
+    unsaid = ""
+    if plan.collective == "custom" and plan.postcondition is None:
+        unsaid = "; what its outputs must hold was not proved: text of version 1 does not say; compile the program anew"
     return (
         f"{plan.name}: {plan.collective} over {plan.rank_count} ranks is right: {steps} instructions, at most {blocks} "
-        f"blocks, {slots} slots needed"
+        f"blocks, {slots} slots needed{unsaid}"
     )
 
 
@@ -112,7 +115,7 @@ def compile_(
         if output is None:
             sys.stdout.write(ir.to_text(plan))
         elif output.suffix == ".xml":
-            from starling.lang.msccl_xml import write
+            from starling.lang.msccl_write import write
 
             output.write_text(write(plan))
         else:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from starling.ir.opcodes import OPCODES
 from starling.ir.plan import Block, Connection, Dependency, Instruction, Plan, RankPlan, Slice
 from starling.passes.graph import Graph, Node, slice_of
+from starling.passes.postcondition import holdings
 from starling.passes.schedule import Schedule
 
 
@@ -31,6 +32,7 @@ def emit(graph: Graph, schedule: Schedule, name: str, protocol: str = "slots") -
         layout.groups("output"),
         [],
         protocol,
+        holdings(layout) if collective.kind == "custom" else None,
     )
     for rank, blocks in enumerate(schedule.blocks):
         instructions = {id(node): _instructions(graph, schedule, node) for block in blocks for node in block}

@@ -21,7 +21,7 @@ from starling.torch._registration import Options, premul_sum, register  # noqa: 
 from starling.torch.device import statistics, synchronize, trace  # noqa: E402
 from starling.torch.hooks import ShuffledBuckets, ddp_hook, shuffled_ddp_hook  # noqa: E402
 from starling.torch.lanes import lane  # noqa: E402
-from starling.torch.plans import add_plan  # noqa: E402
+from starling.torch.plans import add_plan, run_plan  # noqa: E402
 
 __all__ = [
     "Options",
@@ -33,6 +33,7 @@ __all__ = [
     "lane",
     "premul_sum",
     "register",
+    "run_plan",
     "shuffled_ddp_hook",
     "statistics",
     "synchronize",

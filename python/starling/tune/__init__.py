@@ -1,6 +1,6 @@
 """Choosing among plans: a cost model that prunes, measurements that decide, and one table that all ranks share.
 
-``starling tune`` does all of it; ``Table.load(path).add_to(comm)`` puts the result to use.
+``starling tune`` does all of it; ``STARLING_TABLE``, or ``Communicator.use_table``, puts the result to use.
 """
 
 from starling.tune.model import Link, Machine, Span, cost_us, timeline

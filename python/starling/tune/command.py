@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from starling import ir
 from starling.lang.source import SourceError, plan_of
 from starling.passes.command import errors_told
-from starling.tune.measure import COLLECTIVES
-from starling.tune.measure import tune as measured
+from starling.tune.candidates import CHOICE, COLLECTIVES
+from starling.tune.measure import Effort, Progress
+from starling.tune.table import Table
+from starling.tune.tuning import DTYPES, Result, Tuning, works_of
+from starling.tune.tuning import tune as measured
 
 app = typer.Typer(help=__doc__, add_completion=False)
+MODES = ("threads", "processes")
+PLACES = ("separate", "in_place")
+
+
+def _chosen(text: str, known: Iterable[str], what: str) -> list[str]:
+    """The names of a list with commas; empty: all."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SourceError(f"cannot tune {what}{', '.join(unknown)}; there are {', '.join(known)}")
+    return names or list(known)
+
+
+def _sizes(smallest: int, largest: int, factor: int) -> list[int]:
+    sizes = [smallest]
+    while sizes[-1] * factor <= largest:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+@contextmanager
+def _bar(points: int, quiet: bool) -> Iterator[Progress]:
+    """On a terminal, on standard error."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda points: None
+        return
+    with typer.progressbar(length=points, label="measuring", file=sys.stderr) as bar:
+        yield bar.update
+
+
+def _told(result: Result) -> Iterator[str]:
+    """The table as people read it: each range's plan, and the library's choice at the same size."""
+    yield f"{'collective':15} {'place':9} {'types':6} {'to bytes':>10}  {'plan':34} {'us':>9} {'library us':>10}"
+    for row in result.table.rows:
+        tried = [
+            point
+            for point in result.points
+            if (point["collective"], point["in_place"], point["types"])
+            == (row.collective, row.in_place, row.types)
+            and point["size_bytes"] <= row.largest_bytes
+        ]
+        library = max(tried, key=lambda point: int(point["size_bytes"]))["us"][CHOICE.name]
+        yield (
+            f"{row.collective:15} {PLACES[row.in_place]:9} {row.types:6} {row.largest_bytes:>10}  "
+            f"{row.algorithm:34} {row.time_us:9.1f} {library:10.1f}"
+        )
 
 
 @app.command()
@@ -20,40 +75,80 @@ def tune(
     sources: list[str] = typer.Argument(
         None, help="programs of your own that take part: file.py[:function], a plan's text, or MSCCL XML"
     ),
-    output: Path = typer.Option(Path("starling_table.json"), "--output", "-o", help="the table"),
-    ranks: int = typer.Option(4, "--ranks", "-n", min=1, help="threads that take part"),
+    output: Path = typer.Option(
+        Path("starling_table.txt"), "--output", "-o", help="the table; what it has of other topologies stays"
+    ),
+    ranks: int = typer.Option(4, "--ranks", "-n", min=1),
     collectives: str = typer.Option(
         "", "--collectives", "-C", help=f"{', '.join(COLLECTIVES)}; default: those of SOURCES, or all"
     ),
+    ranks_as: str = typer.Option("", "--as", help=f"{', '.join(MODES)}; default: both, one after the other"),
+    places: str = typer.Option("", "--places", help=f"{', '.join(PLACES)}; default: both"),
+    dtypes: str = typer.Option("", "--dtypes", help=f"{', '.join(DTYPES)}: of reductions; default: both"),
     smallest: int = typer.Option(64, "--begin", "-b", min=1, help="bytes"),
     largest: int = typer.Option(1 << 22, "--end", "-e", help="bytes"),
-    factor: int = typer.Option(8, "--factor", "-f", min=2, help="from one size to the next"),
+    factor: int = typer.Option(4, "--factor", "-f", min=2, help="from one size to the next"),
     blocks: int = typer.Option(1, min=1, help="of each rank's daemon"),
-    most: int = typer.Option(4, min=1, help="plans a size that the cost model lets through"),
-    repetitions: int = typer.Option(15, min=1, help="measurements of a plan and size; the median counts"),
+    most: int = typer.Option(5, min=1, help="plans a size that the cost model lets through"),
+    repetitions: int = typer.Option(7, min=1, help="measurements of a plan and size; the median counts"),
+    slice_ms: float = typer.Option(4.0, min=0.0, help="how long each of them calls"),
+    json_file: str = typer.Option("", "--json", help="all that was measured; -: on standard output alone"),
 ) -> None:
-    """Prunes by the cost model, measures and checks the best few, and writes the table that every rank loads.
+    """Prunes by the cost model, measures and checks the best few, and writes the table that every rank uses.
 
-    Programs of your own are measured at every size.
+    Programs of your own are measured at every size from --begin to --end, and win the sizes where they are fastest.
 
     Exit codes: 0 done; 1 a program is wrong; 2 wrong options, or no file.
     """
+    say: Callable[[str], None] = (lambda line: None) if json_file == "-" else typer.echo
     with errors_told():
         own = [plan_of(source, ranks, blocks=blocks) for source in sources or []]
         for plan in own:
             ir.verify(plan)
-        names = [name.strip() for name in collectives.split(",") if name.strip()]
-        names = list(dict.fromkeys([*names, *(plan.collective for plan in own)])) or list(COLLECTIVES)
-        unknown = [name for name in names if name not in COLLECTIVES]
-        if unknown:
-            raise SourceError(f"cannot tune {', '.join(unknown)}; there are {', '.join(COLLECTIVES)}")
+        of_own = list(dict.fromkeys(plan.collective for plan in own))
+        names = [*_chosen(collectives, COLLECTIVES, "")] if collectives or not own else []
+        names = list(dict.fromkeys([*names, *(name for name in of_own if name in COLLECTIVES)]))
         if not output.absolute().parent.is_dir():
             raise SourceError(f"there is no folder {output.parent} for the table")
-        sizes = [smallest]
-        while sizes[-1] * factor <= largest:
-            sizes.append(sizes[-1] * factor)
-        table = measured(
-            names, ranks, sizes, own=own, blocks=blocks, most=most, repetitions=repetitions, report=typer.echo
-        )
-        table.save(output)
-        typer.echo(f"wrote {output}: {len(table.rows)} rows, {len(table.plans)} plans")
+        wanted = [
+            Tuning(
+                names, ranks, _sizes(smallest, largest, factor), mode == "processes", blocks, most,
+                tuple(place == "in_place" for place in _chosen(places, PLACES, "")),
+                tuple(_chosen(dtypes, DTYPES, "")), effort=Effort(repetitions, slice_ms / 1e3),
+            )
+            for mode in _chosen(ranks_as, MODES, "ranks as ")
+        ]  # fmt: skip
+        table = Table.load(output) if output.exists() else Table()
+        points: list[dict[str, Any]] = []
+        for tuning in wanted:
+            works = works_of(tuning, own)
+            with _bar(len(works), json_file == "-") as progress:
+                result = measured(tuning, works, progress)
+            points += result.points
+            table.update(result.table)
+            table.save(output)
+            for topology in result.table.topologies():
+                say(topology)
+            for line in _told(result):
+                say(line)
+        say(f"wrote {output}: {len(table.rows)} rows, {len(table.plans)} plans")
+        if json_file:
+            _write(
+                json_file,
+                {"table": str(output), "plans": [_options(tuning) for tuning in wanted], "points": points},
+            )
+
+
+def _options(tuning: Tuning) -> dict[str, Any]:
+    return {**dataclasses.asdict(tuning), "machine": repr(tuning.machine)}
+
+
+def _write(target: str, told: dict[str, Any]) -> None:
+    from starling.bench import results
+
+    settings = {"table": told["table"], "plans": told["plans"]}
+    document = results.document("tune", settings, told["points"])
+    if target == "-":
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        results.write(Path(target), document)

@@ -1,179 +1,255 @@
-"""Measuring plans on this machine: the best few by the model run on ranks that are threads, and are checked."""
+"""Measuring plans beside each other, on ranks that are threads or processes: in turns, checked, without Python between
+one call and the next."""
 
 from __future__ import annotations
 
-import platform
 import statistics
-import time
-from collections.abc import Callable, Iterable
+import tempfile
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from starling import ir
+from starling.comm import COLLECTIVES as NUMBERS
 from starling.comm import Communicator
-from starling.launch import run_threads
-from starling.tune.model import CPU, Machine, cost_us
-from starling.tune.table import Row, Table, ranges
+from starling.launch import run_processes, run_threads
+from starling.tune.candidates import OF_PARTS, REDUCING, Candidate
 
-Report = Callable[[str], None]
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+Progress = Callable[[int], None]
+"""Called with the number of points that were measured since."""
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A plan that takes part; its name is unique."""
+class Point:
+    """One operation; ``size_bytes`` of the larger of a rank's buffers, all parts included."""
 
-    name: str
-    plan: ir.Plan
+    collective: str
+    in_place: bool
+    dtype: str
+    size_bytes: int
+
+    @property
+    def types(self) -> str:
+        if self.collective not in REDUCING:
+            return "moved"
+        return "half" if self.dtype == "float16" else "plain"
+
+    def count(self, ranks: int) -> int:
+        """Elements of one part."""
+        parts = ranks if self.collective in OF_PARTS else 1
+        return max(1, self.size_bytes // parts // np.dtype(self.dtype).itemsize)
 
 
-def candidates(collective: str, ranks: int, blocks: int, in_place: bool) -> list[Candidate]:
-    """The library's plans and the programs of plans/, in one and several instances, as far as they fit the daemon."""
-    from starling import plans
+@dataclass(frozen=True)
+class Effort:
+    """``repetitions`` samples of each plan, each the mean of as many calls as fit into ``slice_s``."""
 
-    found: dict[str, ir.Plan] = {}
-    for name in ir.algorithms(collective):
-        for count in sorted({1, blocks}):
-            try:
-                found[f"{name}-{count}"] = ir.builtin(
-                    collective, name, ranks, blocks=count, in_place=in_place
+    repetitions: int = 7
+    slice_s: float = 0.004
+    most_calls: int = 200
+
+
+@dataclass(frozen=True)
+class Work:
+    point: Point
+    candidates: list[Candidate]
+
+
+Samples = dict[str, list[float]]
+"""Microseconds of a call by the candidate's name."""
+
+
+class Buffers:
+    """What one rank passes, and what it must get. Values are small: sums are exact in every type."""
+
+    def __init__(self, point: Point, rank: int, ranks: int) -> None:
+        self.point = point
+        count = point.count(ranks)
+        every = point.collective in ("reduce_scatter", "all_to_all") or point.collective == "scatter"
+        inputs = [
+            ((np.arange(count * (ranks if every else 1)) + r) % 5).astype(point.dtype) for r in range(ranks)
+        ]
+        self.wanted = self._wanted(inputs, rank, count)
+        self.begin = inputs[rank]
+        gathers = point.collective == "all_gather" and point.in_place
+        if gathers:
+            self.begin = np.zeros(count * ranks, point.dtype)
+            self.begin[rank * count : (rank + 1) * count] = inputs[rank]
+        self.input = self.begin.copy()
+        self.output = np.zeros(
+            count * ranks if point.collective == "gather" else len(self.wanted), point.dtype
+        )
+        self.own = slice(0, len(self.wanted))
+        if point.in_place and point.collective == "reduce_scatter":
+            self.own = slice(rank * count, (rank + 1) * count)
+
+    def _wanted(self, inputs: list[Any], rank: int, count: int) -> Any:
+        part = slice(rank * count, (rank + 1) * count)
+        match self.point.collective:
+            case "all_reduce":
+                return np.sum(inputs, axis=0, dtype=self.point.dtype)
+            case "reduce":
+                return np.sum(inputs, axis=0, dtype=self.point.dtype)
+            case "reduce_scatter":
+                return np.sum(inputs, axis=0, dtype=self.point.dtype)[part]
+            case "all_gather" | "gather":
+                return np.concatenate(inputs)
+            case "all_to_all":
+                return np.concatenate([given[part] for given in inputs])
+            case "broadcast":
+                return inputs[0]
+            case "scatter":
+                return inputs[0][part]
+        raise AssertionError(self.point.collective)
+
+    def arguments(self) -> tuple[Any, Any]:
+        if not self.point.in_place:
+            return self.input, self.output
+        return (None, self.input) if self.point.collective == "all_gather" else (self.input, None)
+
+    def renew(self) -> None:
+        self.input[:] = self.begin
+        self.output[:] = 0
+
+    def right(self, rank: int) -> bool:
+        if self.point.collective in ("reduce", "gather") and rank != 0:
+            return True
+        found = self.input if self.point.in_place else self.output
+        return bool(np.array_equal(found[self.own], self.wanted))
+
+
+class _Rank:
+    """One rank's side. ``choices``: communicators of the same ranks, by the candidate that runs on it."""
+
+    def __init__(self, comm: Communicator, effort: Effort, tables: dict[str, str]) -> None:
+        self.comm, self.effort = comm, effort
+        self.added: set[str] = set()
+        self.others: dict[str, Communicator] = {}
+        for name, path in tables.items():
+            other = comm.subgroup(range(comm.size), name)
+            assert other is not None
+            other.use_table(path)
+            self.others[name] = other
+
+    def time_us(self, candidate: Candidate, buffers: Buffers, calls: int, warmups: int = 1) -> float:
+        comm = self.others.get(candidate.name, self.comm)
+        given, result = buffers.arguments()
+        kind = NUMBERS[buffers.point.collective]
+        seconds: float = comm._core.time_calls(
+            warmups, calls, kind, given, result, None, 0, 0, candidate.algorithm
+        )
+        return seconds / calls * 1e6
+
+    def agreed_calls(self, candidate: Candidate, buffers: Buffers) -> int:
+        longest = np.array([self.time_us(candidate, buffers, 3)])
+        self.comm.all_reduce(longest, op="max").wait(60)
+        return int(min(self.effort.most_calls, max(2, self.effort.slice_s * 1e6 / longest[0])))
+
+    def measure(self, work: Work) -> Samples:
+        for candidate in work.candidates:
+            if candidate.text and candidate.text not in self.added:
+                self.comm.add_plan(candidate.text)
+                self.added.add(candidate.text)
+        buffers = Buffers(work.point, self.comm.rank, self.comm.size)
+        calls = {}
+        for candidate in work.candidates:
+            buffers.renew()
+            self.comm.barrier().wait(60)
+            self.time_us(candidate, buffers, 1, warmups=0)  # in place, a second call would have other input
+            if not buffers.right(self.comm.rank):
+                raise AssertionError(
+                    f"plan {candidate.name} gives a wrong {work.point.collective} of {work.point.size_bytes} bytes"
                 )
-            except ValueError:
-                continue  # not for so many ranks
-    for name, make in plans.ALGORITHMS.get(collective, {}).items():
-        for instances in sorted({1, blocks}):
-            options: dict[str, Any] = {"instances": instances}
-            if collective != "all_to_all":
-                options["in_place"] = in_place
-            try:
-                plan = make(ranks, **options).compile(blocks=blocks)
-            except ValueError:
-                continue  # the nodes would not be equally large
-            found[f"{name}-program-{instances}"] = plan
-    # A program that compiles to the very plan of a generator is measured once.
-    unique: dict[str, Candidate] = {}
-    for name, plan in found.items():
-        plan.name = name
-        body = ir.to_text(plan).split("\n", 2)[2]
-        unique.setdefault(body, Candidate(name, plan))
-    return [candidate for candidate in unique.values() if candidate.plan.protocol != "pull"]
+            calls[candidate.name] = self.agreed_calls(candidate, buffers)
+        buffers.input[:] = 0  # in place, sums of sums would leave the type's range, which may cost
+        samples: Samples = {candidate.name: [] for candidate in work.candidates}
+        for repetition in range(self.effort.repetitions):
+            # Every other repetition in the reverse order: nobody always runs behind the same neighbour.
+            for candidate in work.candidates if repetition % 2 == 0 else reversed(work.candidates):
+                self.comm.barrier().wait(60)
+                samples[candidate.name].append(self.time_us(candidate, buffers, calls[candidate.name]))
+        return samples
 
 
-def pruned(all_: Iterable[Candidate], group_bytes: int, machine: Machine, most: int) -> list[Candidate]:
-    """The best few by the cost model."""
-    costs = {candidate.name: cost_us(candidate.plan, group_bytes, machine) for candidate in all_}
-    return sorted(all_, key=lambda candidate: (costs[candidate.name], candidate.name))[:most]
+def _rank_main(
+    comm: Communicator, works: list[Work], effort: Effort, tables: dict[str, str], counter: str
+) -> tuple[str, list[Samples]]:
+    rank = _Rank(comm, effort, tables)
+    found = []
+    for work in works:
+        found.append(rank.measure(work))
+        if comm.rank == 0:  # one byte a point: who waits for us sees the file grow
+            with open(counter, "ab") as file:
+                file.write(b".")
+    return comm.topology, found
 
 
-def _expected(collective: str, ranks: int, rank: int, count: int) -> Any:
-    parts = [
-        np.arange(count * (ranks if collective in ("reduce_scatter", "all_to_all") else 1)) + r
-        for r in range(ranks)
-    ]
-    if collective == "all_reduce":
-        return np.sum(parts, axis=0)
-    if collective == "reduce_scatter":
-        return np.sum(parts, axis=0)[rank * count : (rank + 1) * count]
-    if collective == "all_gather":
-        return np.concatenate(parts)
-    return np.concatenate([part[rank * count : (rank + 1) * count] for part in parts])
+class _Watch:
+    """Tells the progress that ranks, in whatever process, write into a file."""
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self.path, self.progress, self.seen = path, progress, 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self.ended.wait(0.2):
+            self._look()
+
+    def _look(self) -> None:
+        now = self.path.stat().st_size
+        self.progress(now - self.seen)
+        self.seen = now
 
 
-def _measure_rank(
-    comm: Communicator, work: list[tuple[Candidate, int]], collective: str, repetitions: int
-) -> list[float]:
-    """Median us of each piece of work, on this rank; every first result is checked."""
-    for candidate in {candidate.name: candidate for candidate, _ in work}.values():
-        comm.add_plan(candidate.plan)
-    times = []
-    for candidate, count in work:
-        parts = comm.size if collective in ("reduce_scatter", "all_to_all") else 1
-        given = (np.arange(count * parts) + comm.rank).astype(np.float32)
-        wanted = _expected(collective, comm.size, comm.rank, count).astype(np.float32)
-        result = np.zeros_like(wanted)
-        comm.run_plan(candidate.name, given, result).wait(60)
-        if not np.array_equal(result, wanted):
-            raise AssertionError(f"plan {candidate.name} gives a wrong {collective} of {count} elements")
-        taken = []
-        for _ in range(repetitions):
-            comm.barrier().wait(60)
-            start = time.perf_counter()
-            comm.run_plan(candidate.name, given, result).wait(60)
-            taken.append((time.perf_counter() - start) * 1e6)
-        times.append(statistics.median(taken))
-    return times
-
-
-def _own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int) -> list[Candidate]:
-    """Plans of the user's. Raises ValueError for one that could not be run or checked here."""
-    found: dict[str, Candidate] = {}
-    for plan in own:
-        widest = max(len(rank.blocks) for rank in plan.ranks)
-        if plan.rank_count != ranks:
-            wrong = f"is for {plan.rank_count} ranks, not {ranks}"
-        elif plan.collective not in COLLECTIVES:
-            wrong = f"computes {plan.collective}; what can be tuned is {', '.join(COLLECTIVES)}"
-        elif plan.in_place:
-            wrong = "is in place; plans are tuned out of place"
-        elif widest > max(blocks, 1):
-            wrong = f"has {widest} blocks, the daemon {blocks}: give --blocks {widest}"
-        elif plan.name in found:
-            wrong = "has the name of another one"
-        else:
-            found[plan.name] = Candidate(plan.name, plan)
-            continue
-        raise ValueError(f"plan {plan.name} {wrong}")
-    return list(found.values())
-
-
-def tune(
-    collectives: Iterable[str],
+def measured(
+    works: list[Work],
     ranks: int,
-    sizes: list[int],
     *,
-    own: Iterable[ir.Plan] = (),
+    processes: bool = False,
     blocks: int = 1,
-    most: int = 4,
-    repetitions: int = 15,
-    machine: Machine = CPU,
-    report: Report = lambda line: None,
-) -> Table:
-    """Measures out of place, in float32, on ranks that are threads of this process; gives the table of choices.
+    effort: Effort = Effort(),
+    progress: Progress = lambda points: None,
+    tables: dict[str, str] | None = None,
+    timeout_s: float = 1800,
+) -> tuple[str, list[Samples]]:
+    """The name of the topology, and for each work the samples of each candidate, in us: of each, the mean over ranks.
 
-    sizes: in bytes of the larger of a rank's buffers. own: plans that are measured beside the best few, at every size,
-    whatever the cost model says. Raises ValueError for own plans that cannot take part, AssertionError if a plan
-    computes something else than its collective.
+    tables: files, by names of candidates that run what the file's table says instead of what the library would choose.
+    Raises RanksFailedError, with an AssertionError of the rank, where a result is wrong.
     """
-    table = Table(f"{platform.processor() or platform.machine()}, {ranks} threads, {blocks} blocks")
-    own_candidates = _own_candidates(own, ranks, blocks)
-    for collective in collectives:
-        mine = [candidate for candidate in own_candidates if candidate.plan.collective == collective]
-        taken = {candidate.name for candidate in mine}
-        everything = [c for c in candidates(collective, ranks, blocks, False) if c.name not in taken]
-        work: list[tuple[Candidate, int]] = []
-        sized: list[int] = []
-        for size in sizes:
-            parts = 1 if collective == "all_reduce" else ranks
-            count = max(1, size // parts // 4)
-            for candidate in [*pruned(everything, count * 4, machine, most), *mine]:
-                work.append((candidate, count))
-                sized.append(size)
-        function = partial(_measure_rank, work=work, collective=collective, repetitions=repetitions)
-        by_rank = run_threads(ranks, function, context={"blocks": blocks}, timeout=600, operation_timeout=60)
-        times: dict[int, dict[str, float]] = {}
-        for number, (candidate, _) in enumerate(work):
-            times.setdefault(sized[number], {})[candidate.name] = max(rank[number] for rank in by_rank)
-        plans = {candidate.name: candidate.plan for candidate in [*everything, *mine]}
-        for smallest, largest, name in ranges(times.items()):
-            key = f"{collective}-{ranks}-{name}"
-            table.plans[key] = ir.to_text(plans[name])
-            measured = times[max(size for size in times if size <= largest)]
-            table.rows.append(Row(collective, ranks, False, smallest, largest, key, round(measured[name], 2)))
-            report(f"{collective:15} {smallest:>10} to {largest:>10} B  {name:24} {measured[name]:10.1f} us")
-        for size, measured in times.items():
-            for name in taken:
-                report(f"{collective:15} {'':>10} at {size:>10} B  {name:24} {measured[name]:10.1f} us")
-    return table
+    bare = [Work(work.point, [candidate.bare() for candidate in work.candidates]) for work in works]
+    with tempfile.TemporaryDirectory(prefix="starling-tune-") as folder:
+        counter = Path(folder) / "points"
+        counter.touch()
+        function = partial(_rank_main, works=bare, effort=effort, tables=tables or {}, counter=str(counter))
+        launch = run_processes if processes else run_threads
+        with _Watch(counter, progress):
+            by_rank = launch(
+                ranks, function, context={"blocks": blocks}, timeout=timeout_s, operation_timeout=60
+            )
+    means = []
+    for number, work in enumerate(works):
+        of_ranks = [found[number] for _, found in by_rank]
+        means.append(
+            {
+                candidate.name: [
+                    statistics.fmean(values)
+                    for values in zip(*(found[candidate.name] for found in of_ranks), strict=True)
+                ]
+                for candidate in work.candidates
+            }
+        )
+    return by_rank[0][0], means

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from starling.ir.plan import Block, Connection, Instruction, Plan
 
+_ADDRESS_BYTES = 16
 _PACED_TILES = (6, 12)  # simulated; longer operations go on at the pace between the two
 
 
@@ -162,8 +163,12 @@ class _Simulation:
         bytes_ = min(self.tile_bytes, self.chunk_bytes - run.tile * self.tile_bytes) * i.size.chunks
         operands = len(i.receives) + (i.source is not None) + (i.opcode.name == "reduce")
         rate = m.reduce_bytes_per_us if i.opcode.reduces else m.copy_bytes_per_us
-        work = 0.0 if i.opcode.name == "nop" else bytes_ * max(1, operands - int(i.opcode.reduces)) / rate
-        copies = max(0, len(i.sends) + (i.destination is not None) - 1)
+        # Of protocol pull a message is an address, and its bytes move once, where they are received.
+        pulled = self.plan.protocol == "pull"
+        still = i.opcode.name == "nop" or (pulled and i.destination is None)
+        work = 0.0 if still else bytes_ * max(1, operands - int(i.opcode.reduces)) / rate
+        copies = 0 if pulled else max(0, len(i.sends) + (i.destination is not None) - 1)
+        message_bytes = _ADDRESS_BYTES if pulled else bytes_
         if self.cores:
             begin = max(begin, self.cores[0])
         end = begin + m.instruction_us + work + copies * bytes_ / m.copy_bytes_per_us
@@ -180,7 +185,7 @@ class _Simulation:
             if self.sent[link] >= m.slots:
                 self.freed[link].popleft()
             self.sent[link] += 1
-            self.arrived[link].append(self._carry(run.rank, c, bytes_, begin, end))
+            self.arrived[link].append(self._carry(run.rank, c, message_bytes, begin, end))
             woken += self.sleeping.pop(("message", link), [])
         self.done[run.key()].append(end)
         woken += self.sleeping.pop(("block", run.key()), [])

@@ -277,13 +277,18 @@ LaneShared* PeerArena::find_lane(uint64_t key_low, uint64_t key_high) const {
 }
 
 bool PeerArena::alive() const {
-  if (left_in_order()) return false;
+  if (left_in_order() || lost()) return false;
   return same_process_ || locked_by_other_process(fd_);
 }
 
 bool PeerArena::left_in_order() const {
   // Acquire: pairs with the release in ~Arena().
-  return std::atomic_ref<uint32_t>(header_->closed).load(std::memory_order_acquire) != 0;
+  return std::atomic_ref<uint32_t>(header_->closed).load(std::memory_order_acquire) == 1;
+}
+
+bool PeerArena::lost() const {
+  // Acquire: pairs with the release in Shadow::close().
+  return std::atomic_ref<uint32_t>(header_->closed).load(std::memory_order_acquire) == 2;
 }
 
 void PeerArena::remove_name() const { shm_unlink(("/" + name_).c_str()); }

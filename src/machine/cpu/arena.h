@@ -91,6 +91,8 @@ class PeerArena {
   // False once the owner died or left.
   bool alive() const;
   bool left_in_order() const;
+  // A shadow's (link/carry/shadow.h): no path to its rank lives.
+  bool lost() const;
   // Removes the name of a dead owner's segment; mappings stay valid.
   void remove_name() const;
 

@@ -8,6 +8,12 @@
 
 namespace starling::cpu {
 
+// An eventfd takes what does not fill its 64 bits.
+inline void notify_event(int fd) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
+}
+
 // Wakes those whose bits are in `whom`.
 inline void ring(Doorbell* bell, uint64_t whom) {
   // The store before, the look at `sleepers` after; pairs with the fence in Sleeper::prepare().
@@ -20,7 +26,8 @@ inline void ring(Doorbell* bell, uint64_t whom) {
     futex_wake_all(&word);
   };
   constexpr uint64_t kOutside = kOutsideBit | kLaunchBit;
-  if (asleep & ~kOutside) wake(bell->event);
+  if (asleep & kEventBit) notify_event(bell->event_fd);
+  if (asleep & ~(kOutside | kEventBit)) wake(bell->event);
   if (asleep & kOutside) wake(bell->outside);
 }
 
@@ -37,7 +44,7 @@ class Sleeper {
  public:
   // A block inside the daemon, or the host's poller.
   Sleeper(Doorbell* bell, uint32_t index)
-      : bell_(bell), word_(bell ? &bell->event : nullptr), bit_(uint64_t(1) << (index % 62)) {}
+      : bell_(bell), word_(bell ? &bell->event : nullptr), bit_(uint64_t(1) << (index % 61)) {}
   // A thread that waits for a launch.
   static Sleeper outside(Doorbell* bell) { return Sleeper(bell, &bell->outside, kLaunchBit); }
   // Before prepare(): with parked tasks whatever peers store is news; without, submissions alone.

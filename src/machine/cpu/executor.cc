@@ -48,7 +48,16 @@ LeaveReason CpuExecutor::run_daemon(uint32_t block, uint64_t launch, device::Blo
   return device::Daemon<CpuMachine>(machine, arguments, state).run();
 }
 
-void CpuExecutor::ring() { cpu::ring_for_launch(&options_.arena->daemon); }
+// A caller that runs the daemon finds what was submitted by itself, unless it sleeps inside: nobody is
+// launched for it.
+void CpuExecutor::ring() {
+  // The submission before, the look after; pairs with the fence in hand_over().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (run_by_caller_.load(std::memory_order_relaxed))
+    cpu::ring(&options_.arena->daemon);
+  else
+    cpu::ring_for_launch(&options_.arena->daemon);
+}
 
 bool CpuExecutor::run_here(CompletionListener& listener, bool eager) {
   uint64_t launch = 0;
@@ -60,8 +69,10 @@ bool CpuExecutor::run_here(CompletionListener& listener, bool eager) {
     resident_ = 1;
     run_by_caller_ = true;
   }
-  // The daemon's own thread sleeps on: we hear the rings meanwhile.
-  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_and(~(kOutsideBit | kLaunchBit));
+  // The daemon's own thread sleeps on: we hear the rings meanwhile. Peers look at this word whenever they
+  // store something for us: it is written only where it has to be.
+  std::atomic_ref<uint64_t> sleepers(options_.arena->daemon.sleepers);
+  if (sleepers.load(std::memory_order_relaxed) & kOutsideBit) sleepers.fetch_and(~kOutsideBit);
   device::BlockState state;
   WaitPolicy waiting = options_.waiting;
   if (eager) {
@@ -90,8 +101,7 @@ void CpuExecutor::end_early() {
 }
 
 void CpuExecutor::hand_over() {
-  // Its bit first, then the look, as a sleeper does: what is stored later rings.
-  std::atomic_ref<uint64_t>(options_.arena->daemon.sleepers).fetch_or(kLaunchBit);
+  // We have left, then the look: what is submitted later launches the daemon. Pairs with the fence in ring().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool work;
   {

@@ -1,6 +1,7 @@
 // Runs a rank's daemon on CPU threads: one thread a block. What a kernel launch is on a GPU is here: the
 // threads enter the daemon loop together, and a launch is over when all have left it (DFCCL §4.4).
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -49,7 +50,7 @@ class CpuExecutor final : public Executor {
   void run_block(uint32_t block);
   LeaveReason run_daemon(uint32_t block, uint64_t launch, device::BlockState& state,
                          const WaitPolicy& waiting, CompletionListener* listener);
-  // The thread that waits outside is woken if there is something to do.
+  // After leave(): the thread that waits outside is woken if there is something to do.
   void hand_over();
   // Waits outside the daemon until a launch; returns its number, 0 to end the thread.
   uint64_t wait_for_launch(uint32_t block, uint64_t last_launch, LeaveReason left);
@@ -61,7 +62,8 @@ class CpuExecutor final : public Executor {
   std::condition_variable left_;
   uint64_t launch_ = 0;     // number of the current or last residency
   uint32_t resident_ = 0;   // blocks inside the daemon loop
-  bool run_by_caller_ = false;  // the residency is that of run_here()
+  // The residency is that of run_here(). Written under the lock; ring() reads it without.
+  std::atomic<bool> run_by_caller_{false};
   bool ending_ = false;
   std::vector<std::thread> threads_;
 };

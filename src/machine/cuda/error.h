@@ -20,28 +20,4 @@ inline void check(cudaError_t status, const char* what,
       where);
 }
 
-// The calling thread's device and capture mode, and back: callers keep theirs. Relaxed: what we ask the
-// driver has nothing to do with a graph that a thread captures meanwhile, and must not end the capture.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int device) {
-    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
-    check(cudaGetDevice(&before_), "cudaGetDevice");
-    if (before_ == device) return;
-    check(cudaSetDevice(device), "cudaSetDevice");
-    changed_ = true;
-  }
-  ~DeviceGuard() {
-    if (changed_) cudaSetDevice(before_);
-    cudaThreadExchangeStreamCaptureMode(&mode_);
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-  int before_ = 0;
-  bool changed_ = false;
-};
-
 }  // namespace starling::cuda

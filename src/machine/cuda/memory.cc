@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/portable.h"
+#include "machine/cuda/device_guard.h"
 #include "machine/cuda/error.h"
 
 namespace starling::cuda {
@@ -40,11 +41,7 @@ Chunk::~Chunk() {
     own_chunks().chunks.erase(uint64_t(base));
   }
   if (keep) return;
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device) != cudaSuccess)
-    return;  // the process ends
-  cudaFree(base);
-  cudaSetDevice(before);
+  if (const DeviceGuard guard(device, std::nothrow); guard.entered()) cudaFree(base);
 }
 
 std::shared_ptr<Chunk> find_chunk(uint64_t address) {

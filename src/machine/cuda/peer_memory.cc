@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "machine/cuda/device_guard.h"
 #include "machine/cuda/error.h"
 
 namespace starling::cuda {
@@ -73,12 +74,9 @@ ImportedMemory::~ImportedMemory() { leave(); }
 
 void ImportedMemory::leave() {
   if (same_process_) return;
-  int before = 0;
-  if (cudaGetDevice(&before) == cudaSuccess && cudaSetDevice(device_) == cudaSuccess) {
+  if (const DeviceGuard guard(device_, std::nothrow); guard.entered())
     for (Mapped& mapped : mapped_)
       if (mapped.base != nullptr) cudaIpcCloseMemHandle(mapped.base);
-    cudaSetDevice(before);
-  }
   // Release: we touch it no more; pairs with the acquire in ~DeviceMemory().
   std::atomic_ref<uint64_t>(export_->importers).fetch_sub(1, std::memory_order_acq_rel);
 }

@@ -1,11 +1,11 @@
 #include "machine/cuda/place.h"
 
-#include <cuda.h>
-
 #include <charconv>
 #include <cstring>
 
 #include "base/log.h"
+#include "machine/cuda/device_guard.h"
+#include "machine/cuda/driver.h"
 #include "machine/cuda/error.h"
 #include "machine/cuda/executor.h"
 #include "machine/cuda/peer_memory.h"
@@ -31,16 +31,7 @@ int checked_device(int device) {
 // What peer access opens is memory of cudaMalloc, which is what legacy IPC takes too. True if nobody knows.
 bool peers_can_read(const void* memory) {
   using GetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
-  static const auto get_attribute = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &found, 12000, cudaEnableDefault, &result);
-    if (status == cudaSuccess && result == cudaDriverEntryPointSuccess)
-      return reinterpret_cast<GetAttribute>(found);
-    (void)cudaGetLastError();
-    return static_cast<GetAttribute>(nullptr);
-  }();
+  static const auto get_attribute = find_driver_function<GetAttribute>("cuPointerGetAttribute");
   CUmemorytype type{};
   unsigned capable = 1;
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
@@ -55,18 +46,7 @@ bool peers_can_read(const void* memory) {
 }  // namespace
 
 CudaPlace::CudaPlace(int device, cpu::Arena& arena)
-    : device_(checked_device(device)), arena_(arena), memory_(device, arena) {
-  const DeviceGuard guard(device_);
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-}
-
-CudaPlace::~CudaPlace() {
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device_) != cudaSuccess) return;
-  cudaStreamSynchronize(stream_);
-  cudaStreamDestroy(stream_);
-  cudaSetDevice(before);
-}
+    : device_(checked_device(device)), arena_(arena), memory_(device, arena), copies_(device) {}
 
 const PlaceTraits& CudaPlace::traits() const {
   // No trace: a record costs a release to memory that others read, on the path of every instruction.
@@ -84,10 +64,8 @@ const PlaceTraits& CudaPlace::traits() const {
 }
 
 std::byte* CudaPlace::allocate(uint64_t bytes) {
-  const DeviceGuard guard(device_);
   std::byte* memory = memory_.allocate(bytes);
-  check(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemset");
-  dirty_ = true;
+  copies_.zero(memory, bytes);
   return memory;
 }
 
@@ -99,27 +77,6 @@ std::byte* CudaPlace::allocate_shared(uint64_t bytes) {
 Pool CudaPlace::make_pool(uint64_t bytes) {
   const uint64_t slot_bytes = arena_.header()->pool_slot_bytes;
   return {memory_.offset_of(memory_.allocate(bytes)), bytes / slot_bytes};
-}
-
-void CudaPlace::write(void* to, const void* from, uint64_t bytes) {
-  if (bytes == 0) return;
-  const DeviceGuard guard(device_);
-  // `from` is pageable: the driver has taken its bytes when the call returns. One stream: writes stay in
-  // order.
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpy to the GPU");
-  dirty_ = true;
-}
-
-void CudaPlace::flush() {
-  if (!dirty_.exchange(false)) return;
-  const DeviceGuard guard(device_);
-  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-}
-
-void CudaPlace::read(void* to, const void* from, uint64_t bytes) const {
-  const DeviceGuard guard(device_);
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpy from the GPU");
-  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
 std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerArena>& peer) {

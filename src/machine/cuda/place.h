@@ -1,11 +1,10 @@
-// One GPU as a place: the daemon is a kernel, its memory the GPU's, and the host writes to it by copies in a
-// stream of its own.
+// One GPU as a place: the daemon is a kernel, its memory the GPU's, and the host writes to it by
+// copies that nothing of the program holds up.
 #pragma once
-#include <cuda_runtime.h>
-
 #include <atomic>
 #include <string>
 
+#include "machine/cuda/host_copies.h"
 #include "machine/cuda/memory.h"
 #include "machine/place.h"
 
@@ -14,7 +13,6 @@ namespace starling::cuda {
 class CudaPlace final : public Place {
  public:
   CudaPlace(int device, cpu::Arena& arena);
-  ~CudaPlace() override;
   CudaPlace(const CudaPlace&) = delete;
   CudaPlace& operator=(const CudaPlace&) = delete;
 
@@ -32,9 +30,9 @@ class CudaPlace final : public Place {
   std::byte* exported(uint64_t offset) const override { return memory_.at(offset); }
   Pool make_pool(uint64_t bytes) override;
 
-  void write(void* to, const void* from, uint64_t bytes) override;
-  void flush() override;
-  void read(void* to, const void* from, uint64_t bytes) const override;
+  void write(void* to, const void* from, uint64_t bytes) override { copies_.write(to, from, bytes); }
+  void flush() override { copies_.flush(); }
+  void read(void* to, const void* from, uint64_t bytes) const override { copies_.read(to, from, bytes); }
 
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
   void check_buffer(const void* memory, const char* name) const override;
@@ -44,10 +42,9 @@ class CudaPlace final : public Place {
  private:
   const int device_;
   cpu::Arena& arena_;
-  cudaStream_t stream_ = nullptr;  // of the host's writes and reads; everything in it is short
   DeviceMemory memory_;
   PinnedMemory pinned_;
-  std::atomic<bool> dirty_{false};  // writes may still be under way
+  mutable HostCopies copies_;
   mutable std::atomic<bool> warned_{false};
 };
 

@@ -4,24 +4,16 @@
 #include <atomic>
 
 #include "machine/cpu/futex.h"
+#include "machine/cuda/device_guard.h"
+#include "machine/cuda/driver.h"
 #include "machine/cuda/error.h"
 #include "machine/cuda/start.h"
+#include "machine/cuda/streams.h"
 
 namespace starling::cuda {
 namespace {
 
 constexpr uint64_t kPutsPerMark = 64;
-
-template <class Function>
-Function driver_function(const char* name) {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  check(cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found), name);
-  if (found != cudaDriverEntryPointSuccess || entry == nullptr)
-    throw Error(Code::unsupported, std::string("the driver has no ") + name,
-                "install a driver for CUDA 12 or newer");
-  return reinterpret_cast<Function>(entry);
-}
 
 }  // namespace
 
@@ -70,27 +62,11 @@ CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options) : options_(op
   check(cudaError_t(preload_start()), "loading the start kernel");
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
-  stream_ = new_stream(Priority::kDaemon);
-}
-
-// Streams of one high priority share a hardware queue: the daemon's is alone in its own, or its launch would
-// stand behind a stream that waits for it.
-cudaStream_t CudaStreamDevice::new_stream(Priority priority) const {
-  const DeviceGuard guard(options_.device);
-  int least = 0;
-  int greatest = 0;
-  cudaStream_t stream = nullptr;
-  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-  const int urgent = std::min(greatest + 1, least);
-  const int chosen = priority == Priority::kDaemon   ? greatest
-                     : priority == Priority::kUrgent ? urgent
-                                                     : least;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, chosen), "cudaStreamCreate");
-  return stream;
+  stream_ = new_stream(options_.device, StreamUse::kDaemon);
 }
 
 device::Stream CudaStreamDevice::make_stream(bool urgent) {
-  const cudaStream_t stream = new_stream(urgent ? Priority::kUrgent : Priority::kOrdinary);
+  const cudaStream_t stream = new_stream(options_.device, urgent ? StreamUse::kUrgent : StreamUse::kOrdinary);
   std::lock_guard lock(mutex_);
   made_.push_back(stream);
   return stream;

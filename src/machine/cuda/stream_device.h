@@ -80,8 +80,6 @@ class CudaStreamDevice {
 
   void note(cudaError_t status, const char* what);
   void put(device::Stream stream);
-  enum class Priority { kDaemon, kUrgent, kOrdinary };
-  cudaStream_t new_stream(Priority priority) const;
 
   const ExecutorOptions options_;
   cudaStream_t stream_ = nullptr;  // the daemon's own

@@ -34,6 +34,7 @@ void Gpu::add_fibers() {
   for (uint32_t s = 0; s < slots_.size(); ++s) {
     slots_[s].group.threads = o_->threads;
     slots_[s].group.unit = first_unit_ + 1 + s;
+    slots_[s].group.stage = w_->fast.allocate(SimMachine::kStageSlots * SimMachine::kStageBytes);
     for (uint32_t t = 0; t < o_->threads; ++t) {
       threads_.push_back({this, s, t, 0});
       const uint32_t fiber = scheduler.add(rank_, &run_thread, &threads_.back());

@@ -166,6 +166,7 @@ Handover& SimLane::add_handover(uint32_t width) {
   handover_->ready = region.make<uint64_t>();
   handover_->done = region.make<uint64_t>(kLaneDepth);
   handover_->gates = region.make<uint64_t>(kLaneDepth);
+  core_->submitted = operations_;  // blocks that park leave the operation there themselves
   handover_->width = width;
   handover_->depth = kLaneDepth;
   const uint64_t first = options_->first_sequence;

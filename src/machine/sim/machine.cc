@@ -1,5 +1,6 @@
 #include "machine/sim/machine.h"
 
+#include <cstring>
 #include <utility>
 
 #include "device/packets.h"
@@ -19,6 +20,23 @@ Part part_of(uint64_t bytes, uint32_t thread, uint32_t threads) {
 }
 
 }  // namespace
+
+const PlanHeader* SimMachine::stage_plan(uint32_t slot, const PlanHeader* plan) {
+  if (w_.fast.contains(plan))
+    w_.scheduler.fail("a block was told to read a plan in another block's fast memory");
+  if (group_->stage == nullptr || plan->total_bytes > kPlanStageBytes) return plan;
+  std::byte* const ours = group_->stage + slot * kStageBytes + kLaneStageBytes;
+  if (thread_ == 0) std::memcpy(ours, plan, plan->total_bytes);
+  return reinterpret_cast<const PlanHeader*>(ours);
+}
+
+Lane* SimMachine::stage_lane(uint32_t slot, const Lane* lane) {
+  static_assert(sizeof(Lane) <= kLaneStageBytes);
+  if (group_->stage == nullptr) return const_cast<Lane*>(lane);
+  std::byte* const ours = group_->stage + slot * kStageBytes;
+  if (thread_ == 0) std::memcpy(ours, lane, sizeof *lane);
+  return reinterpret_cast<Lane*>(ours);
+}
 
 void SimMachine::move(const Move& move) {
   const Part part = part_of(move.bytes, thread_, thread_count());

@@ -20,6 +20,7 @@ struct World {
   Scheduler scheduler;
   Memory memory;
   Shadow shadow;
+  Region fast{size_t(1) << 22};  // the fast memory of GPUs' blocks, where they keep copies of plans and lanes
 };
 
 // The threads of one block, and where they meet.
@@ -32,6 +33,7 @@ struct BlockGroup {
   bool value = false;  // of the barrier that is filling
   bool result = false;  // of the last one
   const uint64_t* trace_written = nullptr;  // accesses to the block's trace take no time
+  std::byte* stage = nullptr;  // kStageSlots of SimMachine's; null: the block reads plans where they are
 };
 
 // device::Combine without its namespace: the data that one instruction moves.
@@ -54,9 +56,14 @@ class SimMachine {
   static constexpr bool kVectorThreads = false;
   static constexpr bool kReadsOwned = false;
   static constexpr bool kTakesTurns = true;
-  static constexpr bool kStagesPlans = false;
+  static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = false;
   static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
+
+  static constexpr uint32_t kStageSlots = 4;  // device::kActiveSlots
+  static constexpr uint32_t kLaneStageBytes = 256;
+  static constexpr uint32_t kPlanStageBytes = 4096;
+  static constexpr uint32_t kStageBytes = kLaneStageBytes + kPlanStageBytes;
 
   SimMachine(World& world, BlockGroup* group, uint32_t block, uint32_t thread)
       : w_(world), group_(group), block_(block), thread_(thread) {}
@@ -86,6 +93,13 @@ class SimMachine {
   void barrier() {
     if (thread_count() > 1) meet(false);
   }
+  // As on a GPU; what has no fast memory reads plans and lanes where they are. A barrier must follow.
+  const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan);
+  Lane* stage_lane(uint32_t slot, const Lane* lane);
+  void stage_operation(Operation& to, const Operation& from, const Lane&) {
+    if (thread_ == 0) to = from;
+  }
+
   void write_past_caches(std::byte* to, const std::byte* from, uint64_t bytes) { write(to, from, bytes); }
   void write(std::byte* to, const std::byte* from, uint64_t bytes) {
     w_.shadow.write(to, from, bytes);

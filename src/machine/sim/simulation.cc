@@ -55,6 +55,7 @@ void Simulation::prepare(const Program& program, const Options& options, uint64_
   world_.scheduler.reset(options, seed, &Memory::commit_due, &world_.memory);
   world_.memory.reset(world_.scheduler, options);
   world_.shadow.reset(world_.scheduler, world_.memory, options);
+  world_.fast.reset(false);
   build();
 }
 

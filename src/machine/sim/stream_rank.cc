@@ -57,6 +57,9 @@ void StreamRank::add_fibers() {
       memory.allow_many_writers(&lane->core().finished[s]);
       memory.allow_many_writers(&lane->core().handover->done[s]);
       memory.allow_many_writers(&lane->core().handover->gates[s]);
+      auto* words = reinterpret_cast<uint64_t*>(&lane->core().operations[s]);
+      for (uint32_t w = 0; w < sizeof(Operation) / sizeof(uint64_t); ++w)
+        memory.allow_many_writers(words + w);
     }
   }
 }

@@ -1,0 +1,135 @@
+"""Plans as MSCCL XML (``starling.lang.msccl_xml`` has the format): those that MSCCL can run, with at most one message
+in and one out for each instruction, and one peer in each direction for each block."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from starling.ir.plan import Instruction, Plan, Slice
+from starling.lang.msccl_xml import BUFFERS, COLLECTIVES, XmlError
+
+_OUT = {
+    "nop": "nop",
+    "copy": "cpy",
+    "reduce": "re",
+    "send": "s",
+    "recv": "r",
+    "recv_send": "rcs",
+    "recv_copy_send": "rcs",
+    "recv_reduce_send": "rrs",
+    "recv_reduce_copy": "rrc",
+    "recv_reduce_copy_send": "rrcs",
+}
+
+
+def write(plan: Plan, *, protocol: str = "Simple", smallest_bytes: int = 0, largest_bytes: int = 0) -> str:
+    """The plan as MSCCL XML; raises XmlError where MSCCL has no words for it."""
+    words = {kind: word for word, kind in COLLECTIVES.items()}
+    channels = {
+        c.channel
+        for r in plan.ranks
+        for b in r.blocks
+        for i in b.instructions
+        for c in (*i.receives, *i.sends)
+    }
+    algorithm = ElementTree.Element(
+        "algo",
+        name=plan.name,
+        proto=protocol,
+        nchannels=str(max(channels, default=0) + 1),
+        nchunksperloop=str(plan.chunks_per_group * max(plan.input_groups, plan.output_groups)),
+        ngpus=str(plan.rank_count),
+        coll=words.get(plan.collective, "custom"),
+        inplace=str(int(plan.in_place)),
+        outofplace=str(int(not plan.in_place)),
+        minBytes=str(smallest_bytes),
+        maxBytes=str(largest_bytes),
+    )
+    for rank in range(plan.rank_count):
+        _write_rank(algorithm, plan, rank)
+    ElementTree.indent(algorithm)
+    return ElementTree.tostring(algorithm, encoding="unicode") + "\n"
+
+
+def _write_rank(algorithm: ElementTree.Element, plan: Plan, rank: int) -> None:
+    blocks = plan.ranks[rank].blocks
+    passing = max(
+        (i.size.chunks for b in blocks for i in b.instructions if i.opcode.name == "recv_send"), default=0
+    )
+    scratch = plan.ranks[rank].scratch_chunks
+    gpu = ElementTree.SubElement(
+        algorithm,
+        "gpu",
+        id=str(rank),
+        i_chunks=str(plan.chunks_per_group * plan.input_groups),
+        o_chunks=str(plan.chunks_per_group * plan.output_groups),
+        s_chunks=str(scratch + passing * len(blocks)),
+    )
+    # An instruction with several dependencies is led by nops, one for each but the last.
+    step_of: dict[tuple[int, int], int] = {}
+    for number, block in enumerate(blocks):
+        steps = 0
+        for index, i in enumerate(block.instructions):
+            steps += max(1, len(i.after))
+            step_of[number, index] = steps - 1
+    awaited = {(d.block, d.instruction) for b in blocks for i in b.instructions for d in i.after}
+    for number, block in enumerate(blocks):
+        send, receive, channel = _peers(rank, number, block.instructions)
+        tb = ElementTree.SubElement(
+            gpu, "tb", id=str(number), send=str(send), recv=str(receive), chan=str(channel)
+        )
+        for index, i in enumerate(block.instructions):
+            waits = [(d.block, step_of[d.block, d.instruction]) for d in i.after] or [(-1, -1)]
+            for depth, wait in enumerate(waits):
+                is_last = depth == len(waits) - 1
+                place = step_of[number, index] - len(waits) + 1 + depth
+                has_dependents = is_last and (number, index) in awaited
+                _write_step(
+                    tb, i if is_last else None, place, wait, has_dependents, scratch + passing * number
+                )
+
+
+def _peers(rank: int, block: int, instructions: list[Instruction]) -> tuple[int, int, int]:
+    sends = {c for i in instructions for c in i.sends}
+    receives = {c for i in instructions for c in i.receives}
+    channels = {c.channel for c in sends | receives}
+    wide = any(len(i.sends) > 1 or len(i.receives) > 1 for i in instructions)
+    if wide or len(sends) > 1 or len(receives) > 1 or len(channels) > 1:
+        raise XmlError(
+            f"block {block} of rank {rank} has several peers or channels in one direction; MSCCL's have one: "
+            'compile with --policy connections (in Python: policy="connections")'
+        )
+    send = next(iter(sends)).peer if sends else -1
+    receive = next(iter(receives)).peer if receives else -1
+    return send, receive, channels.pop() if channels else 0
+
+
+def _write_step(
+    tb: ElementTree.Element,
+    i: Instruction | None,
+    place: int,
+    wait: tuple[int, int],
+    has_dependents: bool,
+    passing: int,
+) -> None:
+    letters = {name: letter for letter, name in BUFFERS.items()}
+    size = i.size if i is not None else Slice("input", 0)
+    destination = i.destination if i is not None else None
+    if i is not None and i.opcode.name == "recv_send":
+        destination = Slice("scratch", passing, size.chunks)
+    source = (i.source if i is not None else None) or destination or size
+    destination = destination or source
+    ElementTree.SubElement(
+        tb,
+        "step",
+        s=str(place),
+        type=_OUT[i.opcode.name] if i is not None else "nop",
+        srcbuf=letters[source.buffer],
+        srcoff=str(source.chunk),
+        dstbuf=letters[destination.buffer],
+        dstoff=str(destination.chunk),
+        cnt=str(size.chunks),
+        depid=str(wait[0]),
+        deps=str(wait[1]),
+        hasdep=str(int(has_dependents)),
+    )

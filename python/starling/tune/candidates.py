@@ -1,0 +1,126 @@
+"""The plans that are measured beside each other: the library's, the programs of plans/, and the user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starling import ir
+from starling.tune.model import Machine, cost_us
+
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "gather",
+    "scatter",
+)
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+OF_PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+"""Whose larger buffer has a part for every rank."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that takes part; its name is unique. What ranks need of it travels between processes."""
+
+    name: str
+    algorithm: str  # what a call names; "": nothing, the choice is the library's
+    blocks: int = 0  # of a built-in one that is called by name; 0: the plan `text`
+    text: str = ""
+    plan: ir.Plan | None = field(default=None, compare=False, repr=False)
+
+    def bare(self) -> Candidate:
+        return dataclasses.replace(self, plan=None)
+
+
+CHOICE = Candidate("choice", "")
+"""What the library takes when it is not told."""
+
+
+def candidates(
+    collective: str, ranks: int, blocks: int, in_place: bool, processes: bool = False
+) -> list[Candidate]:
+    """The library's plans and the programs of plans/, in one and several instances, as far as they fit the daemon."""
+    found: dict[str, tuple[ir.Plan, bool]] = {}
+    for name in ir.algorithms(collective):
+        for count in sorted({1, blocks}):
+            try:
+                plan = ir.builtin(collective, name, ranks, blocks=count, in_place=in_place)
+            except ValueError:
+                continue  # not for so many ranks
+            by_name = count == blocks
+            if plan.protocol == "pull" and processes and (collective in REDUCING or not by_name):
+                continue  # between processes a block copies out of a peer's memory, in the library's plans alone
+            found[f"{name}-{count}"] = plan, by_name
+    for name, plan in _programs(collective, ranks, blocks, in_place):
+        found[name] = plan, False
+    # A program that compiles to the very plan of a generator is measured once.
+    unique: dict[str, Candidate] = {}
+    for name, (plan, by_name) in found.items():
+        algorithm = plan.name
+        plan.name = f"{collective}-{ranks}-{name}{'-in-place' if in_place else ''}"
+        text = ir.to_text(plan)
+        made = (
+            Candidate(name, algorithm, blocks, plan=plan)
+            if by_name
+            else Candidate(name, plan.name, 0, text, plan)
+        )
+        unique.setdefault(text.split("\n", 2)[2], made)
+    return list(unique.values())
+
+
+def _programs(collective: str, ranks: int, blocks: int, in_place: bool) -> Iterable[tuple[str, ir.Plan]]:
+    from starling import plans
+
+    for name, make in plans.ALGORITHMS.get(collective, {}).items():
+        takes_in_place = "in_place" in inspect.signature(make).parameters
+        if in_place and not takes_in_place:
+            continue
+        for instances in sorted({1, blocks}):
+            options: dict[str, Any] = {"instances": instances}
+            if takes_in_place:
+                options["in_place"] = in_place
+            try:
+                yield f"{name}-program-{instances}", make(ranks, **options).compile(blocks=blocks)
+            except ValueError:
+                continue  # the nodes would not be equally large
+
+
+def own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int) -> list[Candidate]:
+    """Plans of the user's. Raises ValueError for one that could not be run or checked here."""
+    found: dict[tuple[str, bool], Candidate] = {}
+    for plan in own:
+        widest = max(len(rank.blocks) for rank in plan.ranks)
+        if plan.rank_count != ranks:
+            wrong = f"is for {plan.rank_count} ranks, not {ranks}"
+        elif plan.collective not in COLLECTIVES:
+            wrong = f"computes {plan.collective}; what can be tuned is {', '.join(COLLECTIVES)}"
+        elif plan.root != 0:
+            wrong = f"has root {plan.root}; what can be tuned has root 0"
+        elif widest > max(blocks, 1):
+            wrong = f"has {widest} blocks, the daemon {blocks}: give --blocks {widest}"
+        elif (plan.name, plan.in_place) in found:
+            wrong = "has the name of another one"
+        else:
+            found[plan.name, plan.in_place] = Candidate(plan.name, plan.name, 0, ir.to_text(plan), plan)
+            continue
+        raise ValueError(f"plan {plan.name} {wrong}")
+    return list(found.values())
+
+
+def pruned(all_: Iterable[Candidate], group_bytes: int, machine: Machine, most: int) -> list[Candidate]:
+    """The best few by the cost model."""
+
+    def cost(candidate: Candidate) -> tuple[float, str]:
+        assert candidate.plan is not None
+        return cost_us(candidate.plan, group_bytes, machine), candidate.name
+
+    return sorted(all_, key=cost)[:most]

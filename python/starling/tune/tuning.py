@@ -1,0 +1,146 @@
+"""From measurements to a table: prune, measure the best few, and cut each kind of operation into ranges of sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starling import ir
+from starling.tune.candidates import (
+    CHOICE,
+    OF_PARTS,
+    REDUCING,
+    ROOTED,
+    Candidate,
+    candidates,
+    own_candidates,
+    pruned,
+)
+from starling.tune.measure import Effort, Point, Progress, Samples, Work, measured
+from starling.tune.model import CPU, Machine
+from starling.tune.table import Row, Table, ranges
+
+DTYPES = ("float32", "float16")
+"""One of each class of reductions. Other collectives move bytes, whatever their type."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is to be tuned. sizes: in bytes of the larger of a rank's buffers."""
+
+    collectives: list[str]
+    ranks: int
+    sizes: list[int]
+    processes: bool = False
+    blocks: int = 1
+    most: int = 4
+    """So many plans a point are let through by the cost model."""
+    places: tuple[bool, ...] = (False, True)
+    """In place or not."""
+    dtypes: tuple[str, ...] = DTYPES
+    machine: Machine = CPU
+    effort: Effort = field(default_factory=Effort)
+
+
+@dataclass
+class Result:
+    """``table`` has the winners; ``points`` all that was measured, in us: medians of each plan and point."""
+
+    table: Table
+    points: list[dict[str, Any]] = field(default_factory=list)
+
+
+def works_of(tuning: Tuning, own: Iterable[ir.Plan] = ()) -> list[Work]:
+    """What is measured: at each point the best few by the model, the user's own, and the library's choice.
+
+    Raises ValueError for own plans that cannot take part.
+    """
+    mine = own_candidates(own, tuning.ranks, tuning.blocks)
+    works = []
+    for collective in tuning.collectives:
+        of_mine = [
+            candidate for candidate in mine if candidate.plan and candidate.plan.collective == collective
+        ]
+        for in_place in tuning.places:
+            if in_place and collective in ROOTED:
+                continue  # the root alone knows: one plan serves both
+            ours = [c for c in of_mine if c.plan and c.plan.in_place == in_place]
+            taken = {candidate.name for candidate in ours}
+            all_ = [
+                candidate
+                for candidate in candidates(
+                    collective, tuning.ranks, tuning.blocks, in_place, tuning.processes
+                )
+                if candidate.name not in taken
+            ]
+            for dtype in tuning.dtypes if collective in REDUCING else tuning.dtypes[:1]:
+                for size in tuning.sizes:
+                    point = Point(collective, in_place, dtype, size)
+                    works.append(Work(point, [*_best(all_, point, tuning), *ours, CHOICE]))
+    return works
+
+
+def _best(all_: list[Candidate], point: Point, tuning: Tuning) -> list[Candidate]:
+    machine = tuning.machine
+    if point.types == "half":  # measured: a sum of halves takes about four times as long for each byte
+        machine = dataclasses.replace(machine, reduce_bytes_per_us=machine.reduce_bytes_per_us / 4)
+    parts = tuning.ranks if point.collective in OF_PARTS else 1
+    return pruned(all_, max(1, point.size_bytes // parts), machine, tuning.most)
+
+
+def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: None) -> Result:
+    """Measures what ``works_of`` gave, checks every plan's result, and gives the table.
+
+    Raises RanksFailedError if a plan computes something else than its collective.
+    """
+    topology, found = measured(
+        works,
+        tuning.ranks,
+        processes=tuning.processes,
+        blocks=tuning.blocks,
+        effort=tuning.effort,
+        progress=progress,
+    )
+    result = Result(Table())
+    groups: dict[tuple[str, bool, str], list[tuple[Work, dict[str, float]]]] = {}
+    for work, samples in zip(works, found, strict=True):
+        times = medians(samples)
+        groups.setdefault((work.point.collective, work.point.in_place, work.point.types), []).append(
+            (work, times)
+        )
+        result.points.append(
+            {"topology": topology, **dataclasses.asdict(work.point), "types": work.point.types, "us": times}
+        )
+    for (collective, in_place, types), measured_here in groups.items():
+        by_name = {c.name: c for work, _ in measured_here for c in work.candidates}
+        by_size = {
+            work.point.size_bytes: {name: us for name, us in times.items() if name != CHOICE.name}
+            for work, times in measured_here
+        }
+        for largest, name, last in ranges(by_size.items()):
+            winner = by_name[name]
+            key = winner.algorithm
+            if winner.blocks == 0:  # the same name may mean another plan for other ranks
+                key = f"{name}.{hashlib.sha256(winner.text.encode()).hexdigest()[:8]}"
+                result.table.plans[key] = winner.text
+            result.table.rows.append(
+                Row(
+                    topology,
+                    collective,
+                    in_place,
+                    types,
+                    largest,
+                    key,
+                    winner.blocks,
+                    round(by_size[last][name], 2),
+                )
+            )
+    return result
+
+
+def medians(samples: Samples) -> dict[str, float]:
+    return {name: round(statistics.median(values), 3) for name, values in samples.items()}

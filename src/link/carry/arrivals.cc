@@ -1,0 +1,233 @@
+// What comes from a peer: messages go to where our blocks wait for them, records into the shadow and into our
+// regions, as if the peer's hosts and blocks had written there.
+#include <cstring>
+
+#include "link/carry/peer_link.h"
+#include "machine/cpu/doorbell.h"
+#include "machine/cpu/lane_fault.h"
+
+namespace starling::link::carry {
+namespace {
+
+template <class T>
+void release(T& word, T value) {
+  std::atomic_ref<T>(word).store(value, std::memory_order_release);
+}
+template <class T>
+void relaxed(T& word, T value) {
+  std::atomic_ref<T>(word).store(value, std::memory_order_relaxed);
+}
+
+template <class Body>
+Body read(const std::byte* body) {
+  Body read;
+  std::memcpy(&read, body, sizeof read);
+  return read;
+}
+
+// Of what has to be equal, as find_mismatch() says it in words.
+bool matches(const Signature& a, const Signature& b, const Traffic& ours, const Traffic& theirs) {
+  if (a.collective != b.collective || a.data_type != b.data_type || a.reduce_op != b.reduce_op ||
+      a.varying != b.varying || a.root != b.root || a.count != b.count || a.plan_hash != b.plan_hash ||
+      a.counts_hash != b.counts_hash)
+    return false;
+  return !a.varying || (ours.sent_bytes == theirs.received_bytes && ours.received_bytes == theirs.sent_bytes);
+}
+
+}  // namespace
+
+std::byte* PeerLink::destination(const FrameHeader& header) {
+  MessagePlace place;
+  std::memcpy(&place, header.place, sizeof place);
+  if (header.payload_bytes > nowhere_.size()) return nullptr;
+  const OwnLane* lane = own_lane(place.lane);
+  if (lane == nullptr) return nowhere_.data();
+  const LaneShared& own = *lane->shared;
+  const ArenaHeader& header_of_rank = *common_.arena.header();
+  const bool is_private = place.slot < kPoolSlot;
+  const uint64_t number = is_private ? place.slot : place.slot - kPoolSlot;
+  if (place.end >= own.size * own.channel_count ||
+      number >= (is_private ? own.private_slots : header_of_rank.pool_slots) ||
+      header.payload_bytes > (is_private ? own.slot_bytes : header_of_rank.pool_slot_bytes))
+    return nullptr;
+  if (!is_private)
+    return common_.arena.at(header_of_rank.pool_offset) + number * header_of_rank.pool_slot_bytes;
+  return connectors_of(own) + own.slots_offset +
+         (uint64_t(place.end) * own.private_slots + number) * own.slot_bytes;
+}
+
+void PeerLink::accept(const FrameHeader& header, const std::byte* control) {
+  for (uint32_t at = 0; at + sizeof(RecordHeader) <= header.control_bytes;) {
+    const auto record = read<RecordHeader>(control + at);
+    if (record.bytes < sizeof record || record.bytes > header.control_bytes - at) break;
+    apply(record, control + at + sizeof record);
+    at += record.bytes;
+  }
+  if (header.payload_bytes == 0) return;
+  MessagePlace place;
+  std::memcpy(&place, header.place, sizeof place);
+  publish(place);
+}
+
+void PeerLink::publish(const MessagePlace& place) {
+  OwnLane* lane = own_lane(place.lane);
+  // Ranks that mean different things exchange no byte (contract, point 6): hosts will break the lane.
+  if (lane == nullptr || lane->mismatch) return;
+  const LaneShared& own = *lane->shared;
+  Inbox& inbox = reinterpret_cast<Inbox*>(connectors_of(own) + own.inbox_offset)[place.end];
+  // Release: the message, which this thread has read from a socket; pairs with the acquire in can_receive().
+  // Messages of a connector come in their order, so the next one is this one.
+  release(inbox.posted, inbox.posted + 1);
+  cpu::ring(&common_.arena.header()->daemon);
+}
+
+void PeerLink::apply(const RecordHeader& record, const std::byte* body) {
+  ArenaHeader* header = shadow_.header();
+  ArenaHeader* own = common_.arena.header();
+  switch (record.kind) {
+    case RecordKind::kOpen: {
+      const auto open = read<OpenRecord>(body);
+      if (record.lane >= theirs_.size()) theirs_.resize(record.lane + 1);
+      auto lane = std::make_unique<TheirLane>();
+      lane->description = open;
+      lane->number = record.lane;
+      lane->posted.resize(open.channel_count);
+      lane->granted.resize(open.channel_count, open.private_slots);
+      lane->posted_seen = lane->posted;
+      lane->granted_seen = lane->granted;
+      lane->shadow = shadow_.open(open);
+      theirs_[record.lane] = std::move(lane);
+      cpu::ring(&own->host);  // lanes that wait for it
+      return;
+    }
+    case RecordKind::kWaiting: {
+      // As publish_waiting_text() writes it there: odd while it changes.
+      const auto waiting = read<WaitingRecord>(body);
+      const uint64_t version = header->waiting_version;
+      relaxed(header->waiting_version, version + 1);
+      std::atomic_thread_fence(std::memory_order_release);  // the odd version before the new text
+      for (size_t k = 0; k < sizeof waiting.text; ++k) relaxed(header->waiting_text[k], waiting.text[k]);
+      release(header->waiting_version, version + 2);
+      return;
+    }
+    case RecordKind::kLeft:
+      left_ = true;
+      shadow_.close(true);
+      cpu::ring(&own->host);
+      return;
+    default:
+      if (record.kind < RecordKind::kGrants) return apply_to_theirs(record, body);
+      return apply_to_own(record, body);
+  }
+}
+
+void PeerLink::apply_to_theirs(const RecordHeader& record, const std::byte* body) {
+  if (record.lane >= theirs_.size() || theirs_[record.lane] == nullptr) return;
+  TheirLane& lane = *theirs_[record.lane];
+  switch (record.kind) {
+    case RecordKind::kUnpublished:
+      return shadow_.unpublish(lane.shadow, lane.description.key_low, lane.description.key_high);
+    case RecordKind::kGone:
+      shadow_.unpublish(lane.shadow, lane.description.key_low, lane.description.key_high);
+      shadow_.release(lane.shadow);
+      theirs_[record.lane].reset();
+      return;
+    case RecordKind::kBoard: return post_board(lane, read<BoardRecord>(body));
+    case RecordKind::kSubmitted:
+      release(lane.shadow->submitted, read<WordRecord>(body).value);
+      cpu::ring(&common_.arena.header()->host);  // an any-source receive may look for it
+      return;
+    case RecordKind::kBroken: {
+      const auto fault = read<FaultRecord>(body);
+      lane.fault_known = true;  // nothing to tell the peer
+      cpu::write_fault(lane.shadow, shadow_.header(), lane.description.rank, fault.kind, fault.sequence,
+                       fault.text);
+      cpu::ring(&common_.arena.header()->host);
+      return;
+    }
+    default: return;
+  }
+}
+
+// As post_signature() does on one host: our board before our look at the other's.
+void PeerLink::post_board(TheirLane& lane, const BoardRecord& board) {
+  const uint64_t sequence = board.signature.position - 1;
+  Signature& entry = board_of(lane.shadow)[sequence % lane.shadow->board_size];
+  relaxed(entry.position, uint64_t(0));
+  std::atomic_thread_fence(std::memory_order_release);  // no new word is seen with the old position
+  for (size_t w = 1; w < sizeof entry / 8; ++w)
+    relaxed(reinterpret_cast<uint64_t*>(&entry)[w], reinterpret_cast<const uint64_t*>(&board.signature)[w]);
+  Traffic& traffic = traffic_of(lane.shadow, sequence)[lane.description.hearer];
+  relaxed(traffic.sent_bytes, board.traffic.sent_bytes);
+  relaxed(traffic.received_bytes, board.traffic.received_bytes);
+  release(lane.shadow->submitted, board.submitted);
+  // Release: the entry before its position; pairs with the acquire in read_signature().
+  release(entry.position, board.signature.position);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  compare(lane, board);
+}
+
+// If our host has posted its board already, it looked at this one before it was there: then we look for it.
+void PeerLink::compare(TheirLane& lane, const BoardRecord& board) {
+  if (lane.own == nullptr) return;  // our host will look when it pairs them
+  const uint64_t sequence = board.signature.position - 1;
+  LaneShared* own = lane.own->shared;
+  const Signature& ours = board_of(own)[sequence % own->board_size];
+  // Acquire: pairs with the release of `position` in post_signature().
+  const auto position = [&] {
+    return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(ours.position)).load(std::memory_order_acquire);
+  };
+  if (position() != sequence + 1) return;
+  Signature copy{};
+  for (size_t w = 0; w < sizeof copy / 8; ++w)
+    reinterpret_cast<uint64_t*>(&copy)[w] =
+        std::atomic_ref<uint64_t>(reinterpret_cast<uint64_t*>(&const_cast<Signature&>(ours))[w])
+            .load(std::memory_order_relaxed);
+  const Traffic traffic = traffic_of(own, sequence)[lane.own->peer];
+  std::atomic_thread_fence(std::memory_order_acquire);  // the words before the second look
+  if (position() != sequence + 1 || matches(copy, board.signature, traffic, board.traffic)) return;
+  lane.own->mismatch = true;
+  common_.mismatch.store(true, std::memory_order_release);
+  cpu::ring(&common_.arena.header()->host);
+}
+
+void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
+  OwnLane* lane = own_lane(record.lane);
+  if (lane == nullptr) return;
+  LaneShared* own = lane->shared;
+  ArenaHeader* header = common_.arena.header();
+  switch (record.kind) {
+    case RecordKind::kGrants: {
+      const auto grants = read<GrantsRecord>(body);
+      if (grants.end >= own->size * own->channel_count || grants.count > kMaxCredits) return;
+      Credit& credit = reinterpret_cast<Credit*>(connectors_of(*own) + own->credit_offset)[grants.end];
+      for (uint32_t k = 0; k < grants.count; ++k)
+        credit.grants[(grants.granted - grants.count + k) % kMaxCredits] = grants.grants[k];
+      // Release: the entries; and that the staging slots are free again, since the messages in them have
+      // landed. Pairs with the acquire in can_send().
+      release(credit.granted, grants.granted);
+      cpu::ring(&header->daemon);
+      return;
+    }
+    case RecordKind::kFault: {
+      const auto fault = read<FaultRecord>(body);
+      cpu::write_fault(own, header, lane->peer, fault.kind, fault.sequence, fault.text);
+      cpu::ring(&header->daemon);
+      cpu::ring(&header->host);
+      return;
+    }
+    case RecordKind::kMet: return relaxed(withdrawals_of(own)[lane->peer].met, read<WordRecord>(body).value);
+    case RecordKind::kOut:
+      // Release: what the peer's blocks did before, which came before; pairs with has_withdrawn().
+      release(withdrawals_of(own)[lane->peer].out, uint64_t(1));
+      cpu::ring(&header->host);
+      return;
+    case RecordKind::kClosed:
+      // Release: likewise; pairs with abandoned().
+      std::atomic_ref<uint64_t>(own->closed).fetch_add(1, std::memory_order_acq_rel);
+      return;
+    default: return;
+  }
+}
+
+}  // namespace starling::link::carry

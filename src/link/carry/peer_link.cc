@@ -1,0 +1,316 @@
+#include "link/carry/peer_link.h"
+
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "machine/cpu/doorbell.h"
+
+namespace starling::link::carry {
+namespace {
+
+template <class T>
+T acquire(const T& word) {
+  return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_acquire);
+}
+template <class T>
+T relaxed(const T& word) {
+  return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_relaxed);
+}
+
+template <class T>
+T* part(std::byte* connectors, uint64_t offset, uint32_t end) {
+  return reinterpret_cast<T*>(connectors + offset) + end;
+}
+
+bool same_shape(const LaneShared& a, const LaneShared& b) {
+  return a.size == b.size && a.channel_count == b.channel_count && a.slot_bytes == b.slot_bytes;
+}
+
+}  // namespace
+
+uint64_t identity_of(const std::string& arena) { return hash64(arena); }
+
+PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
+                   std::vector<std::pair<tcp::Port, tcp::Port>> paths, uint64_t now_ns)
+    : common_(common),
+      identity_(identity_of(remote.arena)),
+      peer_rank_(remote.rank),
+      shadow_(remote, common.shadow_bytes, common.event_fd),
+      nowhere_(remote.pool_slot_bytes) {
+  sending_.emplace(tcp::SendingOptions{common.identity, identity_, remote.rank, common.policy,
+                                       std::move(paths), common.lengths},
+                   common.reactor, static_cast<tcp::TransferSource&>(*this), now_ns);
+}
+
+// ---- what hosts say -----------------------------------------------------------------------------------
+uint32_t PeerLink::open_lane(LaneShared* own, const OpenRecord& description) {
+  own_.push_back(std::make_unique<OwnLane>(OwnLane{own, description.rank, description.hearer}));
+  const auto number = uint32_t(own_.size() - 1);
+  tell(RecordKind::kOpen, number, description);
+  return number;
+}
+
+void PeerLink::pair(uint32_t lane, LaneShared* theirs) {
+  for (auto& known : theirs_)
+    if (known != nullptr && known->shadow == theirs) known->own = own_[lane].get();
+}
+
+void PeerLink::unpublish(uint32_t lane) { tell(RecordKind::kUnpublished, lane, WordRecord{}); }
+
+void PeerLink::forget(uint32_t lane) {
+  scan();  // our last words in the peer's region
+  for (auto& known : theirs_)
+    if (known != nullptr && known->own == own_[lane].get()) known->own = nullptr;
+  own_[lane].reset();
+  tell(RecordKind::kGone, lane, WordRecord{});
+}
+
+void PeerLink::leave() {
+  if (gone()) return;
+  scan();
+  tell(RecordKind::kLeft, 0, WordRecord{});
+  close_batch();
+}
+
+// ---- what is new here ---------------------------------------------------------------------------------
+template <class Body>
+void PeerLink::tell(RecordKind kind, uint32_t lane, const Body& body) {
+  if (gone()) return;
+  constexpr uint32_t kBytes = (sizeof(RecordHeader) + sizeof body + 7) & ~7u;
+  if (batch_.size() + kBytes > kMostControlBytes / 2) close_batch();
+  const RecordHeader header{kind, kBytes, lane, 0};
+  const size_t at = batch_.size();
+  batch_.resize(at + kBytes);
+  std::memcpy(batch_.data() + at, &header, sizeof header);
+  std::memcpy(batch_.data() + at + sizeof header, &body, sizeof body);
+}
+
+void PeerLink::close_batch() {
+  if (batch_.empty()) return;
+  transfers_.emplace_back();
+  transfers_.back().control.swap(batch_);
+}
+
+bool PeerLink::scan() {
+  if (gone()) return false;
+  const size_t before = transfers_.size();
+  for (auto& lane : theirs_)
+    if (lane != nullptr) {
+      read_words(*lane);
+      read_counters(*lane);
+    }
+  for (uint32_t number = 0; number < own_.size(); ++number)
+    if (own_[number] != nullptr) tell_boards(number, *own_[number]);
+  tell_waiting();
+  for (auto& lane : theirs_)
+    if (lane != nullptr && lane->own != nullptr) {
+      tell_messages(*lane);
+      tell_grants(*lane);
+    }
+  for (auto& lane : theirs_)
+    if (lane != nullptr) tell_words(*lane);
+  close_batch();
+  return transfers_.size() != before;
+}
+
+// Acquire, of all: pairs with the releases of hosts (write_fault(), withdraw(), close()) and of blocks
+// (post(), grant()).
+void PeerLink::read_words(TheirLane& lane) {
+  const Withdrawal& ours = withdrawals_of(lane.shadow)[lane.description.hearer];
+  lane.closed_seen = acquire(lane.shadow->closed);
+  lane.out_seen = acquire(ours.out);
+  lane.met_seen = acquire(ours.met);
+  lane.fault_seen = acquire(lane.shadow->fault);
+}
+
+void PeerLink::read_counters(TheirLane& lane) {
+  if (lane.own == nullptr || !same_shape(*lane.shadow, *lane.own->shared)) return;
+  std::byte* staging = shadow_.at(lane.shadow->connectors_offset);
+  const uint32_t first = lane.own->rank * lane.shadow->channel_count;
+  for (uint32_t c = 0; c < lane.posted.size(); ++c) {
+    lane.posted_seen[c] = acquire(part<Inbox>(staging, lane.shadow->inbox_offset, first + c)->posted);
+    lane.granted_seen[c] = acquire(part<Credit>(staging, lane.shadow->credit_offset, first + c)->granted);
+  }
+}
+
+void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
+  const uint64_t submitted = acquire(lane.shared->submitted);
+  for (;;) {
+    const Signature& entry = board_of(lane.shared)[lane.next_board % lane.shared->board_size];
+    // Acquire: pairs with the release of `position` in post_signature().
+    const uint64_t position = acquire(entry.position);
+    if (position < lane.next_board + 1) break;
+    if (position > lane.next_board + 1) {
+      lane.next_board = position - 1;  // we were too slow; the peer is far behind, or ahead
+      continue;
+    }
+    BoardRecord board{};
+    const auto* words = reinterpret_cast<const uint64_t*>(&entry);
+    for (size_t w = 1; w < sizeof entry / 8; ++w)
+      reinterpret_cast<uint64_t*>(&board.signature)[w] = relaxed(words[w]);
+    const Traffic& traffic = traffic_of(lane.shared, lane.next_board)[lane.peer];
+    board.traffic = {relaxed(traffic.sent_bytes), relaxed(traffic.received_bytes)};
+    std::atomic_thread_fence(std::memory_order_acquire);  // the words before the second look
+    if (relaxed(entry.position) != position) continue;
+    board.signature.position = position;
+    board.submitted = submitted;
+    tell(RecordKind::kBoard, number, board);
+    lane.submitted = submitted;
+    ++lane.next_board;
+  }
+  if (submitted != lane.submitted) tell(RecordKind::kSubmitted, number, WordRecord{submitted});
+  lane.submitted = submitted;
+  // Acquire: pairs with the release in write_fault().
+  const uint64_t fault = acquire(lane.shared->fault);
+  if (fault == 0 || lane.fault_told) return;
+  lane.fault_told = true;
+  FaultRecord record{fault, lane.shared->fault_sequence, {}};
+  std::memcpy(record.text, lane.shared->fault_text, sizeof record.text);
+  tell(RecordKind::kBroken, number, record);
+}
+
+// Message k lies in the staging slot that its grant names. The grant came through us: we are the writer of
+// our block's credit.
+void PeerLink::tell_messages(TheirLane& lane) {
+  std::byte* staging = shadow_.at(lane.shadow->connectors_offset);
+  const LaneShared& own = *lane.own->shared;
+  for (uint32_t c = 0; c < lane.posted.size(); ++c) {
+    const uint32_t end = lane.own->rank * own.channel_count + c;  // there
+    const uint32_t here = lane.own->peer * own.channel_count + c;
+    for (uint64_t& k = lane.posted[c]; k < lane.posted_seen[c]; ++k) {
+      const auto* inbox = part<Inbox>(staging, lane.shadow->inbox_offset, end);
+      const auto* credit = part<Credit>(connectors_of(own), own.credit_offset, here);
+      const uint32_t slot = credit->grants[k % kMaxCredits];
+      const std::byte* message =
+          slot < kPoolSlot ? staging + lane.shadow->slots_offset +
+                                 (uint64_t(end) * own.private_slots + slot) * lane.shadow->slot_bytes
+                           : shadow_.at(shadow_.header()->pool_offset) +
+                                 uint64_t(slot - kPoolSlot) * shadow_.header()->pool_slot_bytes;
+      transfers_.emplace_back();
+      Transfer& transfer = transfers_.back();
+      transfer.control.swap(batch_);
+      transfer.payload = message;
+      transfer.payload_bytes = inbox->bytes[k % kMaxCredits];
+      transfer.place = {lane.number, end, slot, uint32_t(k)};
+    }
+  }
+}
+
+void PeerLink::tell_grants(TheirLane& lane) {
+  std::byte* staging = shadow_.at(lane.shadow->connectors_offset);
+  for (uint32_t c = 0; c < lane.granted.size(); ++c) {
+    if (lane.granted_seen[c] == lane.granted[c]) continue;
+    STARLING_ASSERT(lane.granted_seen[c] - lane.granted[c] <= kMaxCredits,
+                    "grants are told before they are used up");
+    const uint32_t end = lane.own->rank * lane.shadow->channel_count + c;
+    // Entry k is overwritten by grant k + 8, for which the peer must have used grant k: so not before we have
+    // told it.
+    const auto* credit = part<Credit>(staging, lane.shadow->credit_offset, end);
+    GrantsRecord record{lane.granted_seen[c], end, uint32_t(lane.granted_seen[c] - lane.granted[c]), {}};
+    for (uint32_t k = 0; k < record.count; ++k)
+      record.grants[k] = credit->grants[(lane.granted[c] + k) % kMaxCredits];
+    lane.granted[c] = lane.granted_seen[c];
+    tell(RecordKind::kGrants, lane.number, record);
+  }
+}
+
+void PeerLink::tell_words(TheirLane& lane) {
+  if (lane.fault_seen != 0 && !lane.fault_known) {
+    lane.fault_known = true;
+    FaultRecord record{lane.fault_seen, lane.shadow->fault_sequence, {}};
+    std::memcpy(record.text, lane.shadow->fault_text, sizeof record.text);
+    tell(RecordKind::kFault, lane.number, record);
+  }
+  if (lane.met_seen != lane.met) tell(RecordKind::kMet, lane.number, WordRecord{lane.met_seen});
+  lane.met = lane.met_seen;
+  if (lane.out_seen != 0 && !lane.out_told) tell(RecordKind::kOut, lane.number, WordRecord{1});
+  lane.out_told |= lane.out_seen != 0;
+  if (lane.closed_seen != 0 && !lane.closed_told) tell(RecordKind::kClosed, lane.number, WordRecord{1});
+  lane.closed_told |= lane.closed_seen != 0;
+}
+
+// What this rank waits for, for the messages of others.
+void PeerLink::tell_waiting() {
+  const ArenaHeader* header = common_.arena.header();
+  // Acquire: pairs with the release in publish_waiting_text().
+  const uint64_t version = acquire(header->waiting_version);
+  if (version == waiting_version_ || version % 2 != 0) return;
+  WaitingRecord record;
+  for (size_t k = 0; k < sizeof record.text; ++k) record.text[k] = relaxed(header->waiting_text[k]);
+  std::atomic_thread_fence(std::memory_order_acquire);  // the text before the second look
+  if (relaxed(header->waiting_version) != version) return;  // it will be told when it is whole
+  waiting_version_ = version;
+  tell(RecordKind::kWaiting, 0, record);
+}
+
+// ---- flows --------------------------------------------------------------------------------------------
+tcp::Outgoing PeerLink::transfer(uint64_t sequence) {
+  const Transfer& transfer = transfers_[sequence - first_];
+  tcp::Outgoing out;
+  out.control = transfer.control.data();
+  out.control_bytes = uint32_t(transfer.control.size());
+  out.payload = transfer.payload;
+  out.payload_bytes = transfer.payload_bytes;
+  std::memcpy(out.place, &transfer.place, sizeof out.place);
+  return out;
+}
+
+void PeerLink::adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
+                     uint64_t now_ns) {
+  if (gone() || hello.path_count == 0 || hello.path_count > kMaxPaths || hello.path >= hello.path_count)
+    return;
+  if (!receiving_)
+    receiving_.emplace(hello.path_count, Policy(hello.policy), peer_rank_, common_.lengths, common_.reactor,
+                       static_cast<tcp::TransferSink&>(*this), now_ns);
+  receiving_->adopt(hello, std::move(connection), port);
+}
+
+void PeerLink::port_changed(uint32_t interface_index, bool up) {
+  if (sending_) sending_->port_changed(interface_index, up);
+  if (receiving_) receiving_->port_changed(interface_index, up);
+}
+
+// The clock was read before the sockets were: what had come by then is heard before a timer ends.
+bool PeerLink::round(uint64_t now_ns) {
+  if (receiving_) receiving_->pump();
+  if (left_ && sending_) {
+    sending_.reset();  // before what it would send
+    transfers_.clear();
+  }
+  const bool any = scan();
+  if (!gone()) {
+    if (first_ + transfers_.size() > sending_->posted()) sending_->offer(first_ + transfers_.size());
+    sending_->pump();
+    sending_->expire(now_ns);
+    sending_->pump();
+    for (; !transfers_.empty() && first_ < sending_->acked(); ++first_) transfers_.pop_front();
+    if (receiving_) {
+      receiving_->expire(now_ns);
+      receiving_->pump();
+    }
+  }
+  check_flows();
+  return any;
+}
+
+void PeerLink::check_flows() {
+  if (gone()) return;
+  if (sending_->failed()) return lose(sending_->failure());
+  if (receiving_ && receiving_->failed()) return lose(receiving_->failure());
+}
+
+void PeerLink::lose(const std::string& failure) {
+  failure_ = failure;
+  shadow_.close(false);
+  cpu::ring(&common_.arena.header()->host);
+}
+
+uint64_t PeerLink::next_deadline() const {
+  if (gone()) return tcp::Timers::kNever;
+  const uint64_t next = sending_->next_deadline();
+  return receiving_ ? std::min(next, receiving_->next_deadline()) : next;
+}
+
+}  // namespace starling::link::carry

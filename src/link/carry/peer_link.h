@@ -1,0 +1,148 @@
+// All that goes between this rank and one rank of another host: two flows, and what they carry for lanes.
+//
+// Who calls. Hosts call open_lane() to forget(), with the context's lock held; the proxy's thread the rest.
+// All under the proxy's lock, which nobody holds for longer than a pass over the lanes.
+//
+// What is carried, in the order in which it is looked at and sent, so that the peer's hosts and blocks see
+// things in an order that could be seen on one host:
+//   1. read: the last words of our hosts in the peer's regions (fault, met, out, closed), then `posted` and
+//      `granted` of our blocks, all acquired
+//   2. sent: what is new on our boards; a message's operation was on the board before it was posted
+//   3. sent: messages and grants; what our blocks did before a host's last word was read in 1 comes before it
+//   4. sent: those words
+#pragma once
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "link/carry/shadow.h"
+#include "link/tcp/receiving_flow.h"
+#include "link/tcp/sending_flow.h"
+
+namespace starling::link::carry {
+
+// What a rank's links have in common.
+struct Common {
+  cpu::Arena& arena;
+  tcp::Reactor& reactor;
+  tcp::TimerLengths lengths;
+  Policy policy;
+  uint64_t identity;
+  uint64_t shadow_bytes;
+  int event_fd;
+  // The proxy saw two ranks do different things in one place of a lane: hosts compare again.
+  std::atomic<bool>& mismatch;
+};
+
+uint64_t identity_of(const std::string& arena);
+
+class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
+ public:
+  PeerLink(const Common& common, const RemoteRank& remote, std::vector<std::pair<tcp::Port, tcp::Port>> paths,
+           uint64_t now_ns);
+
+  const std::string& shadow_name() const { return shadow_.name(); }
+  uint64_t identity() const { return identity_; }
+  // Why nothing passes any more; "" while something can.
+  std::string failure() const { return failure_; }
+
+  // A region of ours is there. Gives the number to name it by.
+  uint32_t open_lane(LaneShared* own, const OpenRecord& description);
+  // Our region `lane` is used with this one of the peer's.
+  void pair(uint32_t lane, LaneShared* theirs);
+  void unpublish(uint32_t lane);
+  void forget(uint32_t lane);
+
+  void adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
+             uint64_t now_ns);
+  void port_changed(uint32_t interface_index, bool up);
+  // Takes what is new here, sends it, and does what time asks for. True if there was anything.
+  bool round(uint64_t now_ns);
+  uint64_t next_deadline() const;
+  void listen() { shadow_.listen(); }
+  void silence() { shadow_.silence(); }
+
+  // Says that this rank leaves. Nobody uses its lanes any more.
+  void leave();
+  // Transfers that have not reached the peer; 0 if it does not listen any more.
+  uint64_t unsaid() const { return gone() ? 0 : transfers_.size(); }
+
+ private:
+  struct OwnLane {
+    LaneShared* shared;
+    uint32_t rank;
+    uint32_t peer;  // the peer's rank in the lane
+    uint64_t next_board = 0;
+    uint64_t submitted = 0;
+    bool fault_told = false;
+    bool mismatch = false;  // nothing of it is published any more
+  };
+  struct TheirLane {
+    LaneShared* shadow;
+    OpenRecord description;
+    uint32_t number;
+    OwnLane* own = nullptr;
+    // Per channel: what was carried, and what was seen last.
+    std::vector<uint64_t> posted, granted, posted_seen, granted_seen;
+    uint64_t fault_seen = 0, met = 0, met_seen = 0, out_seen = 0, closed_seen = 0;
+    bool fault_known = false, out_told = false, closed_told = false;
+  };
+  struct Transfer {
+    std::vector<std::byte> control;
+    const std::byte* payload = nullptr;
+    uint32_t payload_bytes = 0;
+    MessagePlace place{};
+  };
+
+  bool gone() const { return left_ || !failure_.empty(); }
+
+  // What our side does (peer_link.cc).
+  bool scan();
+  void read_words(TheirLane& lane);
+  void read_counters(TheirLane& lane);
+  void tell_boards(uint32_t number, OwnLane& lane);
+  void tell_messages(TheirLane& lane);
+  void tell_grants(TheirLane& lane);
+  void tell_words(TheirLane& lane);
+  void tell_waiting();
+  template <class Body>
+  void tell(RecordKind kind, uint32_t lane, const Body& body);
+  void close_batch();
+  void check_flows();
+  void lose(const std::string& failure);
+
+  // What comes from the peer (arrivals.cc).
+  std::byte* destination(const FrameHeader& header) override;
+  void accept(const FrameHeader& header, const std::byte* control) override;
+  void apply(const RecordHeader& record, const std::byte* body);
+  void apply_to_theirs(const RecordHeader& record, const std::byte* body);
+  void apply_to_own(const RecordHeader& record, const std::byte* body);
+  void post_board(TheirLane& lane, const BoardRecord& board);
+  void compare(TheirLane& lane, const BoardRecord& board);
+  void publish(const MessagePlace& place);
+  OwnLane* own_lane(uint32_t number) { return number < own_.size() ? own_[number].get() : nullptr; }
+  std::byte* connectors_of(const LaneShared& own) const { return common_.arena.at(own.connectors_offset); }
+
+  tcp::Outgoing transfer(uint64_t sequence) override;
+
+  const Common common_;
+  const uint64_t identity_;
+  const uint32_t peer_rank_;
+  Shadow shadow_;
+  std::vector<std::unique_ptr<OwnLane>> own_;  // by our number
+  std::vector<std::unique_ptr<TheirLane>> theirs_;  // by the peer's number
+  std::deque<Transfer> transfers_;  // not acknowledged; the first one is number `first_`
+  uint64_t first_ = 0;
+  std::vector<std::byte> batch_;  // records that go with the next transfer
+  uint64_t waiting_version_ = 0;
+  std::vector<std::byte> nowhere_;  // for what comes to a lane that is gone
+  std::optional<tcp::SendingFlow> sending_;
+  std::optional<tcp::ReceivingFlow> receiving_;
+  bool left_ = false;  // the peer
+  std::string failure_;
+};
+
+}  // namespace starling::link::carry

@@ -1,0 +1,257 @@
+#include "link/carry/proxy.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "machine/cpu/doorbell.h"
+
+namespace starling::link::carry {
+namespace {
+
+constexpr uint32_t kLooks = 6;  // in vain, before it sleeps
+constexpr size_t kMostGreetings = 1024;
+constexpr uint64_t kLeavingNs = 2'000'000'000;  // without progress
+
+}  // namespace
+
+// Rung by eventfd; what there is to do is seen by looking.
+class Proxy::Alarm final : public tcp::Watched {
+ public:
+  Alarm(int fd, tcp::Reactor& reactor) : fd_(fd) { reactor.add(fd, this, false); }
+  void ready(uint32_t) override {
+    uint64_t rings;
+    [[maybe_unused]] const ssize_t got = read(fd_, &rings, sizeof rings);
+  }
+
+ private:
+  const int fd_;
+};
+
+class Proxy::Greeting final : public tcp::Watched {
+ public:
+  Greeting(Proxy& proxy, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port)
+      : proxy_(proxy), connection_(std::move(connection)), port_(port) {
+    watch_ = proxy_.reactor_.add(connection_->fd(), this, false);
+  }
+  ~Greeting() override {
+    if (connection_ != nullptr && watched_) proxy_.reactor_.remove(watch_, connection_->fd());
+  }
+  void ready(uint32_t) override { proxy_.greet(*this); }
+  void unwatch() {
+    if (watched_) proxy_.reactor_.remove(watch_, connection_->fd());
+    watched_ = false;
+  }
+
+  Proxy& proxy_;
+  std::unique_ptr<tcp::Connection> connection_;
+  const tcp::Port port_;
+  uint64_t watch_ = 0;
+  bool watched_ = true;
+  Hello hello_{};
+};
+
+class Proxy::Listener final : public tcp::Watched {
+ public:
+  Listener(Proxy& proxy, tcp::Port& port) : proxy_(proxy), socket_(tcp::listen_at(port)), port_(port) {
+    proxy_.reactor_.add(socket_.get(), this, false);
+  }
+  void ready(uint32_t) override {
+    while (tcp::Descriptor socket = tcp::accept_from(socket_.get())) {
+      if (proxy_.greetings_.size() >= kMostGreetings) continue;  // strangers
+      proxy_.greetings_.push_back(
+          std::make_unique<Greeting>(proxy_, std::make_unique<tcp::Connection>(std::move(socket)), port_));
+    }
+  }
+
+ private:
+  Proxy& proxy_;
+  tcp::Descriptor socket_;
+  const tcp::Port port_;
+};
+
+Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
+    : arena_(arena),
+      options_(options),
+      port_list_(tcp::usable_ports(options.interfaces)),
+      event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!event_) throw system_error("cannot make an eventfd", "allow the process more open files (ulimit -n)");
+  alarm_ = std::make_unique<Alarm>(event_.get(), reactor_);
+  for (tcp::Port& port : port_list_) listeners_.push_back(std::make_unique<Listener>(*this, port));
+  ports_text_ = tcp::ports_text(port_list_);
+  port_watch_ = std::make_unique<tcp::PortWatch>(
+      reactor_, [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); });
+  log(LogLevel::info, "links to other hosts by ", ports_text_);
+  thread_ = std::thread([this] { run(); });
+}
+
+Proxy::~Proxy() {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [identity, way] : ways_) way->link_->leave();
+  }
+  wake();
+  uint64_t since = cpu::monotonic_ns();
+  for (uint64_t left = unsaid(); left > 0 && cpu::monotonic_ns() - since < kLeavingNs;) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    const uint64_t now_left = unsaid();
+    if (now_left != left) since = cpu::monotonic_ns();
+    left = now_left;
+  }
+  ending_.store(true, std::memory_order_release);
+  wake();
+  thread_.join();
+}
+
+uint64_t Proxy::unsaid() {
+  std::lock_guard lock(mutex_);
+  uint64_t transfers = 0;
+  for (const auto& [identity, way] : ways_) transfers += way->link_->unsaid();
+  return transfers;
+}
+
+void Proxy::wake() { cpu::notify_event(event_.get()); }
+
+// ---- who calls ----------------------------------------------------------------------------------------
+void Proxy::greet(Greeting& greeting) {
+  bool whole = false;
+  const int error = greeting.connection_->read_hello(greeting.hello_, whole);
+  if (error == 0 && !whole) return;
+  const auto at = std::find_if(greetings_.begin(), greetings_.end(),
+                               [&](const auto& entry) { return entry.get() == &greeting; });
+  std::unique_ptr<Greeting> own = std::move(*at);
+  greetings_.erase(at);
+  own->unwatch();
+  if (error == 0 && own->hello_.to == identity_of(arena_.name())) introduce(std::move(own));
+}
+
+// A peer may call before this rank has heard of it: then it waits. What it sends meanwhile, the system keeps.
+void Proxy::introduce(std::unique_ptr<Greeting> greeting) {
+  const auto found = ways_.find(greeting->hello_.from);
+  if (found == ways_.end()) return greetings_.push_back(std::move(greeting));
+  found->second->link_->adopt(greeting->hello_, std::move(greeting->connection_), greeting->port_,
+                              cpu::monotonic_ns());
+}
+
+Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
+  const std::vector<tcp::Port> theirs = tcp::parse_ports(ports);
+  const auto paths = tcp::pair_ports(port_list_, theirs);
+  if (paths.empty())
+    throw Error(Code::mismatch,
+                "rank " + std::to_string(remote.rank) + " says that it listens at '" + ports + "'",
+                "install the same version of Starling on all ranks");
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Way>& way = ways_[identity_of(remote.arena)];
+  if (way != nullptr) return *way;
+  const Common common{arena_,
+                      reactor_,
+                      options_.lengths,
+                      options_.policy,
+                      identity_of(arena_.name()),
+                      options_.shadow_bytes,
+                      event_.get(),
+                      mismatch_};
+  try {
+    way =
+        std::make_unique<Way>(*this, std::make_unique<PeerLink>(common, remote, paths, cpu::monotonic_ns()));
+  } catch (...) {
+    ways_.erase(identity_of(remote.arena));
+    throw;
+  }
+  for (auto it = greetings_.begin(); it != greetings_.end();) {
+    if ((*it)->watched_ || (*it)->hello_.from != identity_of(remote.arena)) {
+      ++it;
+      continue;
+    }
+    std::unique_ptr<Greeting> waiting = std::move(*it);
+    it = greetings_.erase(it);
+    introduce(std::move(waiting));
+  }
+  wake();
+  return *way;
+}
+
+void Proxy::port_changed(uint32_t interface_index, bool up) {
+  for (auto& [identity, way] : ways_) way->link_->port_changed(interface_index, up);
+}
+
+// ---- the thread ---------------------------------------------------------------------------------------
+void Proxy::run() {
+  uint32_t fruitless = 0;
+  while (!ending_.load(std::memory_order_acquire)) {
+    bool any;
+    {
+      std::lock_guard lock(mutex_);
+      any = look();
+    }
+    if (any) {
+      fruitless = 0;
+      continue;
+    }
+    if (++fruitless < kLooks)
+      sched_yield();
+    else
+      sleep();
+  }
+}
+
+bool Proxy::look() {
+  const uint64_t now = cpu::monotonic_ns();
+  bool any = reactor_.poll(0) > 0;
+  for (auto& [identity, way] : ways_) any |= way->link_->round(now);
+  return any;
+}
+
+// Our place at the doors, then once more a look at everything: who stores something sees us, or we see it.
+void Proxy::sleep() {
+  int timeout_ms;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [identity, way] : ways_) way->link_->listen();
+    const bool any = look();
+    uint64_t next = tcp::Timers::kNever;
+    for (auto& [identity, way] : ways_) next = std::min(next, way->link_->next_deadline());
+    const uint64_t now = cpu::monotonic_ns();
+    timeout_ms = next <= now || any ? 0 : int(std::min<uint64_t>((next - now) / 1'000'000 + 1, 1000));
+  }
+  if (timeout_ms > 0) reactor_.sleep(timeout_ms);
+  std::lock_guard lock(mutex_);
+  for (auto& [identity, way] : ways_) way->link_->silence();
+}
+
+// ---- for hosts ----------------------------------------------------------------------------------------
+std::string Way::failure() {
+  std::lock_guard lock(proxy_.mutex_);
+  return link_->failure();
+}
+
+uint32_t Way::open_lane(LaneShared* own, const OpenRecord& description) {
+  std::lock_guard lock(proxy_.mutex_);
+  const uint32_t number = link_->open_lane(own, description);
+  proxy_.wake();
+  return number;
+}
+
+void Way::pair(uint32_t lane, LaneShared* theirs) {
+  std::lock_guard lock(proxy_.mutex_);
+  link_->pair(lane, theirs);
+  proxy_.wake();
+}
+
+void Way::unpublish(uint32_t lane) {
+  std::lock_guard lock(proxy_.mutex_);
+  link_->unpublish(lane);
+  proxy_.wake();
+}
+
+void Way::forget(uint32_t lane) {
+  std::lock_guard lock(proxy_.mutex_);
+  link_->forget(lane);
+  proxy_.wake();
+}
+
+}  // namespace starling::link::carry

@@ -1,0 +1,98 @@
+// A rank's proxy: one thread that carries what its blocks and hosts store for ranks of other hosts
+// (peer_link.h), over TCP. Made when a communicator first has such ranks.
+//
+// The thread looks at sockets and shadows; after some looks in vain it sleeps until a socket is ready, a
+// timer ends, or its eventfd is rung. It never spins without bound, and waits for no host and no block.
+#pragma once
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "link/carry/peer_link.h"
+#include "link/tcp/port_watch.h"
+
+namespace starling::link::carry {
+
+struct ProxyOptions {
+  std::string interfaces;  // as usable_ports() takes them
+  Policy policy = Policy::kPrimaryBackup;
+  tcp::TimerLengths lengths;
+  uint64_t shadow_bytes = 0;  // address space for each peer
+};
+
+class Way;
+
+class Proxy {
+ public:
+  // Listens at the ports. Throws Error.
+  Proxy(cpu::Arena& arena, const ProxyOptions& options);
+  // Waits, bounded, until what was said has reached the peers.
+  ~Proxy();
+
+  // Where peers find this rank: ports_text().
+  const std::string& ports() const { return ports_text_; }
+
+  // The way to that rank, made at the first call. `ports`: what its ports() says. Throws Error(mismatch).
+  Way& attach(const RemoteRank& remote, const std::string& ports);
+
+  // Something was stored that the thread should see. Any thread.
+  void wake();
+  // Hosts should compare signatures again: true once each time.
+  bool take_mismatch() { return mismatch_.exchange(false, std::memory_order_acq_rel); }
+
+ private:
+  class Listener;
+  class Greeting;
+  class Alarm;
+  friend class Way;
+
+  void run();
+  bool look();
+  uint64_t unsaid();
+  void sleep();
+  void greet(Greeting& greeting);
+  void introduce(std::unique_ptr<Greeting> greeting);
+  void port_changed(uint32_t interface_index, bool up);
+
+  cpu::Arena& arena_;
+  const ProxyOptions options_;
+  std::string ports_text_;
+  std::vector<tcp::Port> port_list_;
+  tcp::Descriptor event_;
+  std::atomic<bool> mismatch_{false};
+  std::atomic<bool> ending_{false};
+
+  std::mutex mutex_;  // guards all below; taken after a context's
+  tcp::Reactor reactor_;
+  std::unique_ptr<Alarm> alarm_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::list<std::unique_ptr<Greeting>> greetings_;  // connections whose rank is not known yet
+  std::map<uint64_t, std::unique_ptr<Way>> ways_;  // by identity
+  std::unique_ptr<tcp::PortWatch> port_watch_;
+  std::thread thread_;
+};
+
+// A PeerLink for hosts: each call takes the proxy's lock, and wakes it.
+class Way {
+ public:
+  Way(Proxy& proxy, std::unique_ptr<PeerLink> link) : proxy_(proxy), link_(std::move(link)) {}
+
+  const std::string& shadow_name() const { return link_->shadow_name(); }
+  std::string failure();
+  uint32_t open_lane(LaneShared* own, const OpenRecord& description);
+  void pair(uint32_t lane, LaneShared* theirs);
+  void unpublish(uint32_t lane);
+  void forget(uint32_t lane);
+  void wake() { proxy_.wake(); }
+
+ private:
+  friend class Proxy;
+  Proxy& proxy_;
+  std::unique_ptr<PeerLink> link_;
+};
+
+}  // namespace starling::link::carry

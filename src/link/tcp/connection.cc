@@ -1,0 +1,187 @@
+#include "link/tcp/connection.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace starling::link::tcp {
+namespace {
+
+constexpr size_t kPieces = 48;  // of one gathered send
+
+bool is_plain_report(const LinkMessage& message) {
+  return LinkMessageKind(message.kind) == LinkMessageKind::kReport && message.probe == 0;
+}
+
+}  // namespace
+
+// ---- out ----------------------------------------------------------------------------------------------
+void Connection::queue(const Hello& hello) {
+  Out out;
+  out.hello = hello;
+  out.plain_bytes = sizeof hello;
+  queued_bytes_ += out.bytes();
+  out_.push_back(out);
+}
+
+void Connection::queue(const LinkMessage& message) {
+  if (is_plain_report(message) && out_.size() > (written_ > 0 ? 1 : 0)) {
+    Out& last = out_.back();
+    if (last.header.kind == FrameKind::kMessage && is_plain_report(last.message)) {
+      last.message = message;
+      return;
+    }
+  }
+  Out out;
+  out.header.kind = FrameKind::kMessage;
+  out.header.control_bytes = sizeof message;
+  out.message = message;
+  queued_bytes_ += out.bytes();
+  out_.push_back(out);
+}
+
+void Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
+  Out out;
+  out.header.kind = FrameKind::kTransfer;
+  out.header.epoch = epoch;
+  out.header.sequence = sequence;
+  out.header.control_bytes = transfer.control_bytes;
+  out.header.payload_bytes = transfer.payload_bytes;
+  out.header.place[0] = transfer.place[0];
+  out.header.place[1] = transfer.place[1];
+  out.body = transfer;
+  queued_bytes_ += out.bytes();
+  out_.push_back(out);
+}
+
+int Connection::flush(std::vector<uint64_t>& sent) {
+  while (!out_.empty()) {
+    iovec pieces[kPieces];
+    size_t count = 0;
+    uint64_t skip = written_;
+    auto add = [&](const void* from, size_t bytes) {
+      const size_t skipped = size_t(std::min<uint64_t>(skip, bytes));
+      skip -= skipped;
+      if (bytes > skipped)
+        pieces[count++] = {static_cast<char*>(const_cast<void*>(from)) + skipped, bytes - skipped};
+    };
+    for (size_t k = 0; k < out_.size() && count + 3 <= kPieces; ++k) {
+      const Out& out = out_[k];
+      if (out.plain_bytes) {
+        add(&out.hello, out.plain_bytes);
+        continue;
+      }
+      add(&out.header, sizeof out.header);
+      const bool message = out.header.kind == FrameKind::kMessage;
+      add(message ? static_cast<const void*>(&out.message) : out.body.control, out.header.control_bytes);
+      add(out.body.payload, out.header.payload_bytes);
+    }
+    msghdr header{};
+    header.msg_iov = pieces;
+    header.msg_iovlen = count;
+    const ssize_t done = sendmsg(socket_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+    written_ += uint64_t(done);
+    queued_bytes_ -= uint64_t(done);
+    while (!out_.empty() && written_ >= out_.front().bytes()) {
+      const Out& out = out_.front();
+      written_ -= out.bytes();
+      if (!out.plain_bytes && out.header.kind == FrameKind::kTransfer) sent.push_back(out.header.sequence);
+      out_.pop_front();
+    }
+  }
+  return 0;
+}
+
+// ---- in -----------------------------------------------------------------------------------------------
+void Connection::expect(Part part, std::byte* to, size_t bytes) {
+  part_ = part;
+  to_ = to;
+  missing_ = bytes;
+}
+
+// Straight into place what is missing of a part, the rest into the buffer.
+int Connection::fill(size_t& got) {
+  begin_ = end_ = 0;
+  const bool direct = part_ != Part::kHeader && missing_ > 0;
+  iovec pieces[2] = {{to_, missing_}, {buffer_.data(), buffer_.size()}};
+  const ssize_t bytes = readv(socket_.get(), direct ? pieces : pieces + 1, direct ? 2 : 1);
+  got = 0;
+  if (bytes == 0) return kEnded;
+  if (bytes < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
+  got = size_t(bytes);
+  const size_t placed = direct ? std::min(got, missing_) : 0;
+  to_ += placed;
+  missing_ -= placed;
+  end_ = got - placed;
+  return 0;
+}
+
+int Connection::read(FrameSink& sink) {
+  for (int k = 0; k < kReadsInARow; ++k) {
+    if (!parse(sink)) return kEnded;
+    size_t got = 0;
+    if (const int error = fill(got); error != 0) return error;
+    const bool drained = got < buffer_.size();
+    if (!parse(sink)) return kEnded;
+    if (got == 0 || drained) return 0;
+  }
+  return 0;
+}
+
+bool Connection::parse(FrameSink& sink) {
+  for (;;) {
+    const size_t bytes = std::min(missing_, end_ - begin_);
+    if (bytes > 0) std::memcpy(to_, buffer_.data() + begin_, bytes);
+    begin_ += bytes;
+    to_ += bytes;
+    missing_ -= bytes;
+    if (missing_ > 0) return true;
+    switch (part_) {
+      case Part::kHeader:
+        if (!begin_frame(sink)) return false;
+        break;
+      case Part::kControl: expect(Part::kPayload, payload_, header_.payload_bytes); break;
+      case Part::kPayload: end_frame(sink); break;
+    }
+  }
+}
+
+bool Connection::begin_frame(FrameSink& sink) {
+  std::byte* control = reinterpret_cast<std::byte*>(&message_);
+  payload_ = nullptr;
+  if (header_.kind == FrameKind::kTransfer) {
+    if (header_.control_bytes > kMostControlBytes || !sink.begin(header_, control, payload_)) return false;
+  } else if (header_.kind != FrameKind::kMessage || header_.control_bytes != sizeof message_ ||
+             header_.payload_bytes != 0) {
+    return false;
+  }
+  expect(Part::kControl, control, header_.control_bytes);
+  return true;
+}
+
+void Connection::end_frame(FrameSink& sink) {
+  if (header_.kind == FrameKind::kTransfer)
+    sink.end(header_);
+  else
+    sink.message(message_);
+  expect(Part::kHeader, reinterpret_cast<std::byte*>(&header_), sizeof header_);
+}
+
+int Connection::read_hello(Hello& hello, bool& whole) {
+  const ssize_t got = recv(socket_.get(), buffer_.data() + end_, sizeof hello - end_, MSG_DONTWAIT);
+  if (got == 0) return kEnded;
+  if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
+  end_ += size_t(got);
+  whole = end_ == sizeof hello;
+  if (!whole) return 0;
+  std::memcpy(&hello, buffer_.data(), sizeof hello);
+  end_ = 0;
+  return hello.magic == kHelloMagic ? 0 : kEnded;
+}
+
+}  // namespace starling::link::tcp

@@ -1,0 +1,40 @@
+// Tells who of those that wait for their sockets can go on. One thread's.
+#pragma once
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "link/tcp/socket.h"
+
+namespace starling::link::tcp {
+
+class Watched {
+ public:
+  virtual ~Watched() = default;
+  // events: of epoll. The object may remove itself and others.
+  virtual void ready(uint32_t events) = 0;
+};
+
+class Reactor {
+ public:
+  Reactor();
+
+  // Watches the descriptor for reading, and for writing if told. Gives the number to change and remove it by.
+  uint64_t add(int fd, Watched* watched, bool writing);
+  void change(uint64_t id, int fd, bool writing);
+  // Before the descriptor is closed. What epoll has told of it already is dropped.
+  void remove(uint64_t id, int fd);
+
+  // Waits at most so long; tells all that are ready. Returns how many.
+  uint32_t poll(int64_t timeout_ns);
+  // Until somebody is ready, or for so long. Tells nobody: any thread may add and remove meanwhile.
+  void sleep(int timeout_ms) const;
+
+ private:
+  Descriptor epoll_;
+  uint64_t next_id_ = 1;
+  std::unordered_map<uint64_t, Watched*> watched_;
+};
+
+}  // namespace starling::link::tcp

@@ -1,0 +1,180 @@
+#include "link/tcp/receiving_flow.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "link/failure_text.h"
+#include "link/path.h"
+#include "link/receiver.h"
+
+namespace starling::link::tcp {
+
+ReceivingFlow::ReceivingFlow(uint32_t path_count, Policy policy, uint32_t peer, const TimerLengths& lengths,
+                             Reactor& reactor, TransferSink& sink, uint64_t now_ns)
+    : peer_(peer),
+      lengths_(lengths),
+      reactor_(reactor),
+      sink_(sink),
+      state_(new_receiver(path_count, policy)),
+      now_ns_(now_ns),
+      arrived_(kFlowWindow) {
+  for (uint32_t p = 0; p < path_count; ++p) paths_.push_back(std::make_unique<Path>(*this, p));
+  Event expecting{.kind = EventKind::kExpecting};
+  expecting.sequence = 1;  // what a lane waits for is not known here: a probe now and then is cheap
+  events_.push_back(expecting);
+}
+
+ReceivingFlow::~ReceivingFlow() {
+  for (auto& path : paths_) drop(*path);
+}
+
+Event ReceivingFlow::event_of(EventKind kind, const Path& path) const {
+  Event event{.kind = kind};
+  event.path = path.number_;
+  event.incarnation = path.incarnation;
+  return event;
+}
+
+// ---- connections --------------------------------------------------------------------------------------
+// The older incarnation is reported closed before the newer one is open (link.h, promise 4).
+void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connection, const Port& port) {
+  pump();  // what is known of the path so far
+  Path& path = *paths_[hello.path];
+  const PathEnd& end = state_.paths[hello.path];
+  const bool first = hello.incarnation == 1 && end.incarnation == 1 && is_open(end) && !path.connection;
+  if (!first && (hello.incarnation < end.floor || hello.incarnation <= path.incarnation))
+    return;  // closes it
+  if (failed()) return;
+  if (!first) {
+    drop(path);
+    events_.push_back(event_of(EventKind::kClosed, path));
+  }
+  path.incarnation = hello.incarnation;
+  path.port = port;
+  path.connection = std::move(connection);
+  path.watch = reactor_.add(path.connection->fd(), &path, false);
+  path.writing = false;
+  if (!first) events_.push_back(event_of(EventKind::kOpened, path));
+}
+
+void ReceivingFlow::drop(Path& path) {
+  if (path.connection == nullptr) return;
+  reactor_.remove(path.watch, path.connection->fd());
+  path.connection.reset();
+}
+
+void ReceivingFlow::on_ready(Path& path, uint32_t events) {
+  if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
+    if (path.connection->read(path) != 0) {
+      // All that came whole was reported; of the rest nothing is placed any more.
+      drop(path);
+      events_.push_back(event_of(EventKind::kClosed, path));
+      return;
+    }
+  }
+  flush(path);
+}
+
+// A transfer goes straight to its place: the connection is the path's newest incarnation, so it is either of
+// the epoch that is accepted, or of the one that was agreed to a moment ago.
+bool ReceivingFlow::Path::begin(const FrameHeader& header, std::byte*& control_to, std::byte*& payload) {
+  if (header.sequence < flow_.delivered_ || header.sequence - flow_.delivered_ >= kFlowWindow) return false;
+  control.resize(header.control_bytes);
+  control_to = control.data();
+  payload = nullptr;
+  if (header.payload_bytes == 0) return true;
+  payload = flow_.sink_.destination(header);
+  return payload != nullptr;
+}
+
+void ReceivingFlow::Path::end(const FrameHeader& header) {
+  Arrived& arrived = flow_.arrived_[header.sequence % kFlowWindow];
+  arrived.header = header;
+  arrived.control.swap(control);
+  Event event = flow_.event_of(EventKind::kArrived, *this);
+  event.epoch = header.epoch;
+  event.sequence = header.sequence;
+  flow_.events_.push_back(event);
+}
+
+void ReceivingFlow::Path::message(const LinkMessage& message) {
+  Event event = flow_.event_of(EventKind::kMessage, *this);
+  event.message = message;
+  flow_.events_.push_back(event);
+}
+
+void ReceivingFlow::flush(Path& path) {
+  if (path.connection == nullptr) return;
+  if (path.connection->flush(sent_) != 0) {
+    drop(path);
+    events_.push_back(event_of(EventKind::kClosed, path));
+    return;
+  }
+  const bool writing = !path.connection->idle();
+  if (writing != path.writing) reactor_.change(path.watch, path.connection->fd(), writing);
+  path.writing = writing;
+}
+
+// ---- Link ---------------------------------------------------------------------------------------------
+void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
+  if (paths_[path]->connection != nullptr) paths_[path]->connection->queue(message);
+}
+
+void ReceivingFlow::close(uint32_t path) {
+  flush(*paths_[path]);  // a last word, if there is one
+  // The fence: this thread reads the socket, so nothing lands after it is closed.
+  drop(*paths_[path]);
+  events_.push_back(event_of(EventKind::kClosed, *paths_[path]));
+}
+
+void ReceivingFlow::arm(Timer timer, uint32_t path, uint32_t step) {
+  const bool watchdog = timer == Timer::kWatchdog;
+  timers_.arm(timer, path, now_ns_ + Timers::length(lengths_, timer, watchdog ? 1 : step));
+}
+
+// ---- the owner's --------------------------------------------------------------------------------------
+void ReceivingFlow::port_changed(uint32_t interface_index, bool up) {
+  if (up) return;
+  for (const auto& path : paths_)
+    if (path->connection != nullptr && path->port.index == interface_index)
+      events_.push_back(event_of(EventKind::kPortDown, *path));
+}
+
+void ReceivingFlow::expire(uint64_t now_ns) {
+  now_ns_ = now_ns;
+  for (Event event{}; timers_.expire(now_ns, event);) events_.push_back(event);
+}
+
+void ReceivingFlow::pump() {
+  while (!events_.empty()) {
+    while (!events_.empty()) {
+      const Event event = events_.front();
+      events_.pop_front();
+      Receiver(state_, *this).handle(event);
+    }
+    deliver();
+    for (auto& path : paths_) flush(*path);
+  }
+  if (state_.phase == ReceiverPhase::kFailed) note_failure();
+}
+
+void ReceivingFlow::deliver() {
+  for (; delivered_ < state_.done; ++delivered_) {
+    Arrived& arrived = arrived_[delivered_ % kFlowWindow];
+    STARLING_ASSERT(arrived.header.sequence == delivered_, "a transfer that is counted has come");
+    sink_.accept(arrived.header, arrived.control.data());
+  }
+}
+
+void ReceivingFlow::note_failure() {
+  if (failed()) return;
+  FlowNames names{peer_, {}};
+  for (const auto& path : paths_)
+    names.ports.push_back(path->port.name.empty() ? "path " + std::to_string(path->number_)
+                                                  : path->port.name + " " + address_text(path->port.address));
+  failure_ = failure_text(state_.error, state_.paths, names);
+  log(LogLevel::error, failure_);
+}
+
+}  // namespace starling::link::tcp

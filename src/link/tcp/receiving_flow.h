@@ -1,0 +1,98 @@
+// The receiving end of a flow over TCP: link/receiver.h decides, this reads into place and keeps its clock.
+// One thread's, the proxy's. Made at the first connection of the flow.
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "link/flow.h"
+#include "link/tcp/connection.h"
+#include "link/tcp/reactor.h"
+#include "link/tcp/timers.h"
+
+namespace starling::link::tcp {
+
+// Who has the memory that transfers go to.
+class TransferSink {
+ public:
+  virtual ~TransferSink() = default;
+  // Where the payload goes; nobody reads there before accept(). Null: it makes no sense.
+  virtual std::byte* destination(const FrameHeader& header) = 0;
+  // In order of sequence, each once: all before it came, too.
+  virtual void accept(const FrameHeader& header, const std::byte* control) = 0;
+};
+
+class ReceivingFlow final : private Link {
+ public:
+  ReceivingFlow(uint32_t path_count, Policy policy, uint32_t peer, const TimerLengths& lengths,
+                Reactor& reactor, TransferSink& sink, uint64_t now_ns);
+  ~ReceivingFlow() override;
+
+  // A connection whose hello was read. `port`: ours.
+  void adopt(const Hello& hello, std::unique_ptr<Connection> connection, const Port& port);
+
+  bool failed() const { return !failure_.empty(); }
+  const std::string& failure() const { return failure_; }
+  uint64_t done() const { return state_.done; }
+
+  void port_changed(uint32_t interface_index, bool up);
+  void expire(uint64_t now_ns);
+  uint64_t next_deadline() const { return failed() ? Timers::kNever : timers_.next(); }
+  void pump();
+
+ private:
+  // A transfer that came, until all before it did.
+  struct Arrived {
+    FrameHeader header{};
+    std::vector<std::byte> control;
+  };
+  class Path final : public Watched, public FrameSink {
+   public:
+    Path(ReceivingFlow& flow, uint32_t number) : flow_(flow), number_(number) {}
+    void ready(uint32_t events) override { flow_.on_ready(*this, events); }
+    bool begin(const FrameHeader& header, std::byte*& control, std::byte*& payload) override;
+    void end(const FrameHeader& header) override;
+    void message(const LinkMessage& message) override;
+
+    ReceivingFlow& flow_;
+    const uint32_t number_;
+    std::unique_ptr<Connection> connection;
+    uint64_t watch = 0;
+    bool writing = false;
+    uint32_t incarnation = 1;
+    Port port;
+    std::vector<std::byte> control;  // of the transfer that is coming
+  };
+
+  // Link.
+  bool post(uint32_t, uint32_t, uint64_t) override { return false; }
+  void send(uint32_t path, const LinkMessage& message) override;
+  void close(uint32_t path) override;
+  void open(uint32_t, uint32_t) override {}  // the sender opens
+  void arm(Timer timer, uint32_t path, uint32_t step) override;
+  void disarm(Timer timer, uint32_t path) override { timers_.disarm(timer, path); }
+
+  void on_ready(Path& path, uint32_t events);
+  void drop(Path& path);
+  void flush(Path& path);
+  void deliver();
+  void note_failure();
+  Event event_of(EventKind kind, const Path& path) const;
+
+  const uint32_t peer_;
+  const TimerLengths lengths_;
+  Reactor& reactor_;
+  TransferSink& sink_;
+  ReceiverState state_;
+  uint64_t now_ns_;
+  uint64_t delivered_ = 0;
+  std::vector<Arrived> arrived_;  // [sequence % kFlowWindow]
+  Timers timers_;
+  std::vector<std::unique_ptr<Path>> paths_;
+  std::deque<Event> events_;
+  std::vector<uint64_t> sent_;
+  std::string failure_;
+};
+
+}  // namespace starling::link::tcp

@@ -1,0 +1,244 @@
+#include "link/tcp/sending_flow.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "link/failure_text.h"
+#include "link/sender.h"
+
+namespace starling::link::tcp {
+namespace {
+
+constexpr uint32_t kProbation = 1;  // answers until a path that was opened again is trusted
+
+}  // namespace
+
+SendingFlow::SendingFlow(SendingOptions options, Reactor& reactor, TransferSource& source, uint64_t now_ns)
+    : options_(std::move(options)),
+      reactor_(reactor),
+      source_(source),
+      now_ns_(now_ns),
+      give_up_ns_(now_ns + options_.lengths.give_up_ns) {
+  STARLING_ASSERT(!options_.paths.empty() && options_.paths.size() <= kMaxPaths, "a flow has 1 to 8 paths");
+  for (uint32_t p = 0; p < options_.paths.size(); ++p) paths_.push_back(std::make_unique<Path>(*this, p));
+  for (auto& path : paths_) connect(*path, 1);
+}
+
+SendingFlow::~SendingFlow() {
+  for (auto& path : paths_) drop(*path);
+}
+
+Event SendingFlow::event_of(EventKind kind, const Path& path) const {
+  Event event{.kind = kind};
+  event.path = path.number_;
+  event.incarnation = path.incarnation;
+  return event;
+}
+
+// ---- connections --------------------------------------------------------------------------------------
+void SendingFlow::connect(Path& path, uint32_t incarnation) {
+  const auto& [ours, theirs] = options_.paths[path.number_];
+  path.incarnation = incarnation;
+  path.connect_end_ns = now_ns_ + options_.lengths.connect_ns;
+  Descriptor socket = connect_between(ours, theirs, uint32_t(options_.lengths.give_up_ns / 1'000'000));
+  if (!socket) {
+    // Tried again at the end of the time, not at once.
+    if (started_) events_.push_back(event_of(EventKind::kOpenFailed, path));
+    return;
+  }
+  path.connection = std::make_unique<Connection>(std::move(socket));
+  path.connecting = path.writing = true;
+  path.watch = reactor_.add(path.connection->fd(), &path, true);
+}
+
+void SendingFlow::connected(Path& path) {
+  path.connecting = false;
+  path.connect_end_ns = Timers::kNever;
+  Hello hello{kHelloMagic,
+              options_.from,
+              options_.to,
+              path.number_,
+              uint32_t(paths_.size()),
+              path.incarnation,
+              uint32_t(options_.policy)};
+  path.connection->queue(hello);
+  if (started_) events_.push_back(event_of(EventKind::kOpened, path));
+  start_when_connected();
+  if (path.connection != nullptr) flush(path);
+}
+
+void SendingFlow::drop(Path& path) {
+  if (path.connection == nullptr) return;
+  reactor_.remove(path.watch, path.connection->fd());
+  path.connection.reset();
+  path.connecting = path.writing = false;
+  path.connect_end_ns = Timers::kNever;
+}
+
+// A socket that is closed reads no source any more: `closed` may be told at once.
+void SendingFlow::broke(Path& path, int error) {
+  const bool was_connecting = path.connecting;
+  drop(path);
+  if (!started_) {
+    path.connect_end_ns = now_ns_ + options_.lengths.reopen_ns;
+    return start_when_connected();
+  }
+  if (error > 0 && classify(error) == Completion::kFatal) {
+    Event event = event_of(EventKind::kCompleted, path);
+    event.status = Completion::kFatal;
+    events_.push_back(event);
+  }
+  events_.push_back(event_of(was_connecting ? EventKind::kOpenFailed : EventKind::kClosed, path));
+}
+
+// With all of them, or with those that could be connected in time.
+void SendingFlow::start_when_connected() {
+  if (started_) return;
+  bool any = false;
+  for (const auto& path : paths_) {
+    if (path->connecting) return;
+    any |= path->connection != nullptr;
+  }
+  if (!any) return;
+  started_ = true;
+  state_ = new_sender(uint32_t(paths_.size()), options_.policy, kProbation);
+  Event offered{.kind = EventKind::kOffered};
+  events_.push_back(offered);
+  for (const auto& path : paths_)
+    if (path->connection == nullptr) events_.push_back(event_of(EventKind::kOpenFailed, *path));
+  offered.sequence = offered_;
+  events_.push_back(offered);
+}
+
+void SendingFlow::on_ready(Path& path, uint32_t events) {
+  if (path.connecting) {
+    if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP))) return;
+    const int error = connect_error(path.connection->fd());
+    if (error != 0) return broke(path, error);
+    return connected(path);
+  }
+  if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+    if (const int error = path.connection->read(path); error != 0) return broke(path, error);
+  flush(path);
+}
+
+void SendingFlow::Path::message(const LinkMessage& message) {
+  Event event = flow_.event_of(EventKind::kMessage, *this);
+  event.message = message;
+  flow_.events_.push_back(event);
+}
+
+void SendingFlow::flush(Path& path) {
+  if (path.connection == nullptr || path.connecting) return;
+  sent_.clear();
+  const int error = path.connection->flush(sent_);
+  if (started_)
+    for (size_t k = 0; k < sent_.size(); ++k) events_.push_back(event_of(EventKind::kCompleted, path));
+  if (error != 0) return broke(path, error);
+  const bool writing = !path.connection->idle();
+  if (writing != path.writing) reactor_.change(path.watch, path.connection->fd(), writing);
+  path.writing = writing;
+}
+
+// ---- Link ---------------------------------------------------------------------------------------------
+bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
+  Connection* connection = paths_[path]->connection.get();
+  // A connection that broke: the flow will be told in a moment.
+  if (connection == nullptr || !connection->has_room()) return false;
+  connection->queue(epoch, sequence, source_.transfer(sequence));
+  return true;
+}
+
+void SendingFlow::send(uint32_t path, const LinkMessage& message) {
+  Connection* connection = paths_[path]->connection.get();
+  if (connection != nullptr && !paths_[path]->connecting) connection->queue(message);
+}
+
+void SendingFlow::close(uint32_t path) {
+  flush(*paths_[path]);  // a last word, if there is one
+  drop(*paths_[path]);
+  events_.push_back(event_of(EventKind::kClosed, *paths_[path]));
+}
+
+void SendingFlow::open(uint32_t path, uint32_t incarnation) { connect(*paths_[path], incarnation); }
+
+void SendingFlow::arm(Timer timer, uint32_t path, uint32_t step) {
+  timers_.arm(timer, path, now_ns_ + Timers::length(options_.lengths, timer, step));
+}
+
+// ---- the owner's --------------------------------------------------------------------------------------
+void SendingFlow::offer(uint64_t end) {
+  offered_ = end;
+  if (!started_) return;
+  Event event{.kind = EventKind::kOffered};
+  event.sequence = end;
+  events_.push_back(event);
+}
+
+void SendingFlow::port_changed(uint32_t interface_index, bool up) {
+  for (const auto& path : paths_) {
+    if (options_.paths[path->number_].first.index != interface_index || !started_) continue;
+    events_.push_back(event_of(up ? EventKind::kPortUp : EventKind::kPortDown, *path));
+  }
+}
+
+void SendingFlow::expire(uint64_t now_ns) {
+  now_ns_ = now_ns;
+  for (auto& path : paths_) {
+    if (path->connect_end_ns > now_ns) continue;
+    path->connect_end_ns = Timers::kNever;
+    if (path->connection != nullptr) broke(*path, ETIMEDOUT);
+    const bool none = std::all_of(paths_.begin(), paths_.end(), [](const auto& p) { return !p->connection; });
+    if (!started_ && none) connect(*path, path->incarnation);  // the first one again
+  }
+  if (!started_ && now_ns >= give_up_ns_) {
+    state_ = new_sender(uint32_t(paths_.size()), options_.policy, kProbation);
+    state_.phase = SenderPhase::kFailed;
+    state_.error = FlowError::kNoPath;
+    for (auto& path : paths_) {
+      drop(*path);
+      path->connect_end_ns = Timers::kNever;
+      state_.paths[path->number_].cause = FailureCause::kOpen;
+      state_.paths[path->number_].condition = PathCondition::kClosed;
+    }
+    started_ = true;
+  }
+  for (Event event{}; started_ && timers_.expire(now_ns, event);) events_.push_back(event);
+}
+
+uint64_t SendingFlow::next_deadline() const {
+  if (failed()) return Timers::kNever;
+  uint64_t next = timers_.next();
+  for (const auto& path : paths_) next = std::min(next, path->connect_end_ns);
+  return started_ ? next : std::min(next, give_up_ns_);
+}
+
+void SendingFlow::pump() {
+  while (!events_.empty()) {
+    while (!events_.empty()) {
+      const Event event = events_.front();
+      events_.pop_front();
+      const uint32_t epoch = state_.epoch;
+      Sender(state_, *this).handle(event);
+      if (state_.epoch != epoch)
+        log(LogLevel::info, "flow to rank ", options_.peer, ": epoch ", state_.epoch, " after path ",
+            event.path, ": ", cause_text(state_.paths[event.path].cause));
+    }
+    for (auto& path : paths_) flush(*path);  // may tell of completions
+  }
+  if (state_.phase == SenderPhase::kFailed && started_) note_failure();
+}
+
+void SendingFlow::note_failure() {
+  if (failed()) return;
+  FlowNames names{options_.peer, {}};
+  for (const auto& [ours, theirs] : options_.paths)
+    names.ports.push_back(ours.name + " " + address_text(ours.address) + " -> " + theirs.name + " " +
+                          address_text(theirs.address));
+  failure_ = failure_text(state_.error, state_.paths, names);
+  log(LogLevel::error, failure_);
+}
+
+}  // namespace starling::link::tcp

@@ -1,0 +1,108 @@
+// The sending end of a flow over TCP: link/sender.h decides, this connects, writes and keeps its clock. One
+// thread's, the proxy's.
+//
+// Connections of the first incarnation are made at the start; transfers wait for them. Those that cannot be
+// made in time are told to the flow as paths that broke, and are tried again like those.
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "link/flow.h"
+#include "link/tcp/connection.h"
+#include "link/tcp/reactor.h"
+#include "link/tcp/timers.h"
+
+namespace starling::link::tcp {
+
+// Who has the transfers.
+class TransferSource {
+ public:
+  virtual ~TransferSource() = default;
+  virtual Outgoing transfer(uint64_t sequence) = 0;
+};
+
+struct SendingOptions {
+  uint64_t from;  // identities, as in Hello
+  uint64_t to;
+  uint32_t peer;  // its rank, for messages
+  Policy policy;
+  std::vector<std::pair<Port, Port>> paths;  // ours, theirs
+  TimerLengths lengths;
+};
+
+class SendingFlow final : private Link {
+ public:
+  SendingFlow(SendingOptions options, Reactor& reactor, TransferSource& source, uint64_t now_ns);
+  ~SendingFlow() override;
+
+  // Transfers before `end` may go.
+  void offer(uint64_t end);
+  // Below it sources are the owner's again.
+  uint64_t acked() const { return state_.acked; }
+  uint64_t posted() const { return offered_; }
+  bool failed() const { return !failure_.empty(); }
+  // "": it has not failed.
+  const std::string& failure() const { return failure_; }
+  const SenderState& state() const { return state_; }
+
+  void port_changed(uint32_t interface_index, bool up);
+  void expire(uint64_t now_ns);
+  uint64_t next_deadline() const;
+  // Does what has become possible; call it after offers and in every round.
+  void pump();
+
+ private:
+  class Path final : public Watched, public FrameSink {
+   public:
+    Path(SendingFlow& flow, uint32_t number) : flow_(flow), number_(number) {}
+    void ready(uint32_t events) override { flow_.on_ready(*this, events); }
+    bool begin(const FrameHeader&, std::byte*&, std::byte*&) override { return false; }
+    void end(const FrameHeader&) override {}
+    void message(const LinkMessage& message) override;
+
+    SendingFlow& flow_;
+    const uint32_t number_;
+    std::unique_ptr<Connection> connection;
+    uint64_t watch = 0;
+    bool connecting = false;
+    bool writing = false;  // watched for it
+    uint64_t connect_end_ns = Timers::kNever;
+    uint32_t incarnation = 0;
+  };
+
+  // Link.
+  bool post(uint32_t path, uint32_t epoch, uint64_t sequence) override;
+  void send(uint32_t path, const LinkMessage& message) override;
+  void close(uint32_t path) override;
+  void open(uint32_t path, uint32_t incarnation) override;
+  void arm(Timer timer, uint32_t path, uint32_t step) override;
+  void disarm(Timer timer, uint32_t path) override { timers_.disarm(timer, path); }
+
+  void on_ready(Path& path, uint32_t events);
+  void connected(Path& path);
+  void connect(Path& path, uint32_t incarnation);
+  void drop(Path& path);
+  void broke(Path& path, int error);
+  void flush(Path& path);
+  void start_when_connected();
+  void note_failure();
+  Event event_of(EventKind kind, const Path& path) const;
+
+  SendingOptions options_;
+  Reactor& reactor_;
+  TransferSource& source_;
+  SenderState state_{};
+  bool started_ = false;
+  uint64_t offered_ = 0;
+  uint64_t now_ns_;
+  uint64_t give_up_ns_;  // without a connection at the start
+  Timers timers_;
+  std::vector<std::unique_ptr<Path>> paths_;
+  std::deque<Event> events_;
+  std::vector<uint64_t> sent_;
+  std::string failure_;
+};
+
+}  // namespace starling::link::tcp

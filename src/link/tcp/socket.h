@@ -1,0 +1,45 @@
+// Sockets of paths: each bound to one port, none ever blocks.
+#pragma once
+#include <unistd.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "link/link.h"
+#include "link/tcp/ports.h"
+
+namespace starling::link::tcp {
+
+// Owns a file descriptor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Sets port.number. Throws Error(system).
+Descriptor listen_at(Port& port);
+// None: nobody waits, or the connection is gone already.
+Descriptor accept_from(int listener);
+// Begins to connect, from one port to the other. None: the system says at once that it cannot.
+Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_timeout_ms);
+// Of a socket that became writable: 0 if it is connected, else why it is not.
+int connect_error(int fd);
+
+// Whether another path could help against this errno.
+Completion classify(int error);
+
+}  // namespace starling::link::tcp

@@ -1,0 +1,94 @@
+// Records: what proxies tell each other of their ranks' segments, beside the messages of connectors. They
+// travel in a transfer's control bytes, in order, each once (link/flow.h).
+//
+//   record   RecordHeader | body | padding to 8 bytes
+//
+// A lane is named by the number that the owner of the region gave it: `lane` of records about the teller's
+// own region is the teller's number, of records about what was written into the hearer's region the hearer's.
+#pragma once
+#include <cstdint>
+
+#include "wire/arena.h"
+
+namespace starling {
+
+enum class RecordKind : uint32_t {
+  // Of the teller's region.
+  kOpen = 1,  // it is there
+  kUnpublished,  // its directory knows it no more
+  kGone,  // it is used for something else from now on
+  kBoard,  // a signature, and what goes with it
+  kSubmitted,
+  kBroken,  // its fault
+  // Of the hearer's region, what the teller wrote there.
+  kGrants = 16,
+  kFault,
+  kMet,
+  kOut,
+  kClosed,
+  // Of the teller.
+  kWaiting = 32,
+  kLeft,
+};
+
+struct RecordHeader {
+  RecordKind kind;
+  uint32_t bytes;  // of the record, header and padding included
+  uint32_t lane;
+  uint32_t reserved;
+};
+static_assert(sizeof(RecordHeader) == 16);
+
+struct OpenRecord {
+  uint64_t key_low;
+  uint64_t key_high;
+  uint32_t size;
+  uint32_t rank;  // the teller's in the lane
+  uint32_t hearer;  // the hearer's
+  uint32_t channel_count;
+  uint32_t private_slots;
+  uint32_t slot_bytes;
+  uint32_t packet_bytes;
+  uint32_t board_size;
+};
+static_assert(sizeof(OpenRecord) == 48);
+
+struct BoardRecord {
+  Signature signature;  // with its position
+  Traffic traffic;  // between teller and hearer
+  uint64_t submitted;
+};
+static_assert(sizeof(BoardRecord) == 88);
+
+struct FaultRecord {
+  uint64_t kind;
+  uint64_t sequence;
+  char text[sizeof(LaneShared::fault_text)];
+};
+
+struct GrantsRecord {
+  uint64_t granted;  // the counter's new value
+  uint32_t end;  // in the hearer's region
+  uint32_t count;  // new grants
+  uint32_t grants[kMaxCredits];  // granted - count is first
+};
+static_assert(sizeof(GrantsRecord) == 48);
+
+struct WordRecord {
+  uint64_t value;
+};
+
+struct WaitingRecord {
+  char text[sizeof(ArenaHeader::waiting_text)];
+};
+
+// FrameHeader::place of a connector's message.
+struct MessagePlace {
+  uint32_t lane;  // the hearer's number
+  uint32_t end;  // in the hearer's region
+  uint32_t slot;  // as granted
+  uint32_t message;  // low bits of its number
+};
+static_assert(sizeof(MessagePlace) == 16);
+
+}  // namespace starling

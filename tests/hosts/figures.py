@@ -1,0 +1,145 @@
+"""Measures links between two network namespaces of this machine (root): ``python tests/hosts/figures.py --json FILE``.
+
+How long all-reduces stand still when the rail they go by goes down or falls silent, and PyTorch's all_reduce and
+send/recv beside gloo, in turns in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from hosts.network import RAILS, Network  # noqa: E402
+from hosts.ranks import Job  # noqa: E402
+
+REPETITIONS = 5
+SIZES = (8, 4096, 65536, 1 << 20, 16 << 20)
+
+
+def watched(comm: Any, folder: str) -> list[float]:
+    """All-reduces of 64 KiB until told to stop: when each was done."""
+    import numpy as np
+
+    values, total = np.ones(1 << 14, np.float32), np.empty(1 << 14, np.float32)
+    leaves = np.zeros(1, np.int32)
+    done = []
+    while not leaves[0]:
+        for _ in range(20):
+            comm.all_reduce(values, total).wait(30)
+            assert total[-1] == comm.size
+            done.append(time.monotonic())
+        leaves[0] = comm.rank == 0 and (Path(folder) / "stop").exists()
+        comm.all_reduce(leaves, lane="leave").wait(30)
+        if len(done) == 100 and comm.rank == 0:
+            (Path(folder) / "running").touch()
+    return done
+
+
+def standstill(network: Network, program: Any, fault: str) -> float:
+    """Milliseconds from the fault to the first all-reduce done without the rail."""
+    job = Job(network, [[0], [1]], program)
+    job.wait_for("running")
+    begin = time.monotonic()
+    if fault == "port down":
+        network.set_up(0, 0, False)
+    else:
+        network.set_silent(0, True)
+    time.sleep(1.5)
+    job.say("stop")
+    done = job.results()[0]
+    network.set_up(0, 0, True)
+    if fault == "silent":
+        network.set_silent(0, False)
+    # What was under way when the command began still ends: the longest gap after it is the failover.
+    times = [t for t in done if t > begin - 0.05]
+    return 1e3 * max(b - a for a, b in itertools.pairwise(times))
+
+
+def torch_times(rank: int, size: int, folder: str) -> dict[str, dict[str, dict[int, float]]]:
+    """Microseconds a call by collective, backend and bytes; the median of what fits in the time."""
+    import torch
+    import torch.distributed as dist
+
+    import starling.torch  # noqa: F401
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/torch", rank=rank, world_size=size)
+    groups = {"gloo": dist.new_group(backend="gloo"), "starling": dist.new_group(backend="starling")}
+
+    def all_reduce(values: torch.Tensor, group: dist.ProcessGroup) -> None:
+        dist.all_reduce(values, group=group)
+
+    def there_and_back(values: torch.Tensor, group: dist.ProcessGroup) -> None:
+        for sender in (0, 1):
+            if rank == sender:
+                dist.send(values, 1 - rank, group=group)
+            else:
+                dist.recv(values, 1 - rank, group=group)
+
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for call in (all_reduce, there_and_back):
+        for bytes_ in SIZES:
+            values = torch.zeros(bytes_ // 4)
+            rounds: dict[str, list[float]] = {name: [] for name in groups}
+            for _ in range(5):  # in turns: what else the machine does meets both
+                for name, group in groups.items():
+                    call(values, group)
+                    begin, calls = time.monotonic(), 0
+                    while calls < 3 or (calls < 200 and calls * bytes_ < 64 << 20):
+                        call(values, group)
+                        calls += 1
+                    rounds[name].append(1e6 * (time.monotonic() - begin) / calls)
+            for name, times in rounds.items():
+                found.setdefault(call.__name__, {}).setdefault(name, {})[bytes_] = statistics.median(times)
+    dist.destroy_process_group()
+    return found
+
+
+def main() -> None:
+    from hosts import figures  # not __main__: ranks import what they run
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, required=True)
+    target = parser.parse_args().json
+    os.environ["GLOO_SOCKET_IFNAME"] = RAILS[0]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+    )
+    report: dict[str, Any] = {
+        "command": "python tests/hosts/figures.py --json " + str(target),
+        "commit": commit.stdout.strip(),
+        "date": datetime.date.today().isoformat(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
+    with Network() as network:
+        for fault in ("port down", "silent"):
+            times = sorted(standstill(network, figures.watched, fault) for _ in range(REPETITIONS))
+            report[f"{fault}: standstill, ms"] = {
+                "median": round(statistics.median(times), 2),
+                "all": [round(t, 2) for t in times],
+            }
+            print(fault, report[f"{fault}: standstill, ms"], flush=True)
+        report["torch, us a call"] = Job(
+            network, [[0], [1]], figures.torch_times, communicator=False
+        ).results(300)[0]
+    target.write_text(json.dumps(report, indent=1) + "\n")
+    for call, of_call in report["torch, us a call"].items():
+        for bytes_ in SIZES:
+            print(call, bytes_, {name: round(times[bytes_], 1) for name, times in of_call.items()})
+
+
+if __name__ == "__main__":
+    main()

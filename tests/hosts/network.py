@@ -1,0 +1,72 @@
+"""Two hosts with two rails between them, as network namespaces of this machine.
+
+Each host has a /dev/shm of its own, so that its ranks know their neighbours from those of the other host by what they
+can share, and nothing else. A rail can be taken down, or made silent: frames go to an address that nobody has.
+"""
+
+import os
+import shutil
+import subprocess
+from types import TracebackType
+
+HOSTS = 2
+RAILS = ("rail0", "rail1")
+NOBODY = "02:00:00:00:00:99"
+
+
+def why_not() -> str:
+    """Why there can be no namespaces here; empty if there can."""
+    if shutil.which("ip") is None:
+        return "no ip(8) here (Debian: iproute2)"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    name = f"starling-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        return f"network namespaces are not permitted: {made.stderr.strip()}"
+    pair = ["ip", "-n", name, "link", "add", "rail0", "type", "veth", "peer", "name", "rail1"]
+    linked = subprocess.run(pair, capture_output=True, text=True, check=False)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return f"no veth pairs: {linked.stderr.strip()}" if linked.returncode != 0 else ""
+
+
+class Network:
+    """Use it as a context; the namespaces end with it."""
+
+    def __enter__(self) -> "Network":
+        self.names = [f"starling-{os.getpid()}-{host}" for host in range(HOSTS)]
+        for name in self.names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+        for rail, device in enumerate(RAILS):
+            ends = ["type", "veth", "peer", "name", device, "netns", self.names[1]]
+            subprocess.run(["ip", "link", "add", device, "netns", self.names[0], *ends], check=True)
+            for host in range(HOSTS):
+                self.ip(host, "addr", "add", f"{self.address(host, rail)}/24", "dev", device)
+                self.ip(host, "link", "set", device, "up")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+    def ip(self, host: int, *words: str) -> None:
+        subprocess.run(["ip", "-n", self.names[host], *words], check=True)
+
+    @staticmethod
+    def address(host: int, rail: int) -> str:
+        return f"10.77.{rail}.{host + 1}"
+
+    def set_up(self, host: int, rail: int, up: bool) -> None:
+        """The host's port goes down, or comes up; the other end of the wire loses its carrier."""
+        self.ip(host, "link", "set", RAILS[rail], "up" if up else "down")
+
+    def set_silent(self, rail: int, silent: bool) -> None:
+        """What either host sends by the rail is lost, and nobody is told."""
+        for host in range(HOSTS):
+            entry = [self.address(1 - host, rail), "dev", RAILS[rail]]
+            if silent:
+                self.ip(host, "neigh", "replace", *entry, "lladdr", NOBODY, "nud", "permanent")
+            else:
+                self.ip(host, "neigh", "del", *entry)

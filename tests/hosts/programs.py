@@ -1,0 +1,115 @@
+"""What ranks do in the tests of hosts; importable by them."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comm import failures
+from conformance import call, cases
+from hosts.ranks import touch
+from starling import Communicator
+
+DISTURBED_COUNT = 100_000
+
+
+def conformance(comm: Communicator, seed: int, share: int, shares: int) -> list[str]:
+    """Problems of one share of the suite's cases, without plans that cannot cross hosts."""
+    taken = [
+        case
+        for case in cases.chosen_cases(comm.size, share, shares, seed)
+        if case.algorithm is None or not case.algorithm.endswith(("_packets", "_pull"))
+    ]
+    assert len(taken) > 20
+    return [f"{one.case}: {one.problem}" for one in call.run_cases(comm, taken, seed) if one.problem]
+
+
+def mismatch(comm: Communicator, what: str) -> Any:
+    return failures.mismatch(comm, what=what, late_rank=comm.size - 1)
+
+
+def packets(comm: Communicator) -> failures.Told:
+    return failures.told(lambda: comm.all_reduce(failures.ones(4), algorithm="one_shot_packets").wait(10))
+
+
+def leave_after_sending(comm: Communicator, count: int) -> float:
+    """Rank 0 sends and leaves at once; the last rank looks for it later, from any source."""
+    if comm.rank == 0:
+        comm.send(np.arange(count, dtype=np.float32), comm.size - 1, tag=5).wait(20)
+    elif comm.rank == comm.size - 1:
+        time.sleep(0.2)
+        received = np.zeros(count, np.float32)
+        comm.recv(received, tag=5).wait(20)
+        return float(np.array_equal(received, np.arange(count, dtype=np.float32)))
+    return 1.0
+
+
+def all_reduces_until(comm: Communicator, folder: str, stop: str = "stop") -> tuple[int, float]:
+    """All-reduces, every element checked, until the file ``stop`` is there. How many, and the longest in seconds."""
+    pattern = (np.arange(DISTURBED_COUNT) % 31).astype(np.float32)
+    total = np.empty_like(pattern)
+    longest = 0.0
+    for iteration in range(1_000_000):
+        begin = time.monotonic()
+        comm.all_reduce(pattern + (comm.rank + iteration % 7), total).wait(30)
+        longest = max(longest, time.monotonic() - begin)
+        ranks = comm.size
+        assert np.array_equal(total, ranks * (pattern + iteration % 7) + ranks * (ranks - 1) // 2), iteration
+        if comm.rank == 0:
+            touch(folder, f"done.{iteration}", str(time.monotonic()))
+        # All leave in the same iteration.
+        leaves = np.array([comm.rank == 0 and (Path(folder) / stop).exists()], np.int32)
+        comm.all_reduce(leaves, lane="leave").wait(30)
+        if leaves[0]:
+            return iteration + 1, longest
+    raise AssertionError("nobody said stop")
+
+
+def lose_a_host(comm: Communicator, folder: str) -> failures.Told:
+    """All-reduces until they fail."""
+    values = failures.ones(1000)
+
+    def run() -> None:
+        for iteration in range(1_000_000):
+            comm.all_reduce(values, np.empty_like(values)).wait(60)
+            if iteration == 5 and comm.rank == 0:
+                touch(folder, "running")
+
+    return failures.told(run)
+
+
+def torch_training(rank: int, size: int, folder: str, backend: str, steps: int) -> list[float]:
+    """DistributedDataParallel over the backend; the losses. Slowed, so that a disturbance meets it."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn import functional
+
+    import starling.torch  # noqa: F401
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        backend, init_method=f"file://{folder}/torch.{backend}", rank=rank, world_size=size
+    )
+    total = torch.arange(1000.0) + rank
+    dist.all_reduce(total)
+    assert torch.equal(total, size * torch.arange(1000.0) + size * (size - 1) // 2)
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
+    module = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+    generator = torch.Generator().manual_seed(100 + rank)
+    losses = []
+    for step in range(steps):
+        inputs = torch.randn(16, 64, generator=generator)
+        labels = torch.randint(0, 8, (16,), generator=generator)
+        loss = functional.cross_entropy(module(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if rank == 0:
+            touch(folder, f"step.{step}")
+        time.sleep(0.005)
+    dist.destroy_process_group()
+    return losses

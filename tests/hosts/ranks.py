@@ -1,0 +1,154 @@
+"""Starts ranks on hosts and brings back what became of them.
+
+Each host is one process (``python ranks.py``) that makes its own /dev/shm where the host is a namespace, and forks the
+host's ranks. Ranks meet in a folder, and leave their results there.
+"""
+
+import inspect
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hosts.network import Network
+
+TESTS = Path(__file__).resolve().parent.parent
+MOUNTED = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+
+
+class Job:
+    """A function of a module on every rank: ``function(communicator, **arguments)``; picklable results.
+
+    One that has an argument ``folder`` is given the job's. communicator=False: ``function(rank, size, folder, ...)``.
+    hosts: the ranks of each host. network: None: hosts share this machine's loopback, and are told apart by setting.
+    """
+
+    def __init__(
+        self,
+        network: Network | None,
+        hosts: Sequence[Sequence[int]],
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        blocks: int = 1,
+        settings: Mapping[str, str] | None = None,
+        communicator: bool = True,
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="starling-hosts-"))
+        self._ranks = [rank for ranks in hosts for rank in ranks]
+        self._hosts = []
+        (self.folder / "store").mkdir()
+        (self.folder / "arguments").write_bytes(pickle.dumps((function, dict(arguments or {}))))
+        for host, ranks in enumerate(hosts):
+            what = {
+                "ranks": list(ranks),
+                "size": len(self._ranks),
+                "folder": str(self.folder),
+                "blocks": blocks,
+                "communicator": communicator,
+            }
+            command = [sys.executable, str(Path(__file__).resolve()), json.dumps(what)]
+            environment = dict(os.environ, PYTHONPATH=str(TESTS), **(settings or {}))
+            if network is None:
+                environment |= {"STARLING_HOST_ID": str(host), "STARLING_TCP_INTERFACES": "lo,lo"}
+            else:
+                command = ["ip", "netns", "exec", network.names[host], "sh", "-c", MOUNTED, "host", *command]
+            self._hosts.append(subprocess.Popen(command, env=environment, start_new_session=True))
+
+    def kill_host(self, host: int) -> None:
+        """All of its processes at once, as when it loses power; its ports live on."""
+        os.killpg(self._hosts[host].pid, signal.SIGKILL)
+
+    def wait_for(self, name: str, timeout_s: float = 60.0) -> float:
+        """Until a rank has made the file ``name`` in the folder. Returns what it wrote."""
+        deadline = time.monotonic() + timeout_s
+        while not (self.folder / name).exists():
+            assert time.monotonic() < deadline, f"no {name} within {timeout_s} s"
+            assert any(host.poll() is None for host in self._hosts), f"all hosts ended without {name}"
+            time.sleep(0.002)
+        return float((self.folder / name).read_text() or 0)
+
+    def say(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def results(self, timeout_s: float = 100.0, ranks: Sequence[int] | None = None) -> list[Any]:
+        """By rank, of all or of some. Raises what a rank raised."""
+        try:
+            deadline = time.monotonic() + timeout_s
+            for host in self._hosts:
+                host.wait(max(deadline - time.monotonic(), 0.1))
+            values = []
+            for rank in ranks if ranks is not None else sorted(self._ranks):
+                value, error = pickle.loads((self.folder / f"result.{rank}").read_bytes())
+                assert not error, f"rank {rank}: {error}"
+                values.append(value)
+            return values
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        for host in self._hosts:
+            if host.poll() is None:
+                os.killpg(host.pid, signal.SIGKILL)
+            host.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def touch(folder: str, name: str, text: str = "") -> None:
+    """For ranks: makes the file, whole at once."""
+    draft = Path(folder) / f"{name}.draft.{os.getpid()}"
+    draft.write_text(text)
+    draft.rename(Path(folder) / name)
+
+
+def run_rank(rank: int, what: dict[str, Any]) -> None:
+    folder = Path(what["folder"])
+    value, error = None, ""
+    try:
+        function, arguments = pickle.loads((folder / "arguments").read_bytes())
+        if "folder" in inspect.signature(function).parameters:
+            arguments["folder"] = str(folder)
+        if what["communicator"]:
+            from starling import Communicator, Context
+            from starling.stores import FileStore
+
+            store = FileStore(str(folder / "store"))
+            with (
+                Context(blocks=what["blocks"]) as context,
+                Communicator(
+                    context, rank=rank, size=what["size"], name="hosts", store=store, timeout=60
+                ) as comm,
+            ):
+                value = function(comm, **arguments)
+        else:
+            value = function(rank, what["size"], **arguments)
+    except BaseException:
+        error = traceback.format_exc()
+    (folder / f"result.{rank}").write_bytes(pickle.dumps((value, error)))
+
+
+def main() -> None:
+    what = json.loads(sys.argv[1])
+    children = []
+    for rank in what["ranks"]:
+        child = os.fork()
+        if child == 0:
+            run_rank(rank, what)
+            sys.stdout.flush()
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()

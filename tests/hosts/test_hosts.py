@@ -1,0 +1,168 @@
+"""Goal: a group that spans hosts does what a group of one host does, over TCP, also while its links fail.
+
+Method: two hosts as network namespaces, two rails between them (network.py); where that is not permitted, the tests
+that need no failing link run over loopback. Rails go down, or fall silent, amid all-reduces whose every element is
+checked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from comm.programs import disordered
+from hosts import programs
+from hosts.network import Network, why_not
+from hosts.ranks import Job
+
+SEED = 20261122
+REASON = why_not()
+GIVE_UP = {"STARLING_TCP_GIVE_UP_S": "1"}
+BOUND_S = 20.0  # far above what it takes
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network | None]:
+    if REASON:
+        yield None
+        return
+    with Network() as made:
+        yield made
+
+
+@pytest.fixture
+def rails(network: Network | None) -> Iterator[Network]:
+    if network is None:
+        pytest.skip(REASON)
+    yield network
+    for rail in range(2):
+        network.set_up(0, rail, True)
+
+
+@pytest.mark.parametrize("hosts", ([[0], [1]], [[0, 1], [2, 3]], [[0, 3], [1], [2]]), ids=str)
+def test_collectives(network: Network | None, hosts: list[list[int]]) -> None:
+    """Every collective, both kinds of blocks; also a host between whose ranks another's stand."""
+    if network is not None and len(hosts) > 2:
+        hosts = [[0, 3], [1, 2]]
+    arguments = {"seed": SEED, "share": len(hosts[0]), "shares": 40}
+    for problems in Job(network, hosts, programs.conformance, arguments, blocks=len(hosts[0])).results():
+        assert problems == []
+
+
+@pytest.mark.parametrize("striping", "01")
+def test_disorder(network: Network | None, striping: str) -> None:
+    """DFCCL's programs 1 and 2: orders that hang other libraries, with and without device synchronizations."""
+    for order, every in (("random", 0), ("latin", 3)):
+        arguments = {"order": order, "iterations": 3, "synchronize_every": every, "seed": SEED}
+        settings = {"STARLING_TCP_STRIPING": striping}
+        Job(network, [[0, 1], [2, 3]], disordered, arguments, settings=settings).results()
+
+
+@pytest.mark.parametrize("what", ("kind", "count", "large count", "reduction"))
+def test_mismatch(network: Network | None, what: str) -> None:
+    """Told to every rank on every host, and no byte of a wrong sum."""
+    for first, second, _ in Job(network, [[0, 1], [2]], programs.mismatch, {"what": what}).results():
+        for kind, text, seconds in (first, second):
+            assert kind == "MismatchError" and "lane 'x'" in text and seconds < BOUND_S, text
+
+
+def test_packets_cannot_cross(network: Network | None) -> None:
+    for kind, text, _ in Job(network, [[0], [1]], programs.packets).results():
+        assert kind == "UnsupportedError" and "one_shot_packets" in text and "slots" in text
+
+
+@pytest.mark.parametrize("count", (10, 10_000))
+def test_who_has_sent_may_leave(network: Network | None, count: int) -> None:
+    assert all(Job(network, [[0, 1], [2]], programs.leave_after_sending, {"count": count}).results())
+
+
+def test_lost_host(network: Network | None) -> None:
+    """Every rank that is left is told which, and by which ports it was linked."""
+    job = Job(network, [[0, 1], [2, 3]], programs.lose_a_host, settings=GIVE_UP)
+    job.wait_for("running")
+    job.kill_host(1)
+    for kind, text, seconds in job.results(ranks=[0, 1]):
+        assert kind == "PeerFailedError" and seconds < BOUND_S, text
+        assert "no path to rank" in text and ("rail0 10.77.0.1" in text or network is None), text
+
+
+def test_all_rails_silent(rails: Network) -> None:
+    """As when the other host loses its power: nobody answers any more."""
+    job = Job(rails, [[0], [1]], programs.lose_a_host, settings=GIVE_UP)
+    job.wait_for("running")
+    try:
+        for rail in range(2):
+            rails.set_silent(rail, True)
+        for kind, text, seconds in job.results():
+            assert kind == "PeerFailedError" and seconds < BOUND_S, text
+            assert "rail0" in text and "rail1" in text, text
+    finally:
+        for rail in range(2):
+            rails.set_silent(rail, False)
+
+
+@pytest.mark.parametrize("striping", "01")
+@pytest.mark.parametrize("fault", ("own port", "peer's port", "silent"))
+def test_failing_rail(rails: Network, fault: str, striping: str) -> None:
+    """The first rail fails and heals, then the second one, amid all-reduces."""
+    hosts = [[0, 1], [2]]
+    settings = {"STARLING_TCP_STRIPING": striping}
+    job = Job(rails, hosts, programs.all_reduces_until, settings=settings)
+    try:
+        last = 5
+        for rail in (0, 1):
+            job.wait_for(f"done.{last}")
+            disturb(rails, fault, rail, True)
+            last = next_done(job, last) + 20
+            job.wait_for(f"done.{last}")
+            disturb(rails, fault, rail, False)
+            time.sleep(0.3)  # the rail comes back, and the flow with it
+            last = next_done(job, last) + 5
+        job.say("stop")
+        assert all(count > last - 5 for count, _ in job.results())
+    finally:
+        job.end()
+        for rail in (0, 1):
+            disturb(rails, fault, rail, False, quietly=True)
+
+
+def test_torch(rails: Network) -> None:
+    """DDP over two hosts, while a rail goes down: the same losses as undisturbed."""
+    pytest.importorskip("torch")
+    from starling.torch import _adapter
+
+    _adapter.build()  # here, if need be, and not within the ranks' time
+    losses = []
+    for disturbed in (False, True):
+        job = Job(
+            rails,
+            [[0], [1]],
+            programs.torch_training,
+            {"backend": "starling", "steps": 40},
+            communicator=False,
+        )
+        if disturbed:
+            job.wait_for("step.5")
+            rails.set_up(0, 0, False)
+            job.wait_for("step.25")
+            rails.set_up(0, 0, True)
+        losses.append(job.results())
+    assert losses[0] == losses[1]
+    assert losses[0][0][-1] < losses[0][0][0]
+
+
+def disturb(rails: Network, fault: str, rail: int, on: bool, *, quietly: bool = False) -> None:
+    if fault == "silent":
+        if not quietly:
+            rails.set_silent(rail, on)
+    else:
+        rails.set_up(0 if fault == "own port" else 1, rail, not on)
+
+
+def next_done(job: Job, after: int) -> int:
+    """The newest iteration that is done."""
+    while (job.folder / f"done.{after + 1}").exists():
+        after += 1
+    return after

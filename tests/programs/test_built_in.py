@@ -1,0 +1,96 @@
+"""Goal: what a C program makes for its number of ranks when it runs (src/plan) is what the programs of plans/ say.
+
+Method: every program has a generator; both plans are proved, and interpreted on random floats under random schedules:
+their results have the same bits, where the generator reduces in the program's order, else the same values.
+"""
+
+import random
+
+import numpy as np
+import pytest
+
+from ir.oracle import assert_right, make_case
+from programs.cases import ALWAYS_APART, NAMES, NODED, make
+from starling import ir
+
+GENERATORS = {("all_to_all", "direct"): "pairwise"}
+# The program's ring ends its sums where they are wanted; the generator's begins its chunks where they are.
+OTHER_ORDER = {("all_reduce", "ring")}
+BUILT_IN = [(collective, name) for collective, name in NAMES if collective != "all_to_next"]
+
+
+def both(collective: str, name: str, ranks: int, in_place: bool) -> tuple[ir.Plan, ir.Plan]:
+    generator = GENERATORS.get((collective, name), name)
+    generated = ir.builtin(collective, generator, ranks, in_place=in_place)
+    return generated, make(collective, name, ranks, 1, in_place).compile(blocks=1)
+
+
+def outputs_of(plan: ir.Plan, inputs: list[np.ndarray], count: int, seed: int) -> list[bytes | None]:
+    outputs = ir.run(
+        plan,
+        inputs,
+        counts=count,
+        data_type="float32",
+        slots=ir.verify(plan),
+        tile_bytes=48,
+        schedule=random.Random(seed),
+    )
+    return [None if output is None else np.asarray(output).tobytes() for output in outputs]
+
+
+@pytest.mark.parametrize(("collective", "name"), BUILT_IN)
+def test_the_program_and_the_generator_give_the_same_bits(collective: str, name: str) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    for ranks in (2, 4, 6, 8, 12) if name in NODED else (1, 2, 3, 5, 6, 8, 11):
+        for in_place in (False,) if collective in ALWAYS_APART else (False, True):
+            generated, compiled = both(collective, name, ranks, in_place)
+            source = np.random.default_rng(seed)
+            elements = 37 * generated.input_groups
+            inputs = [
+                (source.standard_normal(elements) * 10.0 ** source.integers(-3, 3, elements)).astype(
+                    np.float32
+                )
+                if generated.exists("input", rank)
+                else None
+                for rank in range(ranks)
+            ]
+            where = f"seed {seed}, {ranks} ranks, in place {in_place}"
+            if (collective, name) in OTHER_ORDER:
+                case = make_case(compiled, 37, "int32", "sum", seed)
+                for plan in (generated, compiled):
+                    assert_right(case, ir.run(plan, case.inputs, counts=37, data_type="int32"))
+            else:
+                assert outputs_of(generated, inputs, 37, seed) == outputs_of(compiled, inputs, 37, seed), (
+                    where
+                )
+
+
+def test_every_program_of_a_standard_collective_has_a_generator() -> None:
+    for collective, name in BUILT_IN:
+        assert GENERATORS.get((collective, name), name) in ir.algorithms(collective)
+
+
+def test_nodes_are_named_behind_a_colon() -> None:
+    for nodes in (2, 3, 4, 6, 12):
+        generated = ir.builtin("all_reduce", f"hierarchical:{nodes}", 12)
+        crossing = {
+            (rank, send.peer)
+            for rank, part in enumerate(generated.ranks)
+            for i in part.blocks[0].instructions
+            for send in i.sends
+            if rank // (12 // nodes) != send.peer // (12 // nodes)
+        }
+        assert crossing == {(rank, (rank + 12 // nodes) % 12) for rank in range(12)}
+    with pytest.raises(ValueError, match=r"hierarchical:5.*equally large.*divides the ranks"):
+        ir.builtin("all_reduce", "hierarchical:5", 12)
+
+
+def test_messages_between_nodes_are_few() -> None:
+    """What the steps are for: of 12 ranks on 3 nodes each sends so many messages beyond its node."""
+    for name, most in (("pairwise", 8), ("two_step:3", 2), ("three_step:3", 1)):
+        plan = ir.builtin("all_to_all", name, 12)
+        for rank, part in enumerate(plan.ranks):
+            crossing = [
+                send for i in part.blocks[0].instructions for send in i.sends if send.peer // 4 != rank // 4
+            ]
+            assert len(crossing) <= most, (name, rank)

@@ -1,0 +1,198 @@
+"""Goal: a collective of one's own runs by name on tensors: waited for and not, in lanes of any order, in place, as the
+reduction of a DDP hook; what does not fit, or differs between ranks, is told.
+
+Method: four ranks, programs with postconditions of their own, results against the mathematics; a model that trains
+with the plan in its hook against plain DDP over gloo.
+"""
+
+import random
+
+import pytest
+import torch
+import torch.distributed as dist
+from rank_pool import RankPool, reference_group
+from torch.nn.parallel import DistributedDataParallel
+
+import starling.torch
+from starling import lang
+
+
+class Neighbours(lang.Collective):
+    """The own buffer and the right neighbour's, reduced."""
+
+    def expected(self, rank: int, index: int) -> lang.Value:
+        return lang.reduction([(rank, index), ((rank + 1) % self.ranks, index)])
+
+
+class Collected(lang.Collective):
+    """Two groups: the left neighbour's buffer, and the sum of all."""
+
+    def output_chunks(self) -> int:
+        return 2
+
+    def expected(self, rank: int, index: int) -> lang.Value:
+        if index == 0:
+            return lang.leaf((rank - 1) % self.ranks, 0)
+        return lang.reduction((r, 0) for r in range(self.ranks))
+
+
+class Everything(lang.Collective):
+    """An all-reduce that the library does not know as one."""
+
+    def expected(self, rank: int, index: int) -> lang.Value:
+        return lang.reduction((r, index) for r in range(self.ranks))
+
+
+def neighbours(ranks: int) -> lang.Program:
+    made = lang.Program("neighbours", Neighbours(ranks))
+    for r in range(ranks):
+        made.chunk((r + 1) % ranks, "input", 0).copy(r, "scratch", 0)
+    for r in range(ranks):
+        made.chunk(r, "input", 0).copy(r, "output", 0).reduce(made.chunk(r, "scratch", 0))
+    return made
+
+
+def collected(ranks: int) -> lang.Program:
+    made = lang.Program("collected", Collected(ranks))
+    total = made.chunk(0, "input", 0).copy(0, "scratch", 0)
+    for r in range(1, ranks):
+        total = made.chunk(r, "input", 0).copy(r, "scratch", 0).reduce(total)
+    for r in range(ranks):
+        made.chunk((r - 1) % ranks, "input", 0).copy(r, "output", 0)
+        total.copy(r, "output", 1)
+    return made
+
+
+def everything(ranks: int) -> lang.Program:
+    made = lang.Program("everything", Everything(ranks, in_place=True))
+    total = made.chunk(0, "input", 0)
+    for r in range(1, ranks):
+        total = made.chunk(r, "input", 0).reduce(total)
+    for r in range(ranks - 1):
+        total.copy(r, "output", 0)
+    return made
+
+
+def check_results() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group()
+    for made in (neighbours(size), collected(size), everything(size)):
+        starling.torch.add_plan(made, group=group)
+    for count in (1, 777, 50_000):
+        base = torch.arange(count, dtype=torch.float64)
+        data, out = base + rank, torch.empty(count, dtype=torch.float64)
+        assert starling.torch.run_plan("neighbours", data, out, group=group) is None
+        assert torch.equal(out, 2 * base + rank + (rank + 1) % size)
+        both = torch.empty(2 * count, dtype=torch.float64)
+        with starling.torch.lane("collect"):
+            starling.torch.run_plan("collected", data, both, group=group)
+        total = size * base + size * (size - 1) // 2
+        assert torch.equal(both, torch.cat([base + (rank - 1) % size, total]))
+        starling.torch.run_plan("everything", data, group=group, op=dist.ReduceOp.SUM)
+        assert torch.equal(data, total)
+    strided = torch.arange(20, dtype=torch.int32).reshape(10, 2)[:, 0] + 0
+    largest = torch.empty(10, 2, dtype=torch.int32)[:, 1]
+    starling.torch.run_plan("neighbours", strided + rank, largest, group=group, op=dist.ReduceOp.MAX)
+    assert torch.equal(largest, strided + max(rank, (rank + 1) % size))
+    dist.destroy_process_group(group)
+
+
+def test_results(ranks: RankPool) -> None:
+    ranks.run(check_results)
+
+
+def check_disorder(negotiate: bool) -> None:
+    """Each rank issues the lanes in an order of its own, and waits for nothing before all are issued."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    options = starling.torch.Options(negotiate=True) if negotiate else None
+    group = dist.new_group(pg_options=options)
+    starling.torch.add_plan(neighbours(size), group=group)
+    order = list(range(6))
+    random.Random(rank).shuffle(order)
+    inputs = [torch.full((1000 * (lane + 1),), float(rank + lane)) for lane in range(6)]
+    outputs = [torch.empty_like(tensor) for tensor in inputs]
+    works = []
+    for lane in order:
+        with starling.torch.lane(f"plan {lane}", priority=lane):
+            works.append(
+                starling.torch.run_plan("neighbours", inputs[lane], outputs[lane], group=group, async_op=True)
+            )
+    for work in works:
+        assert work is not None
+        work.wait()
+    for lane, tensor in enumerate(outputs):
+        assert torch.equal(tensor, torch.full_like(tensor, float(rank + (rank + 1) % size + 2 * lane)))
+    dist.destroy_process_group(group)
+
+
+@pytest.mark.parametrize("negotiate", [False, True])
+def test_lanes_in_any_order(ranks: RankPool, negotiate: bool) -> None:
+    ranks.run(check_disorder, negotiate)
+
+
+def planned_hook(group: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket with the plan, in a lane of the bucket's own."""
+    tensor = bucket.buffer().div_(dist.get_world_size())
+    with starling.torch.lane(f"bucket {bucket.index()}"):
+        work = starling.torch.run_plan("everything", tensor, group=group, async_op=True)
+    assert work is not None
+    return work.get_future().then(lambda done: done.value()[0])
+
+
+def losses(group: object, planned: bool) -> list[float]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    parallel = DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.05)
+    if planned:
+        parallel.register_comm_hook(group, planned_hook)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05)
+    data = torch.Generator().manual_seed(dist.get_rank())
+    history = []
+    for _ in range(6):
+        inputs = torch.randn(16, 64, generator=data)
+        loss = torch.nn.functional.cross_entropy(parallel(inputs), inputs[:, :10].argmax(dim=1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.append(loss.item())
+    return history
+
+
+def check_training() -> None:
+    group = dist.new_group()
+    starling.torch.add_plan(everything(dist.get_world_size()), group=group)
+    ours = losses(group, True)
+    theirs = losses(reference_group(), False)
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=1e-4, atol=1e-5)
+    dist.destroy_process_group(group)
+
+
+def test_ddp_trains_with_a_plan_in_its_hook(ranks: RankPool) -> None:
+    ranks.run(check_training)
+
+
+def check_misuse() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group()
+    starling.torch.add_plan(collected(size), group=group)
+    data = torch.ones(64)
+    with pytest.raises(RuntimeError, match="no plan named 'unheard' was added to this group"):
+        starling.torch.run_plan("unheard", data, data, group=group)
+    with pytest.raises(RuntimeError, match="65 elements does not fall into the plan's 2 equal groups"):
+        starling.torch.run_plan("collected", data, torch.empty(65), group=group)
+    with pytest.raises(RuntimeError, match="equally long, but 64 elements in 1 groups go in, and 64 in 2"):
+        starling.torch.run_plan("collected", data, torch.empty(64), group=group)
+    with pytest.raises(RuntimeError):
+        starling.torch.run_plan("collected", data, torch.empty(128, dtype=torch.float64), group=group)
+    # Ranks that disagree are told, all of them; other lanes go on.
+    count = 64 if rank else 32
+    with starling.torch.lane("mismatched"), pytest.raises(dist.DistBackendError, match="custom"):
+        starling.torch.run_plan("collected", torch.ones(count), torch.empty(2 * count), group=group)
+    out = torch.empty(128)
+    starling.torch.run_plan("collected", data, out, group=group)
+    assert torch.equal(out, torch.cat([torch.ones(64), torch.full((64,), float(size))]))
+    dist.destroy_process_group(group)
+
+
+def test_misuse_and_mismatch_are_told(ranks: RankPool) -> None:
+    ranks.run(check_misuse)

@@ -13,7 +13,7 @@ namespace {
 
 // A group's timeout is meant for its operations. Ranks that still import PyTorch are late by seconds, and with a
 // short one no group could be made on a loaded machine.
-constexpr std::chrono::seconds kShortestJoining{60};
+constexpr std::chrono::milliseconds kShortestJoining = std::chrono::seconds(60);
 
 // A group that is torn down lets its operations finish for so long; the longer timeouts of training would
 // make a program that forgot a receive hang for half an hour on its way out.

@@ -2,6 +2,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+monitor: Any
 plan: Any
 study: Any
 sim: Any

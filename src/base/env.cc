@@ -74,6 +74,11 @@ const std::vector<Row>& table() {
       {"STARLING_TCP_GIVE_UP_S", "seconds", "10",
        "How long a link waits for one of its interfaces to live again before its operations fail.",
        &Settings::tcp_give_up_s, 1e-1},
+      {"STARLING_WINDOW", "transfers", "8",
+       "Sliding window in which watchers (`starling top`) measure a path's throughput: 1 to 1024. 0: "
+       "transfers "
+       "are not recorded.",
+       &Settings::window},
       {"STARLING_TORCH_NEGOTIATE", "0|1", "0",
        "PyTorch: submit an operation when all ranks have issued it (OCCL section 4); the same on all ranks.",
        &Settings::torch_negotiate},

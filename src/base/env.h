@@ -26,6 +26,7 @@ struct Settings {
   std::string tcp_interfaces;
   bool tcp_striping{};
   double tcp_give_up_s{};
+  std::int64_t window{};
   bool torch_negotiate{};  // read by the package starling.torch
 };
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "monitor/publish.h"
 
 namespace starling {
 namespace {
@@ -30,6 +31,8 @@ std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOpt
   CommOptions bounded = options;
   if (bounded.timeout_ns <= 0) bounded.timeout_ns = int64_t(settings().timeout_s * 1e9);
   Group group = join_group(context, bounded, store);
+  monitor::publish_group(context.arena(),
+                         {group.key.high, group.key.low, options.name, options.rank, options.size});
   auto made = std::unique_ptr<Communicator>(
       new Communicator(context, options.rank, std::move(group), options.name, bounded.timeout_ns));
   made->use_table_of_settings(LogLevel::warn);

@@ -10,6 +10,7 @@
 #include "comm/device.h"
 #include "comm/job_store.h"
 #include "device/submission_queue.h"
+#include "monitor/publish.h"
 
 namespace starling {
 namespace {
@@ -59,6 +60,8 @@ Context::Context(const starling_context_options& options)
   header->pool_offset = pool.offset;
   header->pool_slots = pool.slots;
   memory_.share_pool(pool.slots);
+  monitor::publish_rank(*arena_, {place_->name(), uint64_t(settings().window), memory_.counters(),
+                                  block_count(), sizeof(BlockMemory)});
   executor_ = place_->start(memory_.start());
   poller_ = std::thread([this] { run_poller(); });
 }
@@ -104,6 +107,7 @@ std::string Context::link_ports() {
     options.policy = settings().tcp_striping ? link::Policy::kStriping : link::Policy::kPrimaryBackup;
     options.lengths.give_up_ns = uint64_t(settings().tcp_give_up_s * 1e9);
     options.shadow_bytes = arena_->header()->bytes;
+    options.recorded = settings().window > 0;
     proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
   }
   return proxy_->ports();

@@ -46,7 +46,12 @@ DaemonOwner::DaemonOwner(uint32_t block_count, const Scheduling& scheduling, con
     image_.submissions.entries = make<uint64_t>(kSubmissionCapacity);
     image_.submissions.heads = make<uint64_t>(block_count * SubmissionRing::kHeadStride);
   }
-  image_.blocks = make<BlockMemory>(block_count);
+  // Where the host can read them, also where watchers can: in the segment.
+  if (traits.direct)
+    image_.blocks = reinterpret_cast<BlockMemory*>(
+        place.exported(place.allocate_exported(block_count * sizeof(BlockMemory))));
+  else
+    image_.blocks = make<BlockMemory>(block_count);
   std::vector<BlockMemory> blocks(block_count);
   for (BlockMemory& block : blocks) {
     // One task a lane at most; lane_depth completions a lane at most.

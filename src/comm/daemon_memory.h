@@ -36,6 +36,10 @@ class DaemonOwner {
 
   // A copy of what the blocks have now; counters may be those of different moments.
   std::vector<BlockMemory> blocks() const;
+  // Of the first block, in the rank's segment; null where blocks have them in memory of their own.
+  const BlockCounters* counters() const {
+    return place_.traits().direct ? &image_.blocks->counters : nullptr;
+  }
   // Where the host can read it while the block writes; else null.
   const TraceRing* trace_ring(uint32_t block) const {
     return place_.traits().direct ? &image_.blocks[block].trace : nullptr;

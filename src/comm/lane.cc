@@ -165,6 +165,7 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_.offset));
   layout.describe(*shared_, shape);
   shared_->rank = rank();
+  options_.name.copy(shared_->name, sizeof shared_->name - 1);
   shared_->packet_bytes = packet_bytes;
   shared_->connectors_offset = connectors_.offset;
   if (ends == 0) return;
@@ -417,6 +418,7 @@ Flight HostLane::finish(uint64_t sequence) {
     Flight flight = std::move(*it);
     flights_.erase(it);
     --on_device_;
+    count_completed();
     return flight;
   }
   throw Error(Code::internal, "completion of an operation that is not under way", "report this");
@@ -430,7 +432,15 @@ std::vector<Flight> HostLane::take_waiting(bool device_failed) {
     flights_.pop_back();
   }
   std::reverse(waiting.begin(), waiting.end());
+  if (!waiting.empty()) count_completed();
   return waiting;
+}
+
+// Relaxed: for watchers; nothing else is read because of it.
+void HostLane::count_completed() {
+  if (shared_ != nullptr)
+    std::atomic_ref<uint64_t>(shared_->completed)
+        .store(next_sequence_ - flights_.size(), std::memory_order_relaxed);
 }
 
 uint64_t HostLane::host_bytes() const {

@@ -195,6 +195,7 @@ class HostLane {
   // One of T an end.
   template <class T>
   std::vector<T> read_all(const T* from) const;
+  void count_completed();
   uint32_t depth() const { return place_.traits().lane_depth; }
   // Has every peer found our region?
   bool met_by_all() const;

@@ -4,6 +4,8 @@
 //   writer   fence (release), words of record k, relaxed ... written := k + 1 (release)
 //   reader   w := written (acquire), words of record k < w, relaxed, fence (acquire), written again: not k's
 //   place yet?
+// What is under way is said by two words that are renewed at each post and completion; each is whole, both
+// are of no one moment.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,30 +24,40 @@ class PathRecorder {
  public:
   explicit PathRecorder(PathRing& ring) : ring_(ring), written_(ring.written) {}
 
-  void posted(uint64_t now_ns, uint64_t bytes) {
-    STARLING_ASSERT(posted_ - completed_ < kMostUnderWay, "a path has no more transfers under way than this");
-    under_way_[posted_++ % kMostUnderWay] = {now_ns, bytes};
+  void posted(uint64_t now_ns, uint64_t bytes, uint64_t sequence = 0) {
+    STARLING_ASSERT(under_way() < kMostUnderWay, "a path has no more transfers under way than this");
+    under_way_[posted_++ % kMostUnderWay] = {now_ns, bytes, sequence};
     left_bytes_ += bytes;
+    say_what_is_left();
   }
+
+  uint64_t under_way() const { return posted_ - completed_; }
+  // Number of the oldest under way; there is one.
+  uint64_t oldest() const { return under_way_[completed_ % kMostUnderWay].sequence; }
 
   // Of the oldest under way: paths complete in order.
   void completed(uint64_t now_ns) {
     STARLING_ASSERT(completed_ < posted_, "a transfer is posted before it is completed");
     const UnderWay& transfer = under_way_[completed_++ % kMostUnderWay];
     left_bytes_ -= transfer.bytes;
+    store(ring_.bytes, bytes_ += transfer.bytes);
     write({transfer.posted_ns, now_ns, transfer.bytes, left_bytes_});
+    say_what_is_left();
   }
 
   // The path was closed: what was under way will not complete on it.
   void closed() {
     completed_ = posted_;
     left_bytes_ = 0;
+    store(ring_.closed, ++closed_);
+    say_what_is_left();
   }
 
  private:
   struct UnderWay {
     uint64_t posted_ns;
     uint64_t bytes;
+    uint64_t sequence;
   };
 
   void write(const TransferRecord& record) {
@@ -60,6 +72,10 @@ class PathRecorder {
     // Release: the record before the count; pairs with the acquire in PathReader.
     std::atomic_ref(ring_.written).store(++written_, std::memory_order_release);
   }
+  void say_what_is_left() {
+    store(ring_.left_bytes, left_bytes_);
+    store(ring_.waiting_since_ns, under_way() == 0 ? 0 : under_way_[completed_ % kMostUnderWay].posted_ns);
+  }
   static void store(uint64_t& word, uint64_t value) {
     std::atomic_ref(word).store(value, std::memory_order_relaxed);
   }
@@ -68,6 +84,8 @@ class PathRecorder {
   uint64_t written_;
   uint64_t posted_ = 0, completed_ = 0;
   uint64_t left_bytes_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t closed_ = 0;
   UnderWay under_way_[kMostUnderWay];
 };
 
@@ -104,6 +122,13 @@ class PathReader {
     return true;
   }
 
+  // Begins with what the ring has: what came before nobody wanted.
+  void begin() {
+    const uint64_t written = std::atomic_ref(ring_.written).load(std::memory_order_relaxed);
+    if (written - next_ >= kPathRecords) next_ = written - kPathRecords + 1;
+  }
+
+  uint64_t position() const { return next_; }   // number of the record that comes next
   uint64_t missed() const { return missed_; }  // records that were overwritten before they were read
 
  private:

@@ -59,6 +59,12 @@ class Window {
             gaps_ns_ - first.gap_ns, record.left_bytes,   held};
   }
 
+  // Records are missing: it begins anew.
+  void restart() {
+    count_ = 0;
+    bytes_ = gaps_ns_ = 0;
+  }
+
  private:
   struct Entry {
     TransferRecord record;

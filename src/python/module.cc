@@ -9,6 +9,7 @@ namespace nb = nanobind;
 [[gnu::weak]] void bind_study(nb::module_& m);
 [[gnu::weak]] void bind_sim(nb::module_& m);
 [[gnu::weak]] void bind_settings(nb::module_& m);
+[[gnu::weak]] void bind_monitor(nb::module_& m);
 
 NB_MODULE(_core, m) {
   m.doc() = "Types of the C API (starling/starling.h). Use the package starling, which documents them.";
@@ -21,4 +22,5 @@ NB_MODULE(_core, m) {
   if (bind_study) bind_study(m);
   if (bind_sim) bind_sim(m);
   if (bind_settings) bind_settings(m);
+  if (bind_monitor) bind_monitor(m);
 }

@@ -43,9 +43,11 @@ struct ArenaHeader {
   uint64_t device_offset;  // of the segment: what a GPU's peers need (machine/cuda/export.h); 0: none
   uint64_t blocks;  // of the daemon: a lane has a channel for each
   uint64_t nonce_address;  // in the owner's memory: where process_nonce lies too, for those that may read it
+  uint64_t monitor_offset;  // what watchers read (wire/monitor.h); 0: none, as of a shadow. Writer: owner
+                            // (release)
   // What this rank waits for, in words, for the messages of others; renewed by its poller.
   uint64_t waiting_version;  // odd while the text is being written
-  char waiting_text[464];
+  char waiting_text[456];
   alignas(64) Doorbell daemon;  // rung when something was stored for the rank's blocks
   alignas(64) Doorbell host;  // rung when its poller should look: new lanes of peers, faults, completions
 };
@@ -115,13 +117,15 @@ struct alignas(64) LaneShared {
   uint64_t traffic_offset;  // from the LaneShared
   uint64_t withdrawals_offset;  // likewise
   uint64_t reserved_offsets[5];
+  char name[64];  // cut
   // What changes has a line of its own: peers look at what is above in every operation.
   alignas(64) uint64_t closed;  // peers that will never touch this region again; writers: their hosts,
                                 // atomically
   uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
-  uint64_t reserved_tail[6];
+  uint64_t completed;  // of those, how many have ended, well or not; writer: owner's host
+  uint64_t reserved_tail[5];
   // Signature board[board_size] follows.
 };
-static_assert(sizeof(LaneShared) == 704);
+static_assert(sizeof(LaneShared) == 768);
 
 }  // namespace starling

@@ -12,7 +12,7 @@ from house.cpp_text import strip_noise
 from house.sources import CPP_SUFFIXES, ROOT, code_files, read
 
 # A folder may include itself and those before it. The last ones stand side by side: none includes another.
-LAYERS = ["base", "wire", "plan", "device", "machine", "link", "monitor", "comm"]
+LAYERS = ["base", "wire", "plan", "device", "machine", "monitor", "link", "comm"]
 TOP_LAYERS = ["study", "torch", "nccl", "python"]
 BOUND = {"python": ["study"]}  # the bindings translate the study's types
 CUDA_HOMES = ("src/machine/cuda/", "src/link/", "tests/gpu/", "bench/")

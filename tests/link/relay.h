@@ -19,6 +19,7 @@ enum class Wire {
   kWhole,
   kCut,    // connections are reset, new ones refused
   kSilent,  // nothing passes, nobody is told
+  kHeld,    // nothing passes, until it is whole again
 };
 
 class Relay {
@@ -67,6 +68,10 @@ inline Relay::~Relay() {
 inline void Relay::run() {
   while (!ending_.load()) {
     const Wire wire = wire_.load();
+    if (wire == Wire::kHeld) {
+      ::poll(nullptr, 0, kLookMs);
+      continue;
+    }
     std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
     for (Link& link : links_)
       for (int end = 0; end < 2; ++end) {

@@ -12,6 +12,8 @@
 #include "link/tcp/receiving_flow.h"
 #include "link/tcp/sending_flow.h"
 #include "machine/cpu/futex.h"
+#include "monitor/anomaly.h"
+#include "monitor/path_ring.h"
 
 namespace starling::link::tcp {
 namespace {
@@ -61,12 +63,17 @@ class Tcp : public testing::Test, public TransferSource, public TransferSink {
   }
   // A slow machine, or a sanitizer, must not be taken for a silent path.
   void be_patient() { lengths_.watchdog_ns = lengths_.idle_watchdog_ns = lengths_.probe_ns = 1'500'000'000; }
+  void never_in_doubt() {
+    lengths_.watchdog_ns = lengths_.idle_watchdog_ns = lengths_.probe_ns = 40'000'000'000;
+  }
   void start(uint32_t paths, Policy policy) {
     policy_ = policy;
-    SendingOptions options{1, 2, 7, policy, {}, lengths_};
+    SendingOptions options{1, 2, 7, policy, {}, lengths_, {}};
+    rings_ = std::make_unique<PathRing[]>(paths);
     for (uint32_t p = 0; p < paths; ++p) {
       relays_.push_back(std::make_unique<Relay>(usable_ports("lo").front(), listener_.port));
       options.paths.emplace_back(usable_ports("lo").front(), relays_.back()->port());
+      options.rings.push_back(&rings_[p]);
     }
     sender_ = std::make_unique<SendingFlow>(options, reactor_, *this, cpu::monotonic_ns());
   }
@@ -157,6 +164,7 @@ class Tcp : public testing::Test, public TransferSource, public TransferSink {
   Listener listener_;
   std::vector<std::unique_ptr<Waiting>> waiting_;
   std::vector<std::unique_ptr<Relay>> relays_;
+  std::unique_ptr<PathRing[]> rings_;  // one a path
   std::vector<std::byte> sources_[kSlots];
   std::vector<std::byte> destinations_[kSlots];
   uint64_t numbers_[kSlots] = {};
@@ -239,6 +247,71 @@ TEST_F(Tcp, SurvivesRandomFailures) {
     }
     EXPECT_GE(sender_->state().epoch, uint32_t(kFailovers) / 4);
   }
+}
+
+// What watchers see of a path: every transfer once, whichever path it went by in the end.
+TEST_F(Tcp, RecordsWhatLanded) {
+  never_in_doubt();
+  start(2, Policy::kStriping);
+  ASSERT_TRUE(deliver(200));
+  EXPECT_EQ(rings_[0].written + rings_[1].written, 200u);
+  EXPECT_GT(rings_[0].written, 0u);
+  EXPECT_GT(rings_[1].written, 0u);
+  uint64_t bytes = 0;
+  for (uint64_t k = 0; k < 200; ++k) bytes += sizeof(uint64_t) + payload_bytes(k);
+  EXPECT_EQ(rings_[0].bytes + rings_[1].bytes, bytes);
+  for (int p = 0; p < 2; ++p) {
+    EXPECT_EQ(rings_[p].left_bytes, 0u);
+    EXPECT_EQ(rings_[p].waiting_since_ns, 0u);
+    monitor::PathReader reader(rings_[p]);
+    uint64_t last = 0;
+    for (TransferRecord record; reader.next(record); last = record.completed_ns) {
+      EXPECT_LE(record.posted_ns, record.completed_ns);
+      EXPECT_LE(last, record.completed_ns);
+    }
+  }
+  relays_[0]->set(Wire::kCut);
+  ASSERT_TRUE(run_until(300, [&] { return sender_->state().use == 2; }));
+  ASSERT_TRUE(deliver(300));
+  EXPECT_EQ(rings_[0].left_bytes, 0u);
+  EXPECT_GE(rings_[0].closed, 1u);
+  EXPECT_LE(rings_[0].written + rings_[1].written, 300u) << "none twice";
+}
+
+// One wire of two is held until the monitor has named it. The other one only wants for transfers.
+TEST_F(Tcp, TheWireThatIsHeldIsNamed) {
+  never_in_doubt();
+  start(2, Policy::kStriping);
+  struct Seen {
+    std::unique_ptr<monitor::PathReader> reader;
+    monitor::AnomalyDetector detector;
+    std::optional<monitor::Anomaly> now;
+  } seen[2];
+  for (int p = 0; p < 2; ++p) seen[p].reader = std::make_unique<monitor::PathReader>(rings_[p]);
+  const auto follow = [&] {
+    for (int p = 0; p < 2; ++p) {
+      for (TransferRecord record; seen[p].reader->next(record);) seen[p].detector.push(record);
+      seen[p].now =
+          seen[p].detector.look(cpu::monotonic_ns(), rings_[p].waiting_since_ns, rings_[p].left_bytes);
+    }
+  };
+  ASSERT_TRUE(run_until(2000, [&] {
+    follow();
+    return accepted_ == 2000 && sender_->acked() == 2000;
+  }));
+  relays_[1]->set(Wire::kHeld);
+  EXPECT_TRUE(run_until(2200, [&] {
+    follow();
+    const auto &held = seen[1].now, &other = seen[0].now;
+    // Longer than a busy machine may keep this thread from its work. What may be under way is what the held
+    // wire has.
+    return held && held->cause == monitor::Cause::kNetwork && held->lost_ns > 500'000'000 && other &&
+           other->cause == monitor::Cause::kStarved;
+  }));
+  EXPECT_GT(rings_[1].left_bytes, 0u);
+  EXPECT_EQ(rings_[0].left_bytes, 0u);
+  relays_[1]->set(Wire::kWhole);
+  EXPECT_TRUE(deliver(2200));
 }
 
 TEST_F(Tcp, NamesThePortsWhenNoneLives) {

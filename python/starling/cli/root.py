@@ -24,6 +24,7 @@ COMMANDS = {
     "soak": Lazy(
         "starling.sim.command:app", "Run the core in the simulator, under seeds, for as long as you like."
     ),
+    "top": Lazy("starling.monitor.command:app", "Watch the ranks of this host: lanes, collectives, paths."),
     "torch": Lazy("starling.cli.torch_adapter:app", "Build the PyTorch backend ahead of its first use."),
     "compile": Lazy("starling.passes.command:compile_app", "Compile a program of the language into a plan."),
     "verify": Lazy("starling.passes.command:verify_app", "Judge a plan: structure, deadlock, races, result."),

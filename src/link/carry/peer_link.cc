@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "machine/cpu/doorbell.h"
+#include "monitor/publish.h"
 
 namespace starling::link::carry {
 namespace {
@@ -28,6 +29,21 @@ bool same_shape(const LaneShared& a, const LaneShared& b) {
   return a.size == b.size && a.channel_count == b.channel_count && a.slot_bytes == b.slot_bytes;
 }
 
+// One for each path, or none.
+std::vector<PathRing*> rings_for(const Common& common, uint32_t peer,
+                                 const std::vector<std::pair<tcp::Port, tcp::Port>>& paths) {
+  std::vector<PathRing*> rings;
+  for (uint32_t p = 0; common.recorded && p < paths.size(); ++p) {
+    const auto& [ours, theirs] = paths[p];
+    const std::string name = ours.name + " " + tcp::address_text(ours.address) + " -> " + theirs.name + " " +
+                             tcp::address_text(theirs.address);
+    PathRing* ring = monitor::add_path(common.arena, {peer, p, LinkKind::kTcp, name});
+    if (ring == nullptr) return {};
+    rings.push_back(ring);
+  }
+  return rings;
+}
+
 }  // namespace
 
 uint64_t identity_of(const std::string& arena) { return hash64(arena); }
@@ -39,8 +55,9 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
       peer_rank_(remote.rank),
       shadow_(remote, common.shadow_bytes, common.event_fd),
       nowhere_(remote.pool_slot_bytes) {
+  std::vector<PathRing*> rings = rings_for(common, remote.rank, paths);
   sending_.emplace(tcp::SendingOptions{common.identity, identity_, remote.rank, common.policy,
-                                       std::move(paths), common.lengths},
+                                       std::move(paths), common.lengths, std::move(rings)},
                    common.reactor, static_cast<tcp::TransferSource&>(*this), now_ns);
 }
 

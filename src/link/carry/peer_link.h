@@ -35,6 +35,7 @@ struct Common {
   int event_fd;
   // The proxy saw two ranks do different things in one place of a lane: hosts compare again.
   std::atomic<bool>& mismatch;
+  bool recorded;  // transfers, for watchers
 };
 
 uint64_t identity_of(const std::string& arena);

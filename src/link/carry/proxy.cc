@@ -154,7 +154,8 @@ Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
                       identity_of(arena_.name()),
                       options_.shadow_bytes,
                       event_.get(),
-                      mismatch_};
+                      mismatch_,
+                      options_.recorded};
   try {
     way =
         std::make_unique<Way>(*this, std::make_unique<PeerLink>(common, remote, paths, cpu::monotonic_ns()));

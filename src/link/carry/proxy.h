@@ -22,6 +22,7 @@ struct ProxyOptions {
   Policy policy = Policy::kPrimaryBackup;
   tcp::TimerLengths lengths;
   uint64_t shadow_bytes = 0;  // address space for each peer
+  bool recorded = false;  // transfers, for watchers (monitor/publish.h)
 };
 
 class Way;

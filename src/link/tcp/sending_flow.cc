@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "link/failure_text.h"
 #include "link/sender.h"
+#include "machine/cpu/futex.h"
 
 namespace starling::link::tcp {
 namespace {
@@ -19,6 +20,7 @@ SendingFlow::SendingFlow(SendingOptions options, Reactor& reactor, TransferSourc
     : options_(std::move(options)),
       reactor_(reactor),
       source_(source),
+      recorder_(options_.rings),
       now_ns_(now_ns),
       give_up_ns_(now_ns + options_.lengths.give_up_ns) {
   STARLING_ASSERT(!options_.paths.empty() && options_.paths.size() <= kMaxPaths, "a flow has 1 to 8 paths");
@@ -73,6 +75,7 @@ void SendingFlow::drop(Path& path) {
   if (path.connection == nullptr) return;
   reactor_.remove(path.watch, path.connection->fd());
   path.connection.reset();
+  recorder_.closed(path.number_);
   path.connecting = path.writing = false;
   path.connect_end_ns = Timers::kNever;
 }
@@ -127,6 +130,8 @@ void SendingFlow::on_ready(Path& path, uint32_t events) {
 void SendingFlow::Path::message(const LinkMessage& message) {
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
+  if (flow_.recorder_.on() && LinkMessageKind(message.kind) == LinkMessageKind::kReport)
+    flow_.recorder_.landed(message.done, message.landed, cpu::monotonic_ns());
   flow_.events_.push_back(event);
 }
 
@@ -147,7 +152,10 @@ bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
   Connection* connection = paths_[path]->connection.get();
   // A connection that broke: the flow will be told in a moment.
   if (connection == nullptr || !connection->has_room()) return false;
-  connection->queue(epoch, sequence, source_.transfer(sequence));
+  const Outgoing transfer = source_.transfer(sequence);
+  connection->queue(epoch, sequence, transfer);
+  if (recorder_.on())
+    recorder_.posted(path, sequence, transfer.control_bytes + transfer.payload_bytes, cpu::monotonic_ns());
   return true;
 }
 

@@ -13,6 +13,7 @@
 #include "link/tcp/connection.h"
 #include "link/tcp/reactor.h"
 #include "link/tcp/timers.h"
+#include "monitor/flow_recorder.h"
 
 namespace starling::link::tcp {
 
@@ -30,6 +31,7 @@ struct SendingOptions {
   Policy policy;
   std::vector<std::pair<Port, Port>> paths;  // ours, theirs
   TimerLengths lengths;
+  std::vector<PathRing*> rings = {};  // one for each path; none: nothing is recorded
 };
 
 class SendingFlow final : private Link {
@@ -94,6 +96,7 @@ class SendingFlow final : private Link {
   Reactor& reactor_;
   TransferSource& source_;
   SenderState state_{};
+  monitor::FlowRecorder recorder_;
   bool started_ = false;
   uint64_t offered_ = 0;
   uint64_t now_ns_;

@@ -53,9 +53,6 @@ std::string nonce_text() {
   return text;
 }
 
-// Made by this process, not by the one that it was forked from.
-bool is_own(const std::string& name) { return name.rfind(kPrefix + nonce_text(), 0) == 0; }
-
 std::atomic_ref<uint64_t> atomic(uint64_t& word) { return std::atomic_ref<uint64_t>(word); }
 
 uint64_t slot_in_directory(uint64_t key_low, uint64_t probe, uint64_t capacity) {
@@ -83,6 +80,17 @@ uint64_t process_nonce() {
     return (uint64_t(random()) << 32) | random();
   }();
   return seed ^ (uint64_t(getpid()) << 20);
+}
+
+bool is_arena_name(const std::string& name) { return name.rfind(kPrefix, 0) == 0; }
+
+bool is_of_this_process(const std::string& name) { return name.rfind(kPrefix + nonce_text(), 0) == 0; }
+
+std::shared_ptr<Mapping> own_mapping(const std::string& name) {
+  std::lock_guard lock(own_arenas().mutex);
+  const auto own = own_arenas().mappings.find(name);
+  // The list of a forked process has its parent's, too.
+  return is_of_this_process(name) && own != own_arenas().mappings.end() ? own->second.lock() : nullptr;
 }
 
 Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
@@ -220,16 +228,10 @@ uint64_t Arena::used_bytes() const {
 }
 
 PeerArena::PeerArena(const std::string& name) : name_(name) {
-  {
-    std::lock_guard lock(own_arenas().mutex);
-    if (auto own = own_arenas().mappings.find(name); is_own(name) && own != own_arenas().mappings.end()) {
-      mapping_ = own->second.lock();
-      if (mapping_ != nullptr) {
-        header_ = mapping_->header;
-        same_process_ = true;
-        return;
-      }
-    }
+  if (mapping_ = own_mapping(name); mapping_ != nullptr) {
+    header_ = mapping_->header;
+    same_process_ = true;
+    return;
   }
   fd_ = shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0600);
   if (fd_ < 0)
@@ -296,10 +298,10 @@ void PeerArena::remove_name() const { shm_unlink(("/" + name_).c_str()); }
 bool arena_alive(const std::string& name) {
   {
     std::lock_guard lock(own_arenas().mutex);
-    if (is_own(name) && own_arenas().mappings.count(name) != 0) return true;
+    if (is_of_this_process(name) && own_arenas().mappings.count(name) != 0) return true;
   }
   // Opening and closing a segment of our own would drop its lock; what is not in the list has ended.
-  if (is_own(name)) return false;
+  if (is_of_this_process(name)) return false;
   const int fd = shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return false;
   const bool locked = locked_by_other_process(fd);

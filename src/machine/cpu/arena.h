@@ -104,6 +104,12 @@ class PeerArena {
   ArenaHeader* header_ = nullptr;
 };
 
+bool is_arena_name(const std::string& name);
+// Made by this process, not by the one that it was forked from.
+bool is_of_this_process(const std::string& name);
+// The owner's mapping, if a rank of this process owns the segment; else null.
+std::shared_ptr<Mapping> own_mapping(const std::string& name);
+
 // Whether the owner of the segment of this name lives: false also if there is none.
 bool arena_alive(const std::string& name);
 

@@ -1,0 +1,92 @@
+// Goal: what a flow posts and hears of becomes records of the right path, also when transfers overtake each
+// other on different paths and when paths fail. Method: reports by hand, records read back.
+#include "monitor/flow_recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+namespace starling::monitor {
+namespace {
+
+class FlowRecorderTest : public testing::Test {
+ protected:
+  FlowRecorderTest() : recorder(std::vector<PathRing*>{&rings[0], &rings[1]}) {}
+
+  struct Seen {
+    uint64_t posted, completed, bytes, left;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<Seen> records_of(int path) {
+    std::vector<Seen> all;
+    PathReader reader(rings[path]);
+    for (TransferRecord r; reader.next(r);)
+      all.push_back({r.posted_ns, r.completed_ns, r.bytes, r.left_bytes});
+    return all;
+  }
+
+  std::unique_ptr<PathRing[]> rings{new PathRing[2]()};
+  FlowRecorder recorder;
+};
+
+TEST_F(FlowRecorderTest, AReportCompletesAllThatItSaysOnEachPath) {
+  recorder.posted(0, 0, 10, 1);
+  recorder.posted(1, 1, 20, 2);
+  recorder.posted(0, 2, 30, 3);
+  EXPECT_EQ(rings[0].left_bytes, 40u);
+  EXPECT_EQ(rings[0].waiting_since_ns, 1u);
+  recorder.landed(2, 0, 9);
+  EXPECT_EQ(records_of(0), (std::vector<Seen>{{1, 9, 10, 30}}));
+  EXPECT_EQ(records_of(1), (std::vector<Seen>{{2, 9, 20, 0}}));
+  EXPECT_EQ(rings[0].waiting_since_ns, 3u);
+  EXPECT_EQ(rings[1].waiting_since_ns, 0u);
+}
+
+TEST_F(FlowRecorderTest, WhatLandedBeyondAGapIsCompletedOnItsPathAlone) {
+  recorder.posted(0, 5, 10, 1);
+  recorder.posted(1, 6, 20, 2);
+  recorder.posted(1, 7, 30, 3);
+  recorder.landed(5, 0b110, 9);
+  EXPECT_TRUE(records_of(0).empty()) << "the slow path has completed nothing";
+  EXPECT_EQ(records_of(1).size(), 2u);
+  recorder.landed(8, 0, 20);
+  EXPECT_EQ(records_of(0), (std::vector<Seen>{{1, 20, 10, 0}}));
+}
+
+TEST_F(FlowRecorderTest, WhatAClosedPathLostIsRecordedWhereItIsPostedAgain) {
+  recorder.posted(0, 0, 10, 1);
+  recorder.posted(0, 1, 10, 2);
+  recorder.posted(1, 2, 10, 3);
+  recorder.closed(0);
+  recorder.landed(0, 0b100, 5);  // the report that ends the epoch
+  recorder.posted(1, 0, 10, 6);
+  recorder.posted(1, 1, 10, 7);
+  recorder.landed(3, 0, 8);
+  EXPECT_TRUE(records_of(0).empty());
+  EXPECT_EQ(rings[0].closed, 1u);
+  EXPECT_EQ(rings[0].left_bytes, 0u);
+  EXPECT_EQ(records_of(1), (std::vector<Seen>{{3, 5, 10, 0}, {6, 8, 10, 10}, {7, 8, 10, 0}}));
+  EXPECT_EQ(rings[1].bytes, 30u);
+}
+
+TEST_F(FlowRecorderTest, OldReportsAreHarmless) {
+  recorder.posted(0, 0, 10, 1);
+  recorder.landed(1, 0, 2);
+  recorder.posted(0, 1, 10, 3);
+  recorder.landed(1, 0, 4);
+  recorder.landed(0, 0, 5);
+  EXPECT_EQ(records_of(0).size(), 1u);
+}
+
+TEST(FlowRecorder, WithoutRingsNothingIsRecorded) {
+  FlowRecorder recorder;
+  EXPECT_FALSE(recorder.on());
+  recorder.posted(0, 0, 1, 1);
+  recorder.landed(1, 0, 1);
+  recorder.completed(0, 1);
+  recorder.closed(0);
+}
+
+}  // namespace
+}  // namespace starling::monitor

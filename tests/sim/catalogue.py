@@ -649,6 +649,21 @@ MUTATIONS = [
         "if (!call.held) return false;",
     ),
     Mutation(
+        "patient_for_ever",
+        "a start kernel that waits at its place is not told that others have come",
+        HOST,
+        "m_.store_release(facts_.yield, m_.load_relaxed(facts_.yield) + 1);",
+        "m_.store_release(facts_.yield, m_.load_relaxed(facts_.yield));",
+    ),
+    Mutation(
+        "patient_after_release",
+        "a start kernel waits at its place although its stream was released",
+        START,
+        "    return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth]),\n"
+        "                    op_->sequence + 1);",
+        "    return true;",
+    ),
+    Mutation(
         "introduction_read_relaxed",
         "relaxed for acquire: a sender that learns of its peer's half",
         CONNECTOR,

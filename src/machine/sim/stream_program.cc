@@ -17,16 +17,16 @@ class Writer {
         random_(hash_combine(seed, rank), 7),
         rank_(rank) {}
 
-  // special: bit i: iteration i is the kind's other one.
+  // special: two bits an iteration; which of the kind's sorts it is.
   std::vector<Step> write(uint32_t iterations, std::vector<uint32_t> calls, uint64_t held_lanes,
                           uint64_t special) {
     for (uint32_t i = 0; i < iterations; ++i) {
-      const bool other = (special >> i) & 1;
-      if (other && kind_ == StreamKind::kOneQueue) {
+      const uint32_t sort = (special >> 2 * i) & 3;
+      if (sort >= 2) {
         prepared();
         continue;
       }
-      const bool ordered = other && kind_ == StreamKind::kInDriver;
+      const bool ordered = sort == 1 && kind_ == StreamKind::kInDriver;
       if (ordered)
         std::sort(calls.begin(), calls.end());
       else
@@ -89,7 +89,11 @@ class Writer {
     for (uint32_t lane = 0; lane < std::min<size_t>(program_.streams, program_.lanes.size()); ++lane)
       if (member(lane)) lanes.push_back(lane);
     shuffle(lanes, random_);
-    for (uint32_t lane : lanes) steps_.push_back({StepKind::kPrepared, lane, 0, stream_of(lane), 1});
+    for (uint32_t lane : lanes) {
+      steps_.push_back({StepKind::kPrepared, lane, 0, stream_of(lane), 1});
+      // Long enough for it to wait at its place before others come.
+      if (random_.chance(kAlways / 2)) steps_.push_back({StepKind::kPause, 0, 1 + random_.below(50'000)});
+    }
     steps_.push_back({StepKind::kWait});
   }
 
@@ -101,6 +105,14 @@ class Writer {
   std::vector<Step> steps_;
 };
 
+LaneSpec wide_lane(Random& random, uint32_t rank_count, const Options& machine, PlanCache& plans) {
+  LaneSpec lane;
+  for (uint32_t r = 0; r < rank_count; ++r) lane.ranks.push_back(r);
+  lane.plan = plans.get("ring", {Collective::kAllReduce, rank_count, 0, machine.blocks, false});
+  lane.count = 1 + random.skewed(1024);
+  return lane;
+}
+
 }  // namespace
 
 Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, PlanCache& plans) {
@@ -110,13 +122,18 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   program.rank_count = 2 + random.below(3);
   program.streams = kind == StreamKind::kOneStream ? 1 : 1 + random.below(4);
   const uint32_t lanes = 1 + random.below(6);
+  // Where a start kernel that keeps its place leaves no room for the daemon: operations that need all ranks and
+  // all blocks.
+  const bool all_wide =
+      kind == StreamKind::kInDriver && machine.sm_slots == machine.blocks + 1 && machine.blocks > 1;
   for (uint32_t k = 0; k < lanes; ++k)
-    program.lanes.push_back(random_lane(random, program.rank_count, machine, plans));
+    program.lanes.push_back(all_wide ? wide_lane(random, program.rank_count, machine, plans)
+                                     : random_lane(random, program.rank_count, machine, plans));
   std::vector<uint32_t> calls;
   for (uint32_t k = 0; k < lanes; ++k)
     for (uint32_t n = random.chance(kAlways / 8) ? 1 + random.below(14) : 1 + random.below(2); n > 0; --n)
       calls.push_back(k);
-  const uint32_t iterations = 1 + random.below(3);
+  const uint32_t iterations = 1 + random.below(3) + (kind == StreamKind::kInDriver);
   const uint64_t first_lanes = (uint64_t(1) << program.streams) - 1;
   const bool may_hold = kind == StreamKind::kDisorder || kind == StreamKind::kFewSms;
   const uint64_t held = may_hold ? random.next() & first_lanes : 0;
@@ -140,7 +157,13 @@ Options stream_options(StreamKind kind, uint64_t seed) {
   o.gates = random.chance(3 * kAlways / 4);
   o.doorbells = random.chance(kAlways / 8);
   o.start_limit = 4u << random.below(4);
-  o.sm_slots = o.blocks + o.gate_limit + 1 + (kind == StreamKind::kFewSms ? 0 : random.below(4));
+  const bool crowded = kind == StreamKind::kInDriver && random.chance(kAlways / 2);
+  if (crowded) {
+    // A start kernel that keeps its place leaves no room for the whole daemon.
+    o.blocks = 2 + random.below(2);
+    o.gate_limit = 0;
+  }
+  o.sm_slots = o.blocks + o.gate_limit + 1 + (kind == StreamKind::kFewSms || crowded ? 0 : random.below(4));
   o.begin_delay_ns = random.skewed(5'000);
   o.daemon_first = kind == StreamKind::kInDriver || random.chance(kAlways / 2);
   if (kind == StreamKind::kInDriver) o.connect_delay_ns = random.skewed(200'000);

@@ -3,7 +3,12 @@
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# The same examples in every run: what a change breaks is found with that change.
+hypothesis.settings.register_profile("same examples", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("same examples")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -109,19 +109,20 @@ def worker(body: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "words", "timeout_s"),
     [
-        ("sys.exit('no luck today')", "no luck today"),
-        ("time.sleep(60)", "no answer"),
+        ("sys.exit('no luck today')", "no luck today", 200),
+        ("time.sleep(600)", "no answer", 2),
         (
-            "open(folder + '/replies', 'w').write('{\"rank\": 0, \"error\": \"broken\"}\\n'); time.sleep(60)",
+            "open(folder + '/replies', 'w').write('{\"rank\": 0, \"error\": \"broken\"}\\n'); time.sleep(600)",
             "broken",
+            200,
         ),
     ],
     ids=["dies", "hangs", "complains"],
 )
-def test_a_worker_that_fails_is_an_error_with_its_words(body: str, words: str) -> None:
-    with pytest.raises(WorkerError, match=words), WorkerGroup("bad", 1, worker(body), timeout_s=2):
+def test_a_worker_that_fails_is_an_error_with_its_words(body: str, words: str, timeout_s: float) -> None:
+    with pytest.raises(WorkerError, match=words), WorkerGroup("bad", 1, worker(body), timeout_s=timeout_s):
         pass
 
 

@@ -4,8 +4,10 @@ Method: the command as a user starts it (a process of its own), small sizes.
 """
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ COMMANDS = [
 ]
 
 
-def starling(*arguments: str, timeout_s: float = 120, code: str = "") -> subprocess.CompletedProcess[str]:
+def starling(*arguments: str, timeout_s: float = 250, code: str = "") -> subprocess.CompletedProcess[str]:
     """Runs `starling ARGUMENTS`; `code` is run before in the same Python."""
     program = f"{code}\nimport sys\nfrom starling.cli import main\nsys.argv[0] = 'starling'\nmain()"
     return subprocess.run(
@@ -36,6 +38,24 @@ def starling(*arguments: str, timeout_s: float = 120, code: str = "") -> subproc
         timeout=timeout_s,
         check=False,
     )
+
+
+def starling_interrupted(
+    *arguments: str, code: str, running: Path, bound_s: float = 250
+) -> subprocess.CompletedProcess[str]:
+    """As `starling`, with a Ctrl-C when the file `running` is there, which `code` sees to."""
+    program = f"{code}\nimport sys\nfrom starling.cli import main\nsys.argv[0] = 'starling'\nmain()"
+    command = [sys.executable, "-c", program, *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            deadline = time.monotonic() + bound_s
+            while not running.exists() and run.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            run.send_signal(signal.SIGINT)
+            output, errors = run.communicate(timeout=bound_s)
+        finally:
+            run.kill()
+    return subprocess.CompletedProcess(command, run.returncode, output, errors)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -1,4 +1,7 @@
-"""Goal: the deadlock demo, which kills its ranks, leaves no segment in /dev/shm. Method: its smallest such run."""
+"""Goal: the deadlock demo, whose ranks end while they hang, leaves no segment in /dev/shm.
+
+Method: its smallest such run.
+"""
 
 from pathlib import Path
 

@@ -41,20 +41,20 @@ def _stored_bytes() -> int:
 
 def many_lanes(comm: Communicator, lanes: int) -> dict[str, int]:
     """Memory that so many lanes cost, as the library counts it and as the system does."""
-    comm.all_reduce(np.ones(1024, np.float32)).wait(30)
-    comm.barrier().wait(30)
+    comm.all_reduce(np.ones(1024, np.float32)).wait(100)
+    comm.barrier().wait(100)
     before, stored_before = _resident_shared_bytes(), _stored_bytes()
     names = [f"lane {number}" for number in range(lanes)]
     for first in range(0, lanes, 50):  # so many operations under way at a time
         sums(comm, names[first : first + 50], 4096, first)
-    comm.barrier().wait(30)
+    comm.barrier().wait(100)
     result = {
         "resident": _resident_shared_bytes() - before,
         "stored_a_rank": (_stored_bytes() - stored_before) // comm.size,
         "lane_bytes": comm.context.statistics().lane_bytes,
         "lanes": comm.context.statistics().lanes,
     }
-    comm.barrier().wait(30)
+    comm.barrier().wait(100)
     return result
 
 
@@ -84,13 +84,13 @@ def registered(comm: Communicator, rounds: int) -> int:
         arrays = np.full(count, comm.rank + 1, np.float32)
         comm.run(number, arrays, arrays, on_completion)  # at once, others are not registered yet
     for _ in mine:
-        assert finished.acquire(timeout=30)
+        assert finished.acquire(timeout=100)
     for _ in range(rounds):
         buffers = {number: np.full(count, comm.rank + 1, np.float32) for number in mine}
         for number in source.sample(mine, len(mine)):
             comm.run(number, buffers[number], buffers[number], on_completion)
         for _ in mine:
-            assert finished.acquire(timeout=30)
+            assert finished.acquire(timeout=100)
         for number in mine:
             assert (buffers[number] == sum(rank + 1 for rank in sets[number])).all()
     assert done == [None] * len(done)
@@ -118,7 +118,7 @@ def callbacks_submit(comm: Communicator, rounds: int) -> int:
     for lane in random.Random(comm.rank).sample("abc", 3):
         submit(lane)
     for _ in counters:
-        assert finished.acquire(timeout=30), (counters, errors)
+        assert finished.acquire(timeout=100), (counters, errors)
     assert not errors
     return sum(counters.values())
 
@@ -128,28 +128,28 @@ def split(comm: Communicator) -> list[Any]:
     group = comm.split(comm.rank % 2, -comm.rank)
     assert group is not None
     gathered = np.zeros(group.size, np.int64)
-    group.all_gather(np.array([comm.rank]), gathered).wait(30)
+    group.all_gather(np.array([comm.rank]), gathered).wait(100)
     assert gathered.tolist() == sorted((r for r in range(comm.size) if r % 2 == comm.rank % 2), reverse=True)
     without = comm.split(-1 if comm.rank == 0 else 0)
     assert (without is None) == (comm.rank == 0)
     pair = group.split(group.rank // 2)
     assert pair is not None
     total = np.array([comm.rank])
-    pair.all_reduce(total).wait(30)
+    pair.all_reduce(total).wait(100)
     chosen = [3, 0, 1]
     subgroup = comm.subgroup(chosen, "three") if comm.rank in chosen else None
     order: list[int] = []
     if subgroup is not None:
         assert subgroup.rank == chosen.index(comm.rank)
         received = np.zeros(3, np.int64)
-        subgroup.all_gather(np.array([comm.rank]), received).wait(30)
+        subgroup.all_gather(np.array([comm.rank]), received).wait(100)
         order = received.tolist()
     # Lanes of one name in different groups are different lanes.
     requests = [g.all_reduce(np.ones(10, np.float32), lane="x") for g in (comm, group, pair)]
     if comm.rank % 2:
         requests.reverse()
-    wait_all(requests, 30)
-    comm.barrier().wait(30)
+    wait_all(requests, 100)
+    comm.barrier().wait(100)
     return [gathered.tolist(), int(total[0]), order]
 
 
@@ -167,7 +167,7 @@ def messages(comm: Communicator, rounds: int) -> None:
         batch: list[Send | Recv] = [Send(buffer, peer, tag) for (peer, tag), buffer in sent.items()]
         batch += [Recv(buffer, peer, tag) for (peer, tag), buffer in received.items()]
         source.shuffle(batch)
-        wait_all(comm.batch(batch), 30)
+        wait_all(comm.batch(batch), 100)
         for (peer, tag), buffer in received.items():
             assert (buffer == 1000 * peer + 10 * comm.rank + tag).all(), (peer, tag)
 
@@ -177,14 +177,14 @@ def any_source(comm: Communicator, rounds: int) -> list[int]:
     if comm.rank != 0:
         for number in range(rounds):
             time.sleep(random.Random(comm.rank * 1000 + number).random() * 0.002)
-            comm.send(np.array([comm.rank, number]), 0, tag=3).wait(30)
+            comm.send(np.array([comm.rank, number]), 0, tag=3).wait(100)
         return []
     counts = [0] * comm.size
     for _ in range(rounds):
         buffers = [np.zeros(2, np.int64) for _ in range(comm.size - 1)]
         requests = [comm.recv(buffer, tag=3) for buffer in buffers]  # several wait at a time
         for buffer, request in zip(buffers, requests, strict=True):
-            request.wait(30)
+            request.wait(100)
             assert request.source == buffer[0], (request.source, buffer)
             assert buffer[1] == counts[request.source], "messages of one sender overtook each other"
             counts[request.source] += 1
@@ -198,11 +198,11 @@ def small_operations(comm: Communicator, operations: int, under_way: int) -> Non
     for number in range(operations):
         slot = number % under_way
         if requests[slot] is not None:
-            requests[slot].wait(30)
+            requests[slot].wait(100)
             assert arrays[slot][0] == comm.size * (number - under_way)
         arrays[slot][:] = number
         requests[slot] = comm.all_reduce(arrays[slot])
-    wait_all([request for request in requests if request is not None], 30)
+    wait_all([request for request in requests if request is not None], 100)
 
 
 def priorities(comm: Communicator) -> list[str]:
@@ -221,8 +221,8 @@ def priorities(comm: Communicator) -> list[str]:
                 callback=lambda error, lane=lane: order.append(lane),
             )
         )
-    wait_all(requests, 30)
-    deadline = time.monotonic() + 10
+    wait_all(requests, 100)
+    deadline = time.monotonic() + 60
     while len(order) < 3 and time.monotonic() < deadline:
         time.sleep(0.001)
     return order
@@ -234,10 +234,10 @@ def repeated_communicators(comm: Communicator, rounds: int) -> int:
     for number in range(rounds):
         group = comm.subgroup(list(range(comm.size)), f"group {number}")
         assert group is not None
-        group.all_reduce(np.ones(5000, np.float32)).wait(30)
-        group.barrier().wait(30)
+        group.all_reduce(np.ones(5000, np.float32)).wait(100)
+        group.barrier().wait(100)
         group.destroy()
         used.append(comm.context.statistics().lanes)
-    comm.barrier().wait(30)
+    comm.barrier().wait(100)
     assert told(lambda: group.barrier())[0] == "InvalidArgumentError"
     return max(used) - min(used)

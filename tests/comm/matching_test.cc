@@ -26,7 +26,7 @@ TEST(Matching, ARankFarAheadIsStillCompared) {
       requests.push_back(request);
     }
     for (starling_request* request : requests) {
-      EXPECT_EQ(starling_wait(request, 30'000'000'000), STARLING_MISMATCH);
+      EXPECT_EQ(starling_wait(request, 200'000'000'000), STARLING_MISMATCH);
       EXPECT_NE(std::string(starling_last_error()).find("do not match in lane 'ahead' at position 0"),
                 std::string::npos)
           << starling_last_error();

@@ -28,12 +28,20 @@ ORDERS = {"random": random_order, "latin": latin_order}
 
 
 def disordered(
-    comm: Communicator, order: str, iterations: int, synchronize_every: int, seed: int
+    comm: Communicator,
+    order: str,
+    iterations: int,
+    synchronize_every: int,
+    seed: int,
+    timeout_s: float | None = None,
 ) -> dict[str, int]:
     """Eight all-reduces an iteration, launched in an order of this rank's own; every element of each is checked.
 
     synchronize_every: a device synchronization after so many submissions; 0: none. Returns the rank's counters.
+    timeout_s: of every operation once all have joined; None: as it is.
     """
+    if timeout_s is not None:
+        comm.set_timeout(timeout_s)
     patterns = [(np.arange(count) % 31).astype(np.float32) for count in COUNTS]
     inputs: list[Array] = [np.empty(count, np.float32) for count in COUNTS]
     outputs: list[Array] = [np.empty(count, np.float32) for count in COUNTS]
@@ -47,7 +55,7 @@ def disordered(
             if synchronize_every and submitted % synchronize_every == 0:
                 comm.context.synchronize()
         for which, request in requests.items():
-            request.wait(60)
+            request.wait(250)
             expected = ranks * (patterns[which] + (iteration % 100 + which)) + ranks * (ranks - 1) // 2
             if not np.array_equal(outputs[which], expected):
                 wrong = int(np.flatnonzero(outputs[which] != expected)[0])

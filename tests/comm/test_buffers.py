@@ -80,4 +80,4 @@ def arrays_resized(communicator: Communicator) -> bool:
     "program", (arrays_let_go, requests_let_go, arrays_resized), ids=lambda p: p.__name__
 )
 def test_buffers_under_way(machine: str, program: Any) -> None:
-    assert all(MACHINES[machine].run(2, functools.partial(program), timeout=60, operation_timeout=30))
+    assert all(MACHINES[machine].run(2, functools.partial(program), timeout=250, operation_timeout=200))

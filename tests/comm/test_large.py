@@ -28,4 +28,4 @@ def program(communicator: Communicator) -> bool:
 
 
 def test_past_the_caches() -> None:
-    assert run_processes(2, program, timeout=100, operation_timeout=60) == [True, True]
+    assert run_processes(2, program, timeout=250, operation_timeout=200) == [True, True]

@@ -1,7 +1,7 @@
 """Goal: waiting operations are served by priority where the context asks for it, else as they were submitted.
 
-Method: a context of one rank and one block is busy with a large copy while small operations of mixed priorities
-arrive; the order of their callbacks, which is the order of completion.
+Method: the only block of rank 0 waits for a message of rank 1, with a budget that does not end, while small operations
+of mixed priorities arrive; then the message is sent. The order of their callbacks is the order of completion.
 """
 
 import threading
@@ -9,18 +9,17 @@ import threading
 import numpy as np
 import pytest
 
-from starling import Communicator, Context, Order, Scheduling
-from starling.stores import InProcessStore
+from starling import Communicator, Order, Scheduling
+from starling.launch import run_threads
 
 PRIORITIES = (0, 5, -3, 5, 9, 1, -3, 7)
-BUSY_BYTES = 1 << 28  # some 100 ms of copying, far longer than eight submissions take
+UNENDING_NS = 1_000_000_000_000
 
 
 def served(order: Order) -> list[int]:
-    with Context(blocks=1, scheduling=Scheduling(order=order)) as context:
-        communicator = Communicator(context=context, rank=0, size=1, store=InProcessStore())
-        large = np.ones(BUSY_BYTES, "uint8")
-        communicator.all_reduce(large, np.empty_like(large)).wait()  # pages are there
+    all_there = threading.Event()
+
+    def rank_0(communicator: Communicator, alone: Communicator) -> list[int]:
         completed: list[int] = []
         all_done = threading.Event()
 
@@ -29,20 +28,35 @@ def served(order: Order) -> list[int]:
             if len(completed) == len(PRIORITIES):
                 all_done.set()
 
-        busy = communicator.all_reduce(large, np.empty_like(large), priority=20)
+        held = communicator.recv(np.zeros(4, "float32"), 1, priority=20)
         values = [np.ones(4, "float32") for _ in PRIORITIES]
         for number, priority in enumerate(PRIORITIES):
-            communicator.all_reduce(
+            alone.all_reduce(
                 values[number],
                 lane=f"number {number}",
                 priority=priority,
                 callback=lambda error, number=number: note(number),
             )
-        assert not busy.done, (
-            "the machine is so slow that the large operation ended before: the order says nothing"
-        )
-        assert all_done.wait(60)
-        communicator.destroy()
+        assert not held.done and not completed
+        all_there.set()
+        assert all_done.wait(200)
+        return completed
+
+    def rank(communicator: Communicator) -> list[int]:
+        communicator.barrier().wait(200)
+        if communicator.rank == 0:
+            alone = communicator.subgroup([0], "alone")
+            assert alone is not None
+            return rank_0(communicator, alone)
+        assert all_there.wait(200)
+        communicator.send(np.ones(4, "float32"), 0).wait(200)
+        return []
+
+    scheduling = Scheduling(
+        order=order, initial_budget_ns=UNENDING_NS, minimum_budget_ns=UNENDING_NS, fixed=True
+    )
+    context = {"blocks": 1, "scheduling": scheduling}
+    completed: list[int] = run_threads(2, rank, timeout=250, context=context)[0]
     return completed
 
 

@@ -39,9 +39,9 @@ def run(
             synchronize_every=synchronize_every,
             seed=SEED,
         ),
-        timeout=200,
+        timeout=280,
         context={"blocks": blocks, "scheduling": BUDGETS[budgets]},
-        operation_timeout=60,
+        operation_timeout=250,
     )
     assert len(statistics) == programs.RANKS
     return statistics
@@ -80,11 +80,13 @@ def test_without_yielding_it_hangs() -> None:
     """The programs are hard: with yielding switched off, the same launches never finish, and a timeout says so."""
     outcomes = MACHINES["processes"].run(
         programs.RANKS,
-        functools.partial(programs.disordered, order="latin", iterations=3, synchronize_every=0, seed=SEED),
-        timeout=60,
+        functools.partial(
+            programs.disordered, order="latin", iterations=3, synchronize_every=0, seed=SEED, timeout_s=2
+        ),
+        timeout=250,
         check=False,
         context={"blocks": 1, "scheduling": Scheduling(unbounded=True)},
-        operation_timeout=2,
+        operation_timeout=200,
     )
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     assert errors, "nothing hung: the test tests nothing"

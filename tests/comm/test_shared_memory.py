@@ -55,7 +55,7 @@ def run(prepare: str, program: str = TRY) -> str:
     probe = subprocess.run([*command[:4], "mount -t tmpfs tmpfs /dev/shm"], capture_output=True)
     if probe.returncode != 0:
         pytest.skip("mount namespaces are for root")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done
     return done.stdout
 

@@ -55,7 +55,7 @@ struct RankOptions {
   uint32_t size = 4;
   uint32_t blocks = 1;
   starling_scheduling scheduling{};
-  int64_t timeout_ns = 20'000'000'000;
+  int64_t timeout_ns = 200'000'000'000;
   const char* completion_queue = nullptr;
   uint64_t last_arena_bytes = 0;  // of the last rank's segment; 0: as the others'
 };
@@ -106,7 +106,7 @@ inline starling_operation operation(starling_collective kind) {
 }
 
 inline void expect_done(starling_request* request) {
-  EXPECT_EQ(starling_wait(request, 60'000'000'000), STARLING_SUCCESS) << starling_last_error();
+  EXPECT_EQ(starling_wait(request, 200'000'000'000), STARLING_SUCCESS) << starling_last_error();
   starling_request_free(request);
 }
 

@@ -55,8 +55,8 @@ def test_collectives(machine: Machine, ranks: int, blocks: int) -> None:
         machine.run(
             ranks,
             functools.partial(call.run_cases, cases=taken, seed=SEED),
-            timeout=7200 if FULL else 120,
+            timeout=7200 if FULL else 280,
             context={"blocks": blocks},
-            operation_timeout=60,
+            operation_timeout=250,
         )
     )

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from typer.testing import CliRunner
 
-from cli.test_cli import starling
+from cli.test_cli import starling, starling_interrupted
 from starling.deadlock.command import app
 
 RUN = CliRunner()
+SAYS_THAT_IT_RUNS = """
+from contextlib import contextmanager
+from pathlib import Path
+import starling.deadlock.command as command
+shown = command._progress
+@contextmanager
+def progress(title, total):
+    with shown(title, total) as update:
+        def told(done):
+            Path({running!r}).touch()
+            return update(done)
+        yield told
+command._progress = progress
+"""
 SMALL = ["--shape", "3d:2,2,1:20,30", "--model", "synchronization", "--disorder", "0.1", "--sync", "0.1"]
 
 
@@ -144,17 +154,11 @@ def test_a_file_that_is_no_result_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_interrupted(tmp_path: Path) -> None:
-    call = "from starling.cli import main; import sys; sys.argv[0] = 'starling'; main()"
     arguments = ["deadlock", "run", "--shape", "3d:4,4,4:400,1200", "--model", "synchronization",
                  "--disorder", "4e-3", "--sync", "4e-3", "--rounds", "100000000"]  # fmt: skip
-    run = subprocess.Popen(
-        [sys.executable, "-c", call, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        run.communicate(timeout=6)
-    except subprocess.TimeoutExpired:
-        os.kill(run.pid, signal.SIGINT)
-    _, errors = run.communicate(timeout=60)
-    assert run.returncode == 130, errors
-    assert "interrupted" in errors
-    assert "Traceback" not in errors
+    running = tmp_path / "running"
+    code = SAYS_THAT_IT_RUNS.format(running=str(running))
+    done = starling_interrupted(*arguments, code=code, running=running)
+    assert done.returncode == 130, done.stderr
+    assert "interrupted" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -68,7 +68,7 @@ class Job:
         """All of its processes at once, as when it loses power; its ports live on."""
         os.killpg(self._hosts[host].pid, signal.SIGKILL)
 
-    def wait_for(self, name: str, timeout_s: float = 60.0) -> float:
+    def wait_for(self, name: str, timeout_s: float = 200.0) -> float:
         """Until a rank has made the file ``name`` in the folder. Returns what it wrote."""
         deadline = time.monotonic() + timeout_s
         while not (self.folder / name).exists():
@@ -80,7 +80,7 @@ class Job:
     def say(self, name: str) -> None:
         (self.folder / name).touch()
 
-    def results(self, timeout_s: float = 100.0, ranks: Sequence[int] | None = None) -> list[Any]:
+    def results(self, timeout_s: float = 200.0, ranks: Sequence[int] | None = None) -> list[Any]:
         """By rank, of all or of some. Raises what a rank raised."""
         try:
             deadline = time.monotonic() + timeout_s
@@ -125,7 +125,7 @@ def run_rank(rank: int, what: dict[str, Any]) -> None:
             with (
                 Context(blocks=what["blocks"]) as context,
                 Communicator(
-                    context, rank=rank, size=what["size"], name="hosts", store=store, timeout=60
+                    context, rank=rank, size=what["size"], name="hosts", store=store, timeout=200
                 ) as comm,
             ):
                 value = function(comm, **arguments)

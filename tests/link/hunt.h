@@ -20,7 +20,7 @@ struct Found {
 inline Found hunt(const FlowCore& core) {
   const auto start = std::chrono::steady_clock::now();
   const Outcome outcome = in_child([&]() -> std::string {
-    alarm(120);  // a bug may loop for ever inside one event
+    alarm(500);  // a bug may loop for ever inside one event
     for (const sim::FlowCase& flow : sim::flow_cases()) {
       const sim::Explored explored = sim::explore(flow.setup, core, 2'000'000);
       if (explored.failure.empty() && explored.exhausted) continue;

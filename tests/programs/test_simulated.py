@@ -5,8 +5,6 @@ Method: all programs for a number of ranks are lanes of one simulated machine; e
 own. A failing seed replays.
 """
 
-import random
-
 import pytest
 
 from programs.cases import NAMES, NODED, make
@@ -29,7 +27,7 @@ def test_compiled_programs(ranks: int, instances: int, blocks: int | None) -> No
     names = [(collective, name) for collective, name in NAMES if name not in NODED or ranks % 2 == 0]
     plans = [make(collective, name, ranks, instances).compile(blocks=blocks) for collective, name in names]
     runs = engine.PlanRuns([ir.to_text(plan) for plan in plans], [origins_of(plan) for plan in plans])
-    first = random.SystemRandom().randrange(2**40)
+    first = 1_000_000 * ranks  # `starling soak` looks at seeds that nobody has seen
     parks = 0
     for seed in range(first, first + 12):
         report = runs.run(3000, 2, seed)

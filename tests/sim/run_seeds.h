@@ -8,7 +8,7 @@ namespace starling::sim {
 
 inline Report run_seeds(Campaign campaign, uint64_t first, uint64_t count) {
   Soak soak(campaign, first, 2);
-  soak.run(280, count);
+  soak.run(550, count);
   EXPECT_EQ(soak.seeds(), count) << "the time was not enough";
   for (const FailedSeed& failed : soak.failures()) {
     Simulation simulation;

@@ -5,13 +5,9 @@ Method: the command as a user starts it; for a failing seed, a runner that says 
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-from cli.test_cli import starling
+from cli.test_cli import starling, starling_interrupted
 
 COUNTS = ("operations", "instructions", "parks", "quits", "launches", "synchronizations", "steps")
 A_SEED_FAILS = """
@@ -21,10 +17,19 @@ class Soak(command.Soak):
     failures = [SimpleNamespace(seed=7, failure="no progress")]
 command.Soak = Soak
 """
+SAYS_THAT_IT_RUNS = """
+from pathlib import Path
+import starling.sim.command as command
+class Soak(command.Soak):
+    def run(self, *arguments):
+        super().run(*arguments)
+        Path({running!r}).touch()
+command.Soak = Soak
+"""
 
 
 def test_report_has_all_counts() -> None:
-    done = starling("soak", "--seconds", "60", "--seeds", "40", "--json", "-")
+    done = starling("soak", "--seconds", "600", "--seeds", "40", "--json", "-")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert {"command", "commit", "machine", "date"} <= set(document)
@@ -51,20 +56,14 @@ def test_failing_seeds_are_kept(tmp_path: Path) -> None:
 
 
 def test_interrupt_reports_what_was_run(tmp_path: Path) -> None:
-    report = tmp_path / "soak.json"
-    call = "from starling.cli import main; import sys; sys.argv[0] = 'starling'; main()"
-    arguments = ["soak", "--seconds", "300", "--json", str(report)]
-    run = subprocess.Popen(
-        [sys.executable, "-c", call, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    report, running = tmp_path / "soak.json", tmp_path / "running"
+    code = SAYS_THAT_IT_RUNS.format(running=str(running))
+    done = starling_interrupted(
+        "soak", "--seconds", "3000", "--json", str(report), code=code, running=running
     )
-    try:
-        run.communicate(timeout=6)
-    except subprocess.TimeoutExpired:
-        os.kill(run.pid, signal.SIGINT)
-    output, errors = run.communicate(timeout=60)
-    assert run.returncode == 130, errors
-    assert output.startswith("interrupted; ")
-    assert "Traceback" not in errors
+    assert done.returncode == 130, done.stderr
+    assert done.stdout.startswith("interrupted; ")
+    assert "Traceback" not in done.stderr
     (row,) = json.loads(report.read_text())["rows"]
     assert row["interrupted"]
     assert row["seeds"] > 0

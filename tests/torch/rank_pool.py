@@ -22,8 +22,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-GROUP_TIMEOUT_S = 60
-CALL_TIMEOUT_S = 120
+# Far above what anything takes: they end what hangs.
+GROUP_TIMEOUT_S = 200
+CALL_TIMEOUT_S = 250
 AFTER_FAILURE_S = 15
 
 

@@ -4,7 +4,6 @@ torchrun or as plain processes, bounded in time."""
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import time
@@ -36,8 +35,10 @@ JOIN = (
     + """
 rank, size, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 store = dist.FileStore(path, size)
-dist.init_process_group("starling", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+dist.init_process_group("starling", store=store, rank=rank, world_size=size, timeout=timedelta(hours=1))
 dist.barrier()
+maps = open("/proc/self/maps").read().splitlines()
+print("segments", *{line.split()[-1] for line in maps if "/dev/shm/starling" in line}, flush=True)
 """
 )
 
@@ -79,18 +80,14 @@ dist.all_reduce(torch.ones(3))
 )
 
 
-def left_behind() -> set[str]:
-    """Segments in shared memory that no living process has mapped."""
-    mapped = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            mapped |= {
-                line.split("/dev/shm/")[1].split()[0] for line in maps.open() if "/dev/shm/starling" in line
-            }
-    return {path.name for path in Path("/dev/shm").glob("starling.*")} - mapped
+def left_behind(outputs: list[str]) -> list[str]:
+    """Of the segments that the ranks had mapped."""
+    lines = [line.split()[1:] for output in outputs for line in output.splitlines() if "segments " in line]
+    assert len(lines) == len(outputs) and all(lines), outputs
+    return [name for names in lines for name in names if Path(name).exists()]
 
 
-def run_ranks(tmp_path: Path, script: str, size: int = 3, timeout_s: float = 100) -> list[tuple[int, str]]:
+def run_ranks(tmp_path: Path, script: str, size: int = 3, timeout_s: float = 250) -> list[tuple[int, str]]:
     path = tmp_path / "program.py"
     path.write_text(script)
     ranks = [
@@ -115,7 +112,7 @@ def test_torchrun(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(TORCHRUN)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert "rank 0 of 2 done" in done.stdout
     assert "rank 1 of 2 done" in done.stdout
@@ -123,24 +120,22 @@ def test_torchrun(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", [FORGETFUL, SHARDED], ids=["under way", "sharded"])
 def test_forgotten_group_ends_in_good_order(tmp_path: Path, script: str) -> None:
-    before = left_behind()
-    for code, output in run_ranks(tmp_path, script):
+    results = run_ranks(tmp_path, script)
+    for code, output in results:
         assert code == 0, output
-    assert left_behind() <= before
+    assert left_behind([output for _, output in results]) == []
 
 
 @pytest.mark.parametrize("script", [FAILING, KILLED], ids=["failing", "killed"])
 def test_a_lost_rank_fails_the_others(tmp_path: Path, script: str) -> None:
-    before = left_behind()
-    started = time.monotonic()
+    """The others do not wait for their timeout, of an hour."""
     results = run_ranks(tmp_path, script)
-    assert time.monotonic() - started < 80, "the others waited for their timeout"
     assert all(code != 0 for code, _ in results)
     for rank in (0, 2):
         assert "DistBackendError" in results[rank][1], results[rank][1]
         assert "rank 1" in results[rank][1]
     if script is FAILING:
-        assert left_behind() <= before
+        assert left_behind([output for _, output in results]) == []
 
 
 THREADS = """
@@ -155,7 +150,7 @@ def rank(me):
     groups = []
     for name in ("first", "second"):
         options = Options()
-        options._describe_group(name, [0, 1, 2], timedelta(seconds=60))
+        options._describe_group(name, [0, 1, 2], timedelta(seconds=200))
         groups.append(_adapter.load().create_backend(dist.PrefixStore(name, store), me, 3, options))
     total = torch.full((1000,), float(me + 1))
     for group in groups:

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from upstream_exclusions import EXCLUDED
 UPSTREAM = "torch.testing._internal.distributed.distributed_test"
 # Some tests want eight ranks: `make test-upstream`.
 WORLD_SIZE = int(os.environ.get("UPSTREAM_WORLD_SIZE", "3"))
-GROUP_TIMEOUT_S = 60
+GROUP_TIMEOUT_S = 200
+CALL_TIMEOUT_S = 250  # of one test
 
 
 class PassesForGloo(str):
@@ -62,7 +64,26 @@ def upstream_module() -> Any:
         "__getitem__",
         lambda self, name: PassesForGloo() if name == "BACKEND" else get(self, name),
     ):
-        return importlib.import_module(UPSTREAM)
+        module = importlib.import_module(UPSTREAM)
+    module.Barrier.sync = classmethod(sync)
+    return module
+
+
+def sync(barrier: Any, wait_for: int | None = None, timeout: float = 0) -> None:
+    """In place of PyTorch's barrier beside the library, which looks every 100 ms and gives up after 10 s: each process
+    writes the number of the barrier it has come to."""
+    import torch.distributed as dist
+
+    wanted = dist.get_world_size() if wait_for is None else wait_for
+    barrier.barrier_id += 1
+    folder = Path(os.environ["TEMP_DIR"]) / "barrier"
+    draft = folder.parent / f"barrier.{os.getpid()}"
+    draft.write_text(str(barrier.barrier_id))
+    draft.rename(folder / str(os.getpid()))
+    deadline = time.monotonic() + CALL_TIMEOUT_S
+    while sum(int(path.read_text()) >= barrier.barrier_id for path in folder.iterdir()) != wanted:
+        assert time.monotonic() < deadline, "barrier timeout"
+        time.sleep(0.002)
 
 
 def upstream_names() -> list[str]:
@@ -108,7 +129,7 @@ def run_upstream(name: str, folder: str) -> str | None:
     case = Case(name)
     case.rank, case.file_name = rank, f"{folder}/init"
     module.Barrier.barrier_id = 0
-    with default_group(rank, folder, module.CUSTOM_PG_TIMEOUT.get(name, GROUP_TIMEOUT_S)):
+    with default_group(rank, folder, max(module.CUSTOM_PG_TIMEOUT.get(name, 0), GROUP_TIMEOUT_S)):
         case._barrier()
         sys.modules["torch.testing._internal.common_utils"].set_rng_seed()
         skipped = None
@@ -141,6 +162,6 @@ def test_upstream(upstream_ranks: RankPool, name: str, tmp_path: Path) -> None:
         pytest.skip(reason)
     for folder in ("barrier", "test_dir", "init_dir"):
         (tmp_path / folder).mkdir()
-    skipped = upstream_ranks.run(run_upstream, name, str(tmp_path))
+    skipped = upstream_ranks.run(run_upstream, name, str(tmp_path), timeout_s=CALL_TIMEOUT_S)
     if reasons := [reason for reason in skipped if reason]:
         pytest.skip(f"PyTorch skips it: {reasons[0]}")

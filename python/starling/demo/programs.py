@@ -7,6 +7,7 @@ Program 2: with a device synchronization between the launches.
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 import time
@@ -61,13 +62,18 @@ def order_of(program: Program, rank: int, iteration: int) -> list[int]:
 
 
 def run_rank(program: Program, folder: str, limit_s: float, communicator: Communicator) -> dict[str, Any]:
-    """The body of a rank. A watcher writes the rank's state at the limit: a rank that hangs cannot."""
+    """The body of a rank. A watcher writes the rank's state at the limit, as a rank that hangs cannot, and ends the
+    process when all ranks have written theirs: an earlier end would be seen by the others."""
     state = State(communicator.rank)
     done = threading.Event()
 
     def watch() -> None:
-        if not done.wait(limit_s):
-            _write(state, folder, communicator)
+        if done.wait(limit_s):
+            return
+        _write(state, folder, communicator)
+        while len(list(Path(folder).glob("rank.*.json"))) < communicator.size:
+            time.sleep(0.05)
+        os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()
     start = time.monotonic()

@@ -62,6 +62,19 @@ class Network:
         """The host's port goes down, or comes up; the other end of the wire loses its carrier."""
         self.ip(host, "link", "set", RAILS[rail], "up" if up else "down")
 
+    def set_slow(self, rail: int, slow: bool) -> bool:
+        """Either host sends little by the rail, with all that it has to wait. False: the kernel has no tbf."""
+        for name in self.names:
+            command = ["tc", "-n", name, "qdisc", "replace" if slow else "del", "dev", RAILS[rail], "root"]
+            # A probe behind what is queued must still be answered in time: 300 ms.
+            limits = ["tbf", "rate", "2mbit", "burst", "4kb", "latency", "2s"] if slow else []
+            try:
+                if subprocess.run([*command, *limits], capture_output=True, check=False).returncode != 0:
+                    return False
+            except FileNotFoundError:
+                return False
+        return True
+
     def set_silent(self, rail: int, silent: bool) -> None:
         """What either host sends by the rail is lost, and nobody is told."""
         for host in range(HOSTS):

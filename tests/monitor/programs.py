@@ -1,0 +1,76 @@
+"""What ranks do while they are watched; importable by them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from hosts.ranks import touch
+from starling import Communicator, Context
+from starling.monitor import Path as PathView
+from starling.monitor import Watcher
+from starling.stores import FileStore
+
+COUNT = 50_000
+SMALL_COUNT = 5_000  # so that a slow rail still answers its probes in time
+HISTORY = 200  # iterations, until a path's history is long enough to compare with
+
+
+def all_reduces(rank: int, size: int, folder: str, name: str) -> int:
+    """All-reduces in three lanes of a communicator of this name, until the file ``stop`` is there."""
+    with (
+        Context() as context,
+        Communicator(
+            context, rank=rank, size=size, name=name, store=FileStore(f"{folder}/store"), timeout=60
+        ) as comm,
+    ):
+        return run_until(comm, folder, lambda: (Path(folder) / "stop").exists())
+
+
+def run_until(
+    comm: Communicator, folder: str, over: Callable[[], bool], count: int = COUNT, running_after: int = 10
+) -> int:
+    """Rank 0 says when it is over; all leave in the same iteration."""
+    values, total = np.ones(count, np.float32), np.empty(count, np.float32)
+    leaves = np.zeros(1, np.int32)
+    for iteration in range(1_000_000):
+        for lane in ("grads", "weights"):
+            comm.all_reduce(values, total, lane=lane).wait(60)
+            assert total[-1] == comm.size
+        leaves[0] = comm.rank == 0 and over()
+        comm.all_reduce(leaves, lane="leave").wait(60)
+        if leaves[0]:
+            return iteration
+        if iteration == running_after:
+            touch(folder, f"running.{comm.rank}")
+    raise AssertionError("nobody said stop")
+
+
+def name_the_slow_rail(comm: Communicator, folder: str) -> tuple[dict[int, PathView], dict[int, PathView]]:
+    """Watches its own paths, until one of them has lost far more time to the network than the others since ``slowed``
+    was said. Gives rank 0's paths then, and at that word."""
+    if comm.rank != 0:
+        run_until(comm, folder, lambda: False, SMALL_COUNT, HISTORY)
+        return {}, {}
+    watcher = Watcher()
+    before: dict[int, PathView] = {}
+    now: dict[int, PathView] = {}
+    deadline = time.monotonic() + 60
+
+    def look() -> dict[int, PathView]:
+        (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
+        return {path.path: path for path in mine.paths}
+
+    def named() -> bool:
+        nonlocal before, now
+        now = look()
+        if not before:
+            if (Path(folder) / "slowed").exists():
+                before = now
+            return False
+        lost = sorted((path.slow_ns - before[number].slow_ns for number, path in now.items()), reverse=True)
+        return time.monotonic() > deadline or (lost[0] > 1e9 and lost[0] > 3 * lost[1])
+
+    run_until(comm, folder, named, SMALL_COUNT, HISTORY)
+    return before, now

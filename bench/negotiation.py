@@ -1,7 +1,7 @@
 """What negotiation costs and saves (OCCL, section 4): the same program with and without it, under torchrun.
 
 Each step issues named all-reduces in a random order of each rank's own, with one rank late by a given time; both
-kinds run in turn in one process group each. Prints one line a case, and JSON with --json.
+kinds run in turns in one process group each; medians count. Prints one line a case, and JSON with --json.
 
     torchrun --nproc-per-node=4 bench/negotiation.py [--late-ms 0 1 10] [--json FILE]
 """
@@ -9,10 +9,10 @@ kinds run in turn in one process group each. Prints one line a case, and JSON wi
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import random
+import shlex
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 import starling.torch
+from starling.bench import results
 
 SIZES = [
     64,
@@ -71,6 +72,7 @@ def main() -> None:
     )
     parser.add_argument("--late-ms", type=float, nargs="+", default=[0, 1, 10])
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -81,23 +83,23 @@ def main() -> None:
     }
     for group in groups.values():  # lanes connect
         measure(group, 0, 5)
-    results = []
+    rows = []
     for late_ms in arguments.late_ms:
-        for name, group in groups.items():
-            result = {
-                "late_ms": late_ms,
-                "negotiation": name,
-                **measure(group, late_ms / 1e3, arguments.steps),
-            }
-            results.append(result)
+        turns = [
+            {name: measure(group, late_ms / 1e3, arguments.steps) for name, group in groups.items()}
+            for _ in range(arguments.repetitions)
+        ]
+        for name in groups:
+            medians = {key: statistics.median(turn[name][key] for turn in turns) for key in turns[0][name]}
+            rows.append({"late_ms": late_ms, "negotiation": name, **medians})
             if dist.get_rank() == 0:
                 print("  ".join(f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}"
-                                for key, value in result.items()), flush=True)  # fmt: skip
+                                for key, value in rows[-1].items()), flush=True)  # fmt: skip
     if arguments.json and dist.get_rank() == 0:
-        machine = {"cpu": platform.processor() or platform.machine(), "ranks": dist.get_world_size()}
-        arguments.json.write_text(
-            json.dumps({"machine": machine, "steps": arguments.steps, "results": results}, indent=1)
-        )
+        ranks = dist.get_world_size()
+        settings = {"ranks": ranks, "steps": arguments.steps, "repetitions": arguments.repetitions}
+        command = shlex.join(["torchrun", f"--nproc-per-node={ranks}", "bench/negotiation.py", *sys.argv[1:]])
+        results.write(arguments.json, results.document("negotiation", settings, rows, command=command))
     dist.destroy_process_group()
 
 

@@ -187,6 +187,8 @@ typedef struct starling_comm_options {
   int (*interrupted)(void* user); /* NULL, or asked by the joining thread some ten times a second while it
                                      waits: not 0 ends it with STARLING_ABORTED (Ctrl-C, say) */
   void* interrupted_user;
+  const uint32_t*
+      world_ranks; /* NULL, or `size` numbers, read during the call: what messages call the ranks */
 } starling_comm_options;
 
 /* Collective over the group; returns when all ranks have joined. STARLING_TIMEOUT names a rank that did not

@@ -190,9 +190,10 @@ starling_status starling_comm_create(starling_context* context, const starling_c
     }
     std::unique_ptr<Store> store = store_of(o, joined);
     try {
-      auto made = Communicator::join(
-          joined, {o.rank, o.size, o.name ? o.name : "", o.timeout_ns, o.interrupted, o.interrupted_user},
-          *store);
+      CommOptions joining{o.rank,       o.size,        o.name ? o.name : "",
+                          o.timeout_ns, o.interrupted, o.interrupted_user};
+      if (o.world_ranks != nullptr) joining.world_ranks.assign(o.world_ranks, o.world_ranks + o.size);
+      auto made = Communicator::join(joined, joining, *store);
       *comm = wrap(context, std::move(made), std::move(store));
     } catch (...) {
       std::lock_guard lock(context->mutex);

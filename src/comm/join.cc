@@ -94,7 +94,7 @@ class Joining {
   void find_members() {
     group_.key = key_of({0x5354, 0x524c}, options_.name);
     for (uint32_t rank = 0; rank < options_.size; ++rank) {
-      group_.members[rank].world_rank = rank;
+      group_.members[rank].world_rank = options_.named(rank);
       Introduction peer = own_;
       if (rank != options_.rank) {
         peer = checked(wait_for("arena", rank, store_.patience_ns()), rank);
@@ -172,7 +172,7 @@ class Joining {
       if (auto value = store_.get(key, std::min(patience_ns, int64_t(deadline_ - now)))) return *value;
       if (gone != options_.size)
         throw Error(Code::peer_failed,
-                    "rank " + std::to_string(gone) + " (process " +
+                    name_of(gone) + " (process " +
                         std::to_string(group_.members[gone].peer.arena->header()->pid) +
                         ") died or gave up while '" + options_.name + "' was being joined",
                     "see that rank's own log for the cause");
@@ -191,12 +191,12 @@ class Joining {
   [[noreturn]] void too_late(const char* what, uint32_t rank) {
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.3g", double(options_.timeout_ns) * 1e-9);
-    std::string text = "rank " + std::to_string(rank) + " did not join '" + options_.name + "' of " +
-                       std::to_string(options_.size) + " ranks within " + seconds + " s (rank " +
-                       std::to_string(options_.rank) + " waited for its " + what + ")";
+    std::string text = name_of(rank) + " did not join '" + options_.name + "' of " +
+                       std::to_string(options_.size) + " ranks within " + seconds + " s (" +
+                       name_of(options_.rank) + " waited for its " + what + ")";
     // In a caller's store the later of two processes with one rank has overwritten what the earlier one set.
     if (store_.get(key_of_rank("arena", options_.rank), kGlanceNs).value_or(own_.text()) != own_.text())
-      text += "; another process has joined as rank " + std::to_string(options_.rank) + " too";
+      text += "; another process has joined as " + name_of(options_.rank) + " too";
     throw Error(Code::timeout, text,
                 "check that all ranks were started, each with a rank of its own, with the same name, size "
                 "and store (or "
@@ -212,7 +212,7 @@ class Joining {
 
   // Throws where that rank and this one cannot be one group.
   Introduction checked(const std::string& text, uint32_t rank) const {
-    const std::string that = "rank " + std::to_string(rank);
+    const std::string that = name_of(rank);
     const auto peer = parse_introduction(text);
     if (!peer || peer->slot_bytes != own_.slot_bytes)
       throw Error(
@@ -221,8 +221,7 @@ class Joining {
     if (peer->size != own_.size)
       throw Error(Code::mismatch,
                   that + " joins '" + options_.name + "' as one of " + std::to_string(peer->size) +
-                      " ranks, rank " + std::to_string(options_.rank) + " as one of " +
-                      std::to_string(own_.size),
+                      " ranks, " + name_of(options_.rank) + " as one of " + std::to_string(own_.size),
                   "pass the same size on all ranks, and a name of its own for every group");
     // A lane has a channel for each block: lanes of unequal ranks would never be connected.
     if (peer->blocks != own_.blocks)
@@ -242,11 +241,13 @@ class Joining {
     group_.readable &= value.find(kReadable) != std::string::npos;
     group_.own_cores &= value.find(kOwnCores) != std::string::npos;
     if (value.substr(0, value.find(' ')) == text_of(group_.key)) return;
-    throw Error(Code::mismatch,
-                "rank " + std::to_string(rank) + " found other processes for '" + options_.name +
-                    "' than rank " + std::to_string(options_.rank),
-                "give every process a rank of its own, and every group a name of its own in the store");
+    throw Error(
+        Code::mismatch,
+        name_of(rank) + " found other processes for '" + options_.name + "' than " + name_of(options_.rank),
+        "give every process a rank of its own, and every group a name of its own in the store");
   }
+
+  std::string name_of(uint32_t rank) const { return "rank " + std::to_string(options_.named(rank)); }
 
   std::string key_of_rank(const char* what, uint32_t rank) const {
     return "starling/" + options_.name + "/" + what + "/" + std::to_string(rank);

@@ -28,6 +28,8 @@ struct CommOptions {
   int64_t timeout_ns;  // of joining, and of operations without their own
   int (*interrupted)(void* user) = nullptr;  // asked while it waits; not 0: give up
   void* user = nullptr;
+  std::vector<uint32_t> world_ranks = {};  // what messages call the ranks; empty: as they are
+  uint32_t named(uint32_t of) const { return world_ranks.empty() ? of : world_ranks[of]; }
 };
 
 struct Group {

@@ -117,19 +117,19 @@ std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& fli
     };
     if (!same(theirs, flight.lowered.signature)) {
       Signature ours = flight.lowered.signature;
-      const bool plans_only = describe(ours) == describe(theirs);
+      const bool plans_only = describe(lane, ours) == describe(lane, theirs);
       return "operations do not match " + where() + ": " + rank_name(lane, lane.rank()) + " calls " +
-             describe(ours) + ", " + rank_name(lane, peer) + " calls " + describe(theirs) +
+             describe(lane, ours) + ", " + rank_name(lane, peer) + " calls " + describe(lane, theirs) +
              (plans_only ? " (by another plan or other counts: settings or counts differ between ranks)"
                          : "");
     }
     if (auto text = compare_traffic(lane, flight, peer))
-      return "operations do not match " + where() + ": in " + describe(theirs) + " " + *text;
+      return "operations do not match " + where() + ": in " + describe(lane, theirs) + " " + *text;
   }
   return std::nullopt;
 }
 
-std::string describe(const Signature& s) {
+std::string describe(const HostLane& lane, const Signature& s) {
   std::string text = collective_name(s.collective);
   if (s.varying || s.counts_hash != 0)
     text += " of varying counts of ";
@@ -141,7 +141,7 @@ std::string describe(const Signature& s) {
   const bool rooted = s.collective == Collective::kBroadcast || s.collective == Collective::kReduce ||
                       s.collective == Collective::kGather || s.collective == Collective::kScatter;
   if (reduces) text += std::string(", ") + reduce_op_name(s.reduce_op);
-  if (rooted) text += ", root " + std::to_string(s.root);
+  if (rooted && uint32_t(s.root) < lane.size()) text += ", root " + rank_name(lane, uint32_t(s.root));
   if (s.in_place != 0) text += ", in place";
   return text;
 }

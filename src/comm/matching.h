@@ -20,7 +20,7 @@ void post_signature(HostLane& lane, const Flight& flight);
 // Compares with the peers that are there. The text names ranks, position and both sides.
 std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight);
 
-std::string describe(const Signature& signature);
+std::string describe(const HostLane& lane, const Signature& signature);
 
 struct Fault {
   FaultKind kind = FaultKind::kNone;

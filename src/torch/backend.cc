@@ -13,7 +13,8 @@ namespace starling::torch_adapter {
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                  c10::intrusive_ptr<BackendOptions> options)
     : c10d::Backend(rank, size), options_(std::move(options)), store_(store) {
-  communicator_ = make_communicator({store, rank, size, options_->group_name, options_->timeout});
+  communicator_ = make_communicator(
+      {store, rank, size, options_->group_name, options_->timeout, "cpu", options_->global_ranks_in_group});
 }
 
 Backend::~Backend() = default;
@@ -43,8 +44,8 @@ Backend::CudaSide Backend::cuda_side(c10::Device device) {
   }
   const std::string name = "cuda:" + std::to_string(int(device.index()));
   CudaSide side;
-  side.communicator = make_communicator(
-      {store_, getRank(), getSize(), options_->group_name + "/cuda", options_->timeout, name});
+  side.communicator = make_communicator({store_, getRank(), getSize(), options_->group_name + "/cuda",
+                                         options_->timeout, name, options_->global_ranks_in_group});
   side.streams = std::make_shared<GroupStreams>(side.communicator->context(), device);
   const std::lock_guard lock(mutex_);
   return cuda_sides_[device.index()] = side;

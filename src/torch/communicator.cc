@@ -11,8 +11,8 @@
 namespace starling::torch_adapter {
 namespace {
 
-// A group's timeout is meant for its operations. Ranks that still import PyTorch are late by seconds, and with a
-// short one no group could be made on a loaded machine.
+// A group's timeout is meant for its operations. Ranks that still import PyTorch are late by seconds, and
+// with a short one no group could be made on a loaded machine.
 constexpr std::chrono::milliseconds kShortestJoining = std::chrono::seconds(60);
 
 // A group that is torn down lets its operations finish for so long; the longer timeouts of training would
@@ -45,6 +45,8 @@ Communicator::Communicator(const CommunicatorOptions& options)
   comm_options.size = static_cast<std::uint32_t>(options.size);
   comm_options.name = options.name.c_str();
   comm_options.store = store_.get();
+  const std::vector<std::uint32_t> world_ranks(options.global_ranks.begin(), options.global_ranks.end());
+  if (world_ranks.size() == comm_options.size) comm_options.world_ranks = world_ranks.data();
   comm_options.timeout_ns = to_ns(std::max(options.timeout, kShortestJoining));
   check(starling_comm_create(context_.get(), &comm_options, &comm_),
         "joining process group '" + options.name + "'");

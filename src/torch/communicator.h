@@ -22,6 +22,7 @@ struct CommunicatorOptions {
   std::string name;  // the same on all ranks, another for every group
   std::chrono::milliseconds timeout{};
   std::string device = "cpu";
+  std::vector<std::uint64_t> global_ranks = {};  // what messages call the ranks; empty: as they are
 };
 
 class Communicator {

@@ -95,6 +95,21 @@ def check_mismatch() -> None:
     dist.barrier()
 
 
+def check_names_in_errors() -> None:
+    """Errors call ranks what the program calls them, also in a group where they have other numbers."""
+    group = dist.new_group([1, 3])
+    rank = dist.get_rank()
+    if rank in (1, 3):
+        with pytest.raises(dist.DistBackendError) as caught:
+            dist.broadcast(torch.ones(4 + rank), src=3, group=group)
+            dist.broadcast(torch.ones(4), src=3, group=group)  # who had finished already learns of it here
+        text = str(caught.value)
+        for other in (1, 3):
+            assert f"rank {other} calls broadcast of {4 + other} float32, root rank 3" in text
+        assert "rank 0" not in text
+    dist.barrier()
+
+
 def check_abort() -> None:
     group = dist.new_group(timeout=timedelta(seconds=30))
     dist.barrier(group=group)
@@ -134,8 +149,8 @@ def check_set_timeout() -> None:
 @pytest.mark.parametrize(
     "check",
     [
-        check_subgroups, check_split, check_many_groups, check_monitored_barrier, check_mismatch, check_abort,
-        check_after_shutdown, check_set_timeout,
+        check_subgroups, check_split, check_many_groups, check_monitored_barrier, check_mismatch,
+        check_names_in_errors, check_abort, check_after_shutdown, check_set_timeout,
     ],
 )  # fmt: skip
 def test_group(ranks: RankPool, check) -> None:

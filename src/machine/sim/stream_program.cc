@@ -122,8 +122,8 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   program.rank_count = 2 + random.below(3);
   program.streams = kind == StreamKind::kOneStream ? 1 : 1 + random.below(4);
   const uint32_t lanes = 1 + random.below(6);
-  // Where a start kernel that keeps its place leaves no room for the daemon: operations that need all ranks and
-  // all blocks.
+  // Where a start kernel that keeps its place leaves no room for the daemon: operations that need all ranks
+  // and all blocks.
   const bool all_wide =
       kind == StreamKind::kInDriver && machine.sm_slots == machine.blocks + 1 && machine.blocks > 1;
   for (uint32_t k = 0; k < lanes; ++k)

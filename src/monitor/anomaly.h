@@ -29,7 +29,7 @@ enum class Cause : uint32_t { kNone = 0, kNetwork = 1, kStarved = 2 };
 struct AnomalyOptions {
   uint32_t window = kDefaultWindow;
   double slow = 2;
-  uint64_t least_ns = 50'000;
+  uint64_t least_ns = 20'000;
 };
 
 // A time in which all windows were off for one cause.

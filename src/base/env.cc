@@ -60,6 +60,10 @@ const std::vector<Row>& table() {
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
        &Settings::table},
+      {"STARLING_FLIGHT_DIR", "path", "",
+       "Folder where ranks write their flight records when an operation fails, for `starling diagnose`: one "
+       "that all hosts see. Unset: they stay in /dev/shm.",
+       &Settings::flight_dir},
       {"STARLING_HOST_ID", "text", "",
        "Ranks with one host id share memory, others are linked by TCP. Unset: one system with one /dev/shm.",
        &Settings::host_id},

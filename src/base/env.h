@@ -21,6 +21,7 @@ struct Settings {
   std::int64_t arena_bytes{};
   std::string job;
   std::string table;
+  std::string flight_dir;
   bool pull{};
   std::string host_id;
   std::string tcp_interfaces;

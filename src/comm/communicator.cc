@@ -17,6 +17,13 @@ constexpr const char* kDefaultLane = "default";
 constexpr uint64_t kClosingNs = 500'000'000;  // a communicator that is destroyed waits so long for its work
 constexpr uint64_t kAbortedNs = 2'000'000'000;  // its daemon drops what was aborted; some milliseconds
 
+uint32_t add_to_flight(Context& context, const LaneKey& key, const std::string& name, uint32_t rank,
+                       const std::vector<Member>& members, bool subgroup) {
+  std::vector<uint64_t> ids;
+  for (const Member& member : members) ids.push_back(member.flight);
+  return context.flight().add_group({key.low, key.high, name, rank, subgroup, ids});
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOptions& options, Store& store) {
@@ -47,6 +54,7 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       own_cores_(group.own_cores),
       key_(group.key),
       name_(std::move(name)),
+      flight_group_(add_to_flight(context, key_, name_, rank, members_, group.subgroup)),
       timeout_ns_(timeout_ns) {
   // The same on all ranks, as their plans must be.
   one_process_ = settings().pull;
@@ -66,6 +74,7 @@ Communicator::~Communicator() {
   device_sets_.clear();
   registered_.clear();
   end_operations();
+  context_.flight().leave_group(flight_group_);
   // An abort stays readable for ranks that have not looked yet: as long as the context lives, and its segment
   // is mapped by them.
   const LaneKey kept = aborted_.empty() ? LaneKey{} : key_of(key_, "control");
@@ -112,10 +121,12 @@ RequestPtr Communicator::submit(const starling_operation& call) {
   }
   check_pair_call(call);
   const int64_t timeout = call.timeout_ns > 0 ? call.timeout_ns : timeout_ns();
-  AnySource receive{request, call, cpu::monotonic_ns() + uint64_t(timeout)};
+  const uint64_t now = cpu::monotonic_ns();
+  AnySource receive{request, call, now, now + uint64_t(timeout)};
   receive.call.algorithm = nullptr;  // the caller's text may be gone when a sender is found
   if (any_source_.empty() && match_any_source(receive)) return request;
   any_source_.push_back(std::move(receive));
+  note_unmatched();
   if (!hooked_) context_.add_hook(this);
   hooked_ = true;
   return request;
@@ -221,14 +232,15 @@ void Communicator::check_pair_call(const starling_operation& call) {
 
 HostLane& Communicator::control() {
   if (control_ == nullptr)
-    control_ = &context_.control_lane(remember(key_of(key_, "control")), "control", rank_, members_);
+    control_ = &context_.control_lane(remember(key_of(key_, "control")), "control", rank_, members_,
+                                      {flight_group_, -1, -1});
   return *control_;
 }
 
 HostLane& Communicator::group_lane(const char* name) {
   if (const auto found = group_lanes_.find(name); found != group_lanes_.end()) return *found->second;
   HostLane& lane = context_.lane(remember(key_of(key_, std::string("lane/") + name)), name, rank_, members_,
-                                 std::string_view(name) == kDefaultLane, &control());
+                                 std::string_view(name) == kDefaultLane, &control(), {flight_group_, -1, -1});
   group_lanes_.emplace(name, &lane);
   return lane;
 }
@@ -238,7 +250,8 @@ HostLane& Communicator::pair_lane(uint32_t source, uint32_t destination, uint64_
   if (const auto found = pair_lanes_.find(pair); found != pair_lanes_.end()) return *found->second;
   const std::string name = pair_name(source, destination, tag);
   HostLane& lane = context_.lane(remember(key_of(key_, name)), name, rank_ == source ? 0 : 1,
-                                 {members_[source], members_[destination]}, true, &control());
+                                 {members_[source], members_[destination]}, true, &control(),
+                                 {flight_group_, int32_t(source), int32_t(destination)});
   pair_lanes_.emplace(pair, &lane);
   return lane;
 }
@@ -270,7 +283,7 @@ Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered
 
 std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>& ranks,
                                                      const std::string& name) {
-  Group group{{}, {}, readable_, own_cores_};
+  Group group{{}, {}, readable_, own_cores_, true};
   std::string text = "group/" + name;
   uint32_t own = uint32_t(ranks.size());
   for (uint32_t r = 0; r < ranks.size(); ++r) {
@@ -387,6 +400,7 @@ void Communicator::abort(const std::string& reason) {
 void Communicator::end_unmatched(starling_status status, const std::string& message) {
   for (AnySource& receive : any_source_) context_.fail(receive.request, status, message);
   any_source_.clear();
+  note_unmatched();
   for (auto& [tag, queue] : self_)
     for (auto* calls : {&queue.sends, &queue.receives}) {
       for (SelfCall& call : *calls) context_.fail(call.request, status, message);

@@ -69,6 +69,7 @@ class Communicator final : public PollHook {
   struct AnySource {
     RequestPtr request;
     starling_operation call;
+    uint64_t since_ns;
     uint64_t deadline_ns;
   };
   struct Registered {
@@ -99,6 +100,7 @@ class Communicator final : public PollHook {
   bool match_any_source(AnySource& receive);
   bool matched_or_failed(AnySource& receive);
   HostLane& control();
+  void note_unmatched();
   // Any-source receives, and calls to oneself, that have no partner.
   void end_unmatched(starling_status status, const std::string& message);
   HostLane& group_lane(const char* name);
@@ -114,6 +116,7 @@ class Communicator final : public PollHook {
   const bool readable_, own_cores_;  // as in Group
   const LaneKey key_;
   const std::string name_;
+  const uint32_t flight_group_;
   std::atomic<int64_t> timeout_ns_;
 
   std::mutex mutex_;  // guards all below; taken before the context's

@@ -34,8 +34,17 @@ cpu::WaitPolicy wait_policy() {
 std::unique_ptr<cpu::Arena> make_arena(const starling_context_options& options) {
   remove_stale_job_files();
   cpu::remove_stale_arenas();
+  monitor::remove_old_flights();
   const uint64_t bytes = options.arena_bytes ? options.arena_bytes : uint64_t(settings().arena_bytes);
   return std::make_unique<cpu::Arena>(cpu::Arena::Sizes{bytes});
+}
+
+// For the flight record; of unequal parts what this rank sends.
+uint64_t bytes_of(const Lowered& lowered) {
+  if (!lowered.signature.varying) return lowered.size_class_bytes;
+  uint64_t bytes = 0;
+  for (const Traffic& traffic : lowered.traffic) bytes += traffic.sent_bytes;
+  return bytes;
 }
 
 uint32_t block_count_of(const starling_context_options& options, const Place& place) {
@@ -48,6 +57,7 @@ uint32_t block_count_of(const starling_context_options& options, const Place& pl
 Context::Context(const starling_context_options& options)
     : arena_(make_arena(options)),
       place_(make_place(options.device, *arena_, wait_policy())),
+      flight_({arena_->name(), place_->name(), block_count_of(options, *place_)}),
       memory_(block_count_of(options, *place_), scheduling_from(options.scheduling), options.completion_queue,
               *place_),
       shelf_(*place_),
@@ -109,6 +119,7 @@ std::string Context::link_ports() {
     options.shadow_bytes = arena_->header()->bytes;
     options.recorded = settings().window > 0;
     proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
+    flight_.linked();
   }
   return proxy_->ports();
 }
@@ -121,10 +132,11 @@ Peer Context::attach_remote(const link::carry::RemoteRank& remote, const std::st
 }
 
 HostLane& Context::lane(const LaneKey& key, const std::string& name, uint32_t rank,
-                        const std::vector<Member>& members, bool any_size, HostLane* control) {
+                        const std::vector<Member>& members, bool any_size, HostLane* control,
+                        const monitor::FlightPlace& place) {
   std::lock_guard lock(mutex_);
   return find_or_make({key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, true,
-                       any_size, control});
+                       any_size, control, place});
 }
 
 HostLane& Context::find_or_make(LaneOptions options) {
@@ -145,14 +157,16 @@ HostLane& Context::find_or_make(LaneOptions options) {
   options.id = id;
   lane = std::make_unique<HostLane>(options, *arena_, *place_, shelf_);
   lanes_by_id_[id] = lane.get();
+  flight_.open_lane(id, {options.key.low, options.key.high, options.name, uint32_t(options.members.size()),
+                         options.rank, options.place});
   return *lane;
 }
 
 HostLane& Context::control_lane(const LaneKey& key, const std::string& name, uint32_t rank,
-                                const std::vector<Member>& members) {
+                                const std::vector<Member>& members, const monitor::FlightPlace& place) {
   std::lock_guard lock(mutex_);
-  HostLane& control = find_or_make(
-      {key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, false, false, nullptr});
+  HostLane& control = find_or_make({key, name, 0, rank, members, block_count(),
+                                    place_->traits().slot_bytes_limit, false, false, nullptr, place});
   control.open(0, block_count());
   control.resolve();
   return control;
@@ -167,6 +181,7 @@ void Context::remove_lane(const LaneKey& key) {
   if (found->second->on_streams())
     executor_->streams()->poison(found->second->handover(), found->second->next_sequence());
   lanes_by_id_[found->second->id()] = nullptr;
+  flight_.close_lane(found->second->id());
   std::erase(connecting_, found->second.get());
   std::erase(turnless_, found->second.get());
   // Its number is used again when its region is: until then traces may still speak of it.
@@ -195,18 +210,23 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   waited_ += flight.waited;
   if (flight.on_stream) prepare_for_stream(lock, lane, flight);
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
+    record_fault(lane, fault);
     end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
     return;
   }
   const bool waited = flight.waited;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
   Flight& appended = lane.append(std::move(flight));
+  appended.lane = lane.id();
+  appended.record =
+      flight_.submitted({lane.id(), appended.sequence, bytes_of(appended.lowered), appended.submitted_ns},
+                        appended.lowered.signature);
   post_call(lane);
   std::optional<StreamLaunch> launch;
   if (appended.on_stream)
     launch = enter_stream(lane, appended);
   else
-    feed(lane);
+    feed(lane, appended.submitted_ns);
   if (!lane.resolved() && std::find(connecting_.begin(), connecting_.end(), &lane) == connecting_.end())
     connecting_.push_back(&lane);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
@@ -252,13 +272,14 @@ bool Context::announce(HostLane& lane, const Flight& flight) {
   return false;
 }
 
-void Context::feed(HostLane& lane) {
+void Context::feed(HostLane& lane, uint64_t now_ns) {
   bool any = false;
   bool ring_daemon = false;
   while (Flight* flight = lane.next_for_device()) {
     ring_daemon |= !flight->waited;
     if (!announce(lane, *flight)) break;
     lane.place(*flight, token_of(lane.id(), flight->sequence));
+    flight_.started(flight->record, now_ns);
     ++on_device_;
     for_callers_ += !flight->on_stream;
     if (flight->entered && flight->entry.path == device::StreamPath::kKernel) continue;
@@ -281,7 +302,9 @@ void Context::flush_submissions(bool ring_daemon) {
   if (any && ring_daemon && executor_ != nullptr) executor_->ring();
 }
 
-void Context::end(Flight& flight, starling_status status, const std::string& message) {
+void Context::end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns) {
+  if (flight.record != 0)
+    flight_.completed(flight.record, flight.lane, uint32_t(status), now_ns ? now_ns : cpu::monotonic_ns());
   if (flight.entered && executor_ != nullptr) executor_->streams()->completed(flight.entry);
   ++completions_;
   --under_way_;

@@ -23,6 +23,7 @@
 #include "machine/cpu/arena.h"
 #include "machine/cpu/machine.h"
 #include "machine/place.h"
+#include "monitor/flight_recorder.h"
 #include "plan/cache.h"
 
 namespace starling {
@@ -50,6 +51,7 @@ class Context {
   cpu::Arena& arena() { return *arena_; }
   Place& place() { return *place_; }
   bool on_gpu() const { return !place_->traits().direct; }
+  monitor::FlightRecorder& flight() { return flight_; }
   PlanCache& plans() { return plans_; }
   uint32_t block_count() const { return memory_.block_count(); }
 
@@ -62,10 +64,11 @@ class Context {
 
   // The lane of this key, made if it is new. Never waits for other ranks.
   HostLane& lane(const LaneKey& key, const std::string& name, uint32_t rank,
-                 const std::vector<Member>& members, bool any_size, HostLane* control);
+                 const std::vector<Member>& members, bool any_size, HostLane* control,
+                 const monitor::FlightPlace& place);
   // A lane that carries no operations: what breaks it, on any rank, breaks the lanes that name it as control.
   HostLane& control_lane(const LaneKey& key, const std::string& name, uint32_t rank,
-                         const std::vector<Member>& members);
+                         const std::vector<Member>& members, const monitor::FlightPlace& place);
   // No operation of it may be under way.
   void remove_lane(const LaneKey& key);
 
@@ -128,12 +131,14 @@ class Context {
   void end_everything();
   // Somebody has to look after what no waiter looks after.
   bool poller_needed() const { return under_way_ > 0 || hook_count_ > 0; }
-  void end(Flight& flight, starling_status status, const std::string& message);
+  // now_ns: 0 for a look at the clock.
+  void end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns = 0);
+  void record_fault(HostLane& lane, const Fault& fault);
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
   bool announce(HostLane& lane, const Flight& flight);
-  void feed(HostLane& lane);
+  void feed(HostLane& lane, uint64_t now_ns);
   void flush_submissions(bool ring_daemon = true);
   void publish_waiting_text(uint64_t now);
   void nap(uint32_t fruitless, bool eager);
@@ -146,6 +151,7 @@ class Context {
   std::unique_ptr<cpu::Arena> arena_;
   std::unique_ptr<link::carry::Proxy> proxy_;  // set under the lock, once; ends after all lanes
   std::unique_ptr<Place> place_;
+  monitor::FlightRecorder flight_;
   DaemonOwner memory_;
   PlanCache plans_;
   PlanShelf shelf_;

@@ -72,6 +72,8 @@ class Joining {
     group_.own_cores = long(options.size) <= sysconf(_SC_NPROCESSORS_ONLN);
   }
 
+  ~Joining() { context_.flight().joined(); }
+
   Group run() {
     const ArenaHeader& header = *context_.arena().header();
     // A hash: what the user calls the host may have spaces in it.
@@ -107,6 +109,7 @@ class Joining {
         }
       }
       group_.members[rank].host = hash64(peer.host);
+      group_.members[rank].flight = monitor::flight_id(peer.arena);
       group_.key = key_of(group_.key, peer.arena);
     }
     if (!remote_.empty()) link_to_others();
@@ -164,6 +167,7 @@ class Joining {
   std::string wait_for(const char* what, uint32_t rank, int64_t patience_ns) {
     if (options_.interrupted != nullptr) patience_ns = std::min(patience_ns, kInterruptibleNs);
     const std::string key = key_of_rank(what, rank);
+    context_.flight().joining(options_.name, options_.rank, options_.size, rank);
     for (;;) {
       const uint64_t now = cpu::monotonic_ns();
       if (now >= deadline_) too_late(what, rank);

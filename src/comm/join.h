@@ -38,6 +38,7 @@ struct Group {
   // The same on all ranks, as what they choose by it must be.
   bool readable = false;  // every rank may read every other's memory
   bool own_cores = false;  // there is a core for each
+  bool subgroup = false;  // of another communicator
 };
 
 // Collective. Throws Error: timeout, naming the rank that did not come; peer_failed for one that died

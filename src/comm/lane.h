@@ -12,6 +12,7 @@
 #include "machine/cpu/arena.h"
 #include "machine/cpu/machine.h"
 #include "machine/place.h"
+#include "monitor/flight_recorder.h"
 #include "wire/arena.h"
 #include "wire/lane.h"
 #include "wire/lane_layout.h"
@@ -43,6 +44,7 @@ struct Member {
   Peer peer;
   uint32_t world_rank = 0;  // in the communicator that the caller knows, for messages
   uint64_t host = 0;  // equal for ranks that share memory
+  uint64_t flight = 0;  // names it in flight records
 };
 
 // An operation between submission and completion.
@@ -61,6 +63,8 @@ struct Flight {
   device::Stream stream = nullptr;
   device::StreamEntry entry{};
   bool entered = false;  // `entry` counts
+  uint64_t record = 0;   // its number in the flight record; 0: it has none
+  uint32_t lane = 0;     // with it
 };
 
 // An operation that has ended with an error, but whose request has not: peers may be reading its buffers.
@@ -82,6 +86,7 @@ struct LaneOptions {
   bool carries_operations;    // false: a control lane, without connectors
   bool any_size;              // operations of any size will come: slots of the limit from the start
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
+  monitor::FlightPlace place{};
 };
 
 class HostLane {

@@ -43,7 +43,8 @@ void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
   both.start = std::max(send.call.start, receive.call.start);
   Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans(), context_.on_gpu()}, both);
   const std::string name = pair_name(rank_, rank_, both.tag);
-  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr);
+  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr,
+                                 {flight_group_, int32_t(rank_), int32_t(rank_)});
   Flight flight = flight_of(both, std::move(lowered), receive.request);
   flight.second = send.request;
   context_.submit(lane, std::move(flight));
@@ -99,6 +100,12 @@ void Communicator::poll() {
       ++it;
     }
   }
+  note_unmatched();
+}
+
+// For diagnosis: they wait in no lane.
+void Communicator::note_unmatched() {
+  context_.flight().unmatched(flight_group_, any_source_.empty() ? 0 : any_source_.front().since_ns);
 }
 
 // On the poller's thread an error has no caller: it is the receive's.

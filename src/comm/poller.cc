@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/context.h"
@@ -72,6 +73,7 @@ void Context::run_poller() {
   uint32_t fruitless = 0;
   while (!ending_.load(std::memory_order_acquire)) {
     const uint64_t now = cpu::monotonic_ns();
+    flight_.alive(now);
     bool any = false;
     bool work;
     bool looks;  // completions may come, or the daemon may have to be launched
@@ -151,12 +153,14 @@ bool Context::drain_completions() {
     Flight flight = lane.finish(sequence);
     --on_device_;
     for_callers_ -= !flight.on_stream;
+    const uint64_t now = cpu::monotonic_ns();
     const Fault fault = fault_of(lane);
     if (fault.kind == FaultKind::kNone) {
-      end(flight, STARLING_SUCCESS, "");
-      guarded_for(lane, [&] { feed(lane); });
+      end(flight, STARLING_SUCCESS, "", now);
+      guarded_for(lane, [&] { feed(lane, now); });
       continue;
     }
+    record_fault(lane, fault);
     end_broken(lane, std::move(flight), fault);
     // Releases streams again: the block that completed it may have overwritten the poison.
     fail_waiting(lane, fault);
@@ -188,7 +192,24 @@ void Context::meet_peers(HostLane& lane) {
   executor_->ring();  // its blocks may sleep for want of a connection
 }
 
+// Before operations end by it: copies of the record show them under way. Peers that know nothing of the fault
+// copy nothing; so their neighbours do.
+void Context::record_fault(HostLane& lane, const Fault& fault) {
+  if (!flight_.fault(lane.id(), uint64_t(fault.kind), lane.shared()->fault_sequence, fault.text)) return;
+  const std::string& folder = settings().flight_dir;
+  if (folder.empty()) return;
+  try {
+    monitor::copy_flight(flight_.record(), folder);
+    for (uint32_t peer = 0; peer < lane.size(); ++peer)
+      if (peer != lane.rank() && lane.member(peer).peer.way == nullptr)
+        monitor::copy_neighbours_flight(lane.member(peer).peer.arena->name(), folder);
+  } catch (const Error& error) {
+    log(LogLevel::warn, "no flight record was written: ", error.what());
+  }
+}
+
 void Context::fail_waiting(HostLane& lane, const Fault& fault) {
+  record_fault(lane, fault);
   lane.show_fault(uint64_t(fault.kind));
   release_streams(lane);
   for (Flight& flight : lane.take_waiting()) end(flight, status_of(fault.kind), fault.text);

@@ -75,7 +75,7 @@ void Context::give_turns() {
   std::erase_if(turnless_, [this](HostLane* lane) {
     if (!lane->idle_on_device() || !executor_->streams()->submissions_read()) return false;
     lane->make_turns();
-    if (lane->busy()) feed(*lane);
+    if (lane->busy()) feed(*lane, cpu::monotonic_ns());
     return true;
   });
 }
@@ -90,7 +90,7 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   flight.entered = true;
   request->set_place({lane.id(), sequence});
   if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});
-  feed(lane);
+  feed(lane, flight.submitted_ns);
   if (request->done()) return std::nullopt;
   return lane.launch_of(flight);
 }

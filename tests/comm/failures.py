@@ -31,9 +31,9 @@ def ones(count: int, data_type: str = "float32") -> np.ndarray:
 
 
 def segments() -> list[str]:
-    """Starling's shared segments that this process has mapped: its own, and its peers'."""
+    """Starling's shared segments that this process has mapped: its own, and its peers'. Not flight records."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    return sorted({line.split()[-1] for line in lines if "/dev/shm/starling" in line})
+    return sorted({line.split()[-1] for line in lines if "/dev/shm/starling." in line})
 
 
 # What rank 1 does, and what the others do, in one place of the lane "x".

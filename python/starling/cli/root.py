@@ -29,6 +29,9 @@ COMMANDS = {
     "compile": Lazy("starling.passes.command:compile_app", "Compile a program of the language into a plan."),
     "verify": Lazy("starling.passes.command:verify_app", "Judge a plan: structure, deadlock, races, result."),
     "draw": Lazy("starling.passes.command:draw_app", "Draw a program's graph, or a plan's schedule."),
+    "diagnose": Lazy(
+        "starling.diagnose.command:app", "Say who holds a job up: during a hang, and after a crash."
+    ),
     "tune": Lazy(
         "starling.tune.command:app", "Measure plans on this machine, and write the table of choices."
     ),

@@ -82,6 +82,7 @@ class PeerArena {
   PeerArena(const PeerArena&) = delete;
   PeerArena& operator=(const PeerArena&) = delete;
 
+  const std::string& name() const { return name_; }
   ArenaHeader* header() const { return header_; }
   std::byte* at(uint64_t offset) const { return reinterpret_cast<std::byte*>(header_) + offset; }
 

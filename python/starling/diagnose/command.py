@@ -1,0 +1,102 @@
+"""`starling diagnose`: who holds the job up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from starling.diagnose.api import AFTER_S, diagnose
+from starling.diagnose.finding import Diagnosis
+from starling.diagnose.record import NotARecordError
+
+HEALTHY, CULPRIT, USAGE = 0, 1, 2
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def command(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Flight records, or folders of them (STARLING_FLIGHT_DIR), of any number of hosts."
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(help="Only the job of this name (STARLING_JOB, or its group's).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    after: Annotated[
+        float, typer.Option(help="Seconds that a call may wait before it is called a hang.")
+    ] = AFTER_S,
+    ended: Annotated[
+        bool, typer.Option("--ended", help="Also jobs that have ended, where some live.")
+    ] = False,
+    root: Annotated[Path, typer.Option(hidden=True)] = Path("/"),
+) -> None:
+    """Say who holds a job up: who has not called, called something else, stands still, died, is slow or starved.
+
+    Without files it looks at all jobs of this user on this host: those that run, else the last that left records.
+    Exit codes: 0 healthy, 1 a culprit was found, 2 wrong usage.
+    """
+    try:
+        found = diagnose(files or (), job=job, after_s=after, ended=ended, root=root)
+    except (OSError, NotARecordError) as error:
+        typer.secho(f"starling diagnose: {error}", fg="red", err=True)
+        raise typer.Exit(USAGE) from None
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {"healthy": all(one.healthy for one in found), "jobs": [one.as_json() for one in found]}
+            )
+        )
+    else:
+        _show(found, job)
+    raise typer.Exit(HEALTHY if all(one.healthy for one in found) else CULPRIT)
+
+
+def _show(found: list[Diagnosis], job: str | None) -> None:
+    console = Console(highlight=False)
+    if not found:
+        which = f"job '{job}'" if job is not None else "job of this user"
+        console.print(f"[green]healthy[/]: no {which} has left a record on this host", soft_wrap=True)
+    # The sick ones first: the first line is the verdict.
+    for one in sorted(found, key=lambda one: one.healthy):
+        _show_job(console, one)
+
+
+def _show_job(console: Console, one: Diagnosis) -> None:
+    title = f"job '{escape(one.job)}', {one.size} rank{'s' if one.size != 1 else ''}"
+    if one.verdict is None:
+        calls = sum(rank.calls for rank in one.ranks)
+        console.print(f"[green]healthy[/]: {title}, {calls} calls, nobody is waited for", soft_wrap=True)
+    else:
+        verdict = one.verdict
+        console.print(
+            f"[bold red]{escape(verdict.what)}[/]; [bold]remedy: {escape(verdict.remedy)}[/]", soft_wrap=True
+        )
+        for detail in verdict.details:
+            console.print(f"  {escape(detail)}", soft_wrap=True)
+        for other in one.findings[1:]:
+            console.print(f"also: {escape(other.line())}", soft_wrap=True)
+    for note in one.notes:
+        console.print(f"note: {escape(note)}", style="yellow", soft_wrap=True)
+    table = Table(
+        title=title + ("" if one.live else " (ended)"), title_justify="left", box=None, pad_edge=False
+    )
+    for name in ("rank", "host", "process", "state", "calls", "last call", "waits"):
+        table.add_column(
+            name, overflow="fold", justify="right" if name in ("rank", "process", "calls") else "left"
+        )
+    for rank in one.ranks:
+        table.add_row(
+            str(rank.rank), escape(rank.host), str(rank.pid), escape(rank.state), str(rank.calls), escape(rank.last),
+            escape(rank.waits),
+        )  # fmt: skip
+    console.print(table)

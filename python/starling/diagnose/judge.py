@@ -1,0 +1,165 @@
+"""The verdict on a job: what holds it up, the most certain cause first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from starling.diagnose import failures, stages, words
+from starling.diagnose.finding import Diagnosis, Finding, RankView
+from starling.diagnose.host import THROTTLED_SHARE, CpuLimit, Hosts, throttled_gpus
+from starling.diagnose.job import Job, Moment
+from starling.diagnose.pace import slow_rank
+from starling.diagnose.record import Record
+from starling.diagnose.waits import circle, not_called, waits_of
+
+
+def judge(job: Job, hosts: Hosts, after_s: float) -> Diagnosis:
+    """``after_s``: a call that waits for less is no hang."""
+    now = Moment(job)
+    found: list[Finding | None] = [failures.died(job), failures.stopped(job, hosts), failures.mismatch(job)]
+    if not any(found):
+        found += _hang(now, hosts, after_s)
+    if not any(found) and job.first_fault_ns:
+        found += _hang(Moment(job, job.first_fault_ns), hosts, after_s)
+        found += [failures.left(job)]
+    found += [failures.not_joined(job, after_s), _starved(job, hosts)]
+    if not any(found):
+        found += [failures.no_sender(job, after_s), slow_rank(job, hosts), failures.aborted(job)]
+    if not any(found) and any(record.state == "dead" for record in job.records):
+        found.append(_killed(job))
+    findings = tuple(finding for finding in found if finding is not None)
+    return Diagnosis(job.name, job.size, findings, _table(now, hosts), tuple(_notes(job, hosts)), job.live)
+
+
+def _hang(moment: Moment, hosts: Hosts, after_s: float) -> list[Finding | None]:
+    if moment.at_ns:  # a shorter timeout than what we call a hang may have ended it
+        oldest = max((call.waited_s for call in moment.calls), default=0.0)
+        after_s = min(after_s, oldest / 2)
+    waits = waits_of(moment, after_s)
+    finding = circle(moment, waits, after_s) or not_called(moment, waits, hosts, after_s)
+    return [finding or _unfinished(moment, hosts, after_s)]
+
+
+def _unfinished(moment: Moment, hosts: Hosts, after_s: float) -> Finding | None:
+    """All have called, and yet it does not end."""
+    for call in moment.calls:
+        if call.waited_s < after_s or moment.missing(call) or call.operation.number == 0:
+            continue
+        members = [moment.job.ranks[member] for member in call.lane.members if member in moment.job.ranks]
+        records = [rank.record for rank in members if rank.record is not None]
+        silent = [
+            rank
+            for rank in members
+            if rank.record is not None
+            and rank.record.state == "live"
+            and (rank.record.seen_ns - rank.record.alive_ns) / 1e9 >= after_s
+        ]
+        what = f"all ranks have called {call.operation} in {call.place()}, and it has not ended for "
+        what += words.seconds(call.waited_s)
+        remedy = "report it, with `starling diagnose --json`"
+        if silent:
+            what += f"; {words.ranks(rank.number for rank in silent)} did not run meanwhile"
+            remedy = "see what the host of that rank is busy with"
+        elif len({record.host for record in records}) > 1:
+            what += f"; its ranks are on {len({record.host for record in records})} hosts"
+            remedy = "look at the ports between these hosts (ranks' logs with STARLING_LOG=info name them)"
+        details = [line for record in records for line in hosts.words_for(record)]
+        return Finding(
+            "unfinished",
+            what,
+            remedy,
+            tuple(rank.number for rank in silent),
+            call.lane.name,
+            call.operation.sequence,
+            tuple(details),
+        )
+    return None
+
+
+def _threads(record: Record) -> int:
+    return max(1, record.blocks if record.device == "cpu" else 1) + record.linked
+
+
+def _starved(job: Job, hosts: Hosts) -> Finding | None:
+    """A CPU quota below the threads that the ranks in it need, and it was felt."""
+    ranks_in: dict[str, list[int]] = defaultdict(list)
+    limits: dict[str, CpuLimit] = {}
+    needed: dict[str, int] = defaultdict(int)
+    for record in job.records:
+        limit = hosts.limit(record)
+        if limit is not None:
+            ranks_in[limit.group].append(job.number(record.id))
+            limits[limit.group] = limit
+            needed[limit.group] += _threads(record)
+    for group, limit in limits.items():
+        if limit.cores >= needed[group] or limit.throttled_share < THROTTLED_SHARE:
+            continue
+        return Finding(
+            "starved",
+            f"the host starves {words.ranks(ranks_in[group])}: control group {group} may use {limit.cores:.3g} cores "
+            f"where they need {needed[group]}, and was throttled in {limit.throttled_share:.0%} of its periods",
+            f"raise the CPU quota to at least {needed[group]} cores (docker --cpus, cpu.max), or remove it",
+            tuple(sorted(ranks_in[group])),
+        )
+    return None
+
+
+def _killed(job: Job) -> Finding:
+    when = max(record.alive_ns for record in job.records)
+    return Finding(
+        "killed",
+        f"all {job.size} ranks ended at about the same time, without leaving in order, and none waited for another "
+        f"long before ({words.seconds(max(0, job.seen_ns - when) / 1e9)} ago)",
+        "see what ended the job: its launcher's log, the scheduler's, the kernel's",
+    )
+
+
+def _notes(job: Job, hosts: Hosts) -> list[str]:
+    told = []
+    by_host: dict[str, list[Record]] = defaultdict(list)
+    for record in job.records:
+        by_host[record.host_name].append(record)
+    for host, records in by_host.items():
+        cores = max((hosts.cores(record) for record in records), default=0)
+        need = sum(_threads(record) for record in records)
+        if 0 < cores < need:
+            told.append(
+                f"{host}: {len(records)} ranks need {need} threads and have {cores} cores (load {hosts.load():.1f})"
+            )
+    if any(record.device.startswith("cuda") for record in job.records):
+        told += throttled_gpus()
+    missing = [rank.number for rank in job.ranks.values() if rank.record is None]
+    if missing:
+        told.append(f"no record of {words.ranks(missing)} is here: other hosts, or ranks that left in order")
+    return told
+
+
+def _table(moment: Moment, hosts: Hosts) -> tuple[RankView, ...]:
+    job = moment.job
+    oldest = {call.rank.id: call for call in reversed(moment.calls)}
+    rows = []
+    for rank in job.ranks.values():
+        record = rank.record
+        if record is None:
+            rows.append(RankView(rank.number, "?", 0, "no record", 0, "", ""))
+            continue
+        call = oldest.get(rank.id)
+        waits = ""
+        if call is not None:
+            missing = [other.number for other in moment.missing(call)]
+            waits = f"{call.operation} in {call.place()} ({words.seconds(call.waited_s)})"
+            waits += f", for {words.ranks(missing)}" if missing else ""
+        stage = stages.name_of(job, {rank.number})
+        state = hosts.stopped(record) or record.state
+        rows.append(
+            RankView(
+                rank.number,
+                record.host_name,
+                record.pid,
+                state + (f"; {stage}" if stage else ""),
+                record.submissions,
+                words.last_of(job, rank).removeprefix("its last call was "),
+                waits,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,323 @@
+"""Goal: the verdict follows from the records alone: chains of waits, lost calls, several hosts, stages, quotas, GPUs.
+
+Method: records made by hand, files of a made-up host below another root, a made-up nvidia-smi; no process and no clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from starling.diagnose.finding import Finding
+from starling.diagnose.host import Hosts, throttled_gpus
+from starling.diagnose.job import Job, jobs_of
+from starling.diagnose.judge import judge
+from starling.diagnose.record import BYTES, Fault, Group, Lane, NotARecordError, Operation, Record, parse
+from starling.diagnose.stages import name_of
+
+S = 1_000_000_000
+NOW = 1_000 * S
+NOWHERE = Hosts(Path("/nowhere"))
+Call = tuple[
+    str, int, float, float | None
+]  # lane, sequence, begin and end in seconds before now; None: not yet
+
+
+def records_of(
+    calls: Sequence[Sequence[Call]],
+    groups: Sequence[Sequence[int]] = (),
+    lanes: dict[str, Any] | None = None,
+    **changes: Any,
+) -> list[Record]:
+    """One for each rank. groups: beside that of all; lanes: the group of a lane, or its two ranks; else of all."""
+    size = len(calls)
+    all_groups = [list(range(size)), *map(list, groups)]
+    made = []
+    for rank, of_rank in enumerate(calls):
+        own = [g for g, members in enumerate(all_groups) if rank in members]
+        names = list(dict.fromkeys(name for name, *_ in of_rank))
+        entries = {}
+        for index, name in enumerate(names):
+            where = (lanes or {}).get(name, 0)
+            pair = where if isinstance(where, tuple) else (-1, -1)
+            group = 0 if isinstance(where, tuple) else where
+            submitted = 1 + max(sequence for lane, sequence, *_ in of_rank if lane == name)
+            completed = sum(1 for lane, _, _, end in of_rank if lane == name and end is not None)
+            entries[index] = Lane(
+                (zlib.crc32(name.encode()), group), name, own.index(group), 2, 0, submitted, completed, *pair
+            )
+        made.append(
+            Record(
+                id=100 + rank,
+                host=1,
+                host_name="here",
+                pid=1000 + rank,
+                arena=f"starling.{rank}",
+                created_ns=NOW - 900 * S,
+                alive_ns=NOW,
+                seen_ns=NOW,
+                groups=tuple(
+                    Group(
+                        (7, g),
+                        f"group {g}",
+                        all_groups[g].index(rank),
+                        len(all_groups[g]),
+                        tuple(100 + member for member in all_groups[g]),
+                    )
+                    for g in own
+                ),
+                lanes=entries,
+                operations=tuple(
+                    Operation(
+                        number=number + 1,
+                        lane=names.index(lane),
+                        sequence=sequence,
+                        kind="all_reduce",
+                        count=4,
+                        submitted_ns=NOW - int(begin * S),
+                        completed_ns=0 if end is None else NOW - int(end * S),
+                    )
+                    for number, (lane, sequence, begin, end) in enumerate(of_rank)
+                ),
+                submissions=len(of_rank),
+                **changes,
+            )
+        )
+    return made
+
+
+def job_of(records: list[Record]) -> Job:
+    (job,) = jobs_of(records)
+    return job
+
+
+def verdict_of(records: list[Record], hosts: Hosts = NOWHERE, after_s: float = 1.0) -> Finding | None:
+    return judge(job_of(records), hosts, after_s).verdict
+
+
+def test_nothing_waits() -> None:
+    rounds: list[Call] = [("x", k, 100 - k, 99.9 - k) for k in range(50)]
+    assert verdict_of(records_of([rounds, rounds, rounds])) is None
+
+
+def test_a_young_call_is_no_hang() -> None:
+    records = records_of([[("x", 0, 0.5, None)], [("y", 0, 9, 8)]])
+    assert verdict_of(records) is None
+    found = verdict_of(records, after_s=0.2)
+    assert found is not None and found.ranks == (1,)
+
+
+def test_who_goes_on_with_something_else_may_come() -> None:
+    busy: list[Call] = [("y", k, 10 - k / 10, 10 - k / 10 - 0.01) for k in range(99)]
+    lanes = {"y": 1}
+    assert verdict_of(records_of([[("x", 0, 9, None)], busy], groups=[[1]], lanes=lanes)) is None
+
+
+def test_a_chain_ends_at_the_culprit() -> None:
+    """0 waits for 1, which waits for 2, which waits for nobody."""
+    records = records_of(
+        [[("a", 0, 9, None)], [("b", 0, 8, None)], []], groups=[[0, 1], [1, 2]], lanes={"a": 1, "b": 2}
+    )
+    found = verdict_of(records)
+    assert found is not None and (found.kind, found.ranks, found.lane) == ("not called", (2,), "b")
+    assert "rank 0 wait" in found.details[0]
+
+
+def test_a_circle_of_three() -> None:
+    groups = [[0, 1], [1, 2], [0, 2]]
+    lanes = {"a": 1, "b": 2, "c": 3}
+    records = records_of([[("a", 0, 9, None)], [("b", 0, 8, None)], [("c", 0, 7, None)]], groups, lanes)
+    found = verdict_of(records)
+    assert found is not None and (found.kind, found.ranks) == ("cycle", (0, 1, 2))
+    assert "rank 2 waits for rank 0" in found.what
+
+
+def test_a_call_that_the_ring_has_lost() -> None:
+    """Its lane still counts one more submission than completions."""
+    records = records_of([[("x", 0, 900, 899), ("x", 1, 800, None)], [("x", 0, 900, 899)]])
+    lost = dataclasses.replace(records[0], operations=records[0].operations[:1])
+    found = verdict_of([lost, records[1]], after_s=0.0)
+    assert found is not None and (found.ranks, found.sequence) == ((1,), 1)
+
+
+def test_a_rank_without_a_record() -> None:
+    records = records_of([[("x", 0, 9, None)], [("x", 0, 9, None)], []])
+    found = verdict_of(records[:2])
+    assert found is not None and found.ranks == (2,)
+    assert "pass its flight record" in found.remedy
+
+
+def test_all_have_called() -> None:
+    records = records_of([[("x", 0, 9, None)], [("x", 0, 8, None)]])
+    found = verdict_of([records[0], dataclasses.replace(records[1], alive_ns=NOW - 6 * S)])
+    assert found is not None and (found.kind, found.ranks) == ("unfinished", (1,))
+    found = verdict_of([records[0], dataclasses.replace(records[1], host=2, host_name="there")])
+    assert found is not None and "on 2 hosts" in found.what
+
+
+def test_the_moment_of_the_fault_counts() -> None:
+    """Rank 1 called after rank 0's operation had failed; before that it was rank 1 that had not called."""
+    fault = Fault("timeout", 0, 0, NOW - 5 * S, "late")
+    records = records_of([[("x", 0, 9, 4.9)], [("x", 0, 1, 0.9)]], faults=(fault,), state="ended")
+    failed = [
+        dataclasses.replace(r, operations=tuple(dataclasses.replace(op, status=3) for op in r.operations))
+        for r in records
+    ]
+    found = verdict_of(failed)
+    assert found is not None and (found.kind, found.ranks) == ("not called", (1,))
+
+
+def test_a_launcher_that_kills_the_rest_is_not_the_cause() -> None:
+    """Rank 0's timeout, for rank 1 had not called; then rank 1 was killed. Else it is rank 1's death."""
+    records = records_of([[("x", 0, 9, None)], []], state="dead")
+    late = dataclasses.replace(
+        records[0], state="ended", faults=(Fault("timeout", 0, 0, NOW - 5 * S, "late"),)
+    )
+    killed = dataclasses.replace(records[1], alive_ns=NOW - 4 * S)
+    found = verdict_of([late, killed])
+    assert found is not None and (found.kind, found.ranks) == ("not called", (1,))
+    found = verdict_of([late, dataclasses.replace(killed, alive_ns=NOW - 7 * S)])
+    assert found is not None and (found.kind, found.ranks) == ("died", (1,))
+    alone = dataclasses.replace(killed, state="dead")
+    found = verdict_of([dataclasses.replace(records[0], state="live"), alone])
+    assert found is not None and (found.kind, found.ranks) == ("died", (1,))
+
+
+def test_a_communicator_made_anew_is_another() -> None:
+    """Same name and ranks, so the same keys: calls of the first are none of the second's."""
+    records = records_of([[("x", 0, 90, 89), ("x", 1, 80, None)], [("x", 0, 90, 89), ("x", 1, 80, 79)]])
+    anew = [
+        dataclasses.replace(
+            r, lanes={0: dataclasses.replace(r.lanes[0], submitted=n, completed=0, opened_ns=NOW - 50 * S)}
+        )
+        for r, n in zip(records, (1, 0), strict=True)
+    ]
+    first = dataclasses.replace(
+        records[0].operations[1], number=9, sequence=0, submitted_ns=NOW - 40 * S, count=9
+    )
+    found = verdict_of([dataclasses.replace(anew[0], operations=(*records[0].operations, first)), anew[1]])
+    assert found is not None and (found.kind, found.ranks, found.sequence) == ("not called", (1,), 0)
+    closed = dataclasses.replace(records[1].lanes[0], submitted=5, closed_ns=NOW - 60 * S)
+    found = verdict_of([records[0], dataclasses.replace(records[1], lanes={0: closed})])
+    assert found is not None and (found.kind, found.ranks, found.sequence) == ("not called", (1,), 1)
+
+
+def test_a_slow_rank_and_its_stage() -> None:
+    """Two stages of two ranks each: those of the second are slow."""
+
+    def rounds(own_s: float) -> list[Call]:
+        return [("x", k, 50.0 - k + 0.9 - own_s, 50.0 - k - 0.05) for k in range(40)]
+
+    groups = [[0, 1], [2, 3], [0, 2], [1, 3]]
+    fast, slow = rounds(0.02), rounds(0.8)
+    message: list[list[Call]] = [
+        [("m0", 0, 99, 98)],
+        [("m1", 0, 99, 98)],
+        [("m0", 0, 99, 98)],
+        [("m1", 0, 99, 98)],
+    ]
+    calls = [a + b for a, b in zip(message, [fast, fast, slow, slow], strict=True)]
+    records = records_of(calls, groups, {"m0": (0, 2), "m1": (1, 3)})
+    assert name_of(job_of(records), {2, 3}) == "pipeline stage 1 of 2"
+    assert name_of(job_of(records), {3}) == "pipeline stage 1 of 2, data rank 1 of 2"
+    found = verdict_of(records)
+    assert found is not None and (found.kind, found.ranks) == ("slow", (2, 3))
+    assert "pipeline stage 1 of 2" in found.what
+    assert verdict_of(records_of([fast, fast, fast, fast], groups)) is None
+
+
+def test_a_mismatch_of_plans() -> None:
+    records = records_of([[("x", 0, 9, None)], [("x", 0, 8, None)], [("x", 0, 8, None)]])
+    other = dataclasses.replace(records[2].operations[0], plan_hash=5)
+    found = verdict_of([*records[:2], dataclasses.replace(records[2], operations=(other,))])
+    assert found is not None and (found.kind, found.ranks) == ("mismatch", (2,))
+    assert "by plan 0000000000000005" in found.what
+    found = verdict_of([records[1], dataclasses.replace(records[2], operations=(other,))])
+    assert found is not None and found.ranks == (1, 2), "one against one"
+
+
+def test_two_jobs_are_two() -> None:
+    first = records_of([[], []])
+    second = [
+        dataclasses.replace(r, id=r.id + 50, groups=tuple(
+            dataclasses.replace(g, members=tuple(m + 50 for m in g.members)) for g in r.groups
+        ))
+        for r in records_of([[], [], []])
+    ]  # fmt: skip
+    assert sorted(job.size for job in jobs_of([*first, *second])) == [2, 3]
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+GROUPS = {
+    "new": {
+        "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        "proc/1000/cgroup": "0::/pod/job\n",
+        "sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
+        "sys/fs/cgroup/pod/cpu.stat": "nr_periods 200\nnr_throttled 80\nthrottled_usec 5\n",
+        "sys/fs/cgroup/pod/job/cpu.max": "max 100000\n",
+        "sys/fs/cgroup/pod/job/cpu.stat": "nr_periods 0\nnr_throttled 0\n",
+    },
+    "old": {
+        "proc/mounts": "cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu,cpuacct 0 0\n",
+        "proc/1000/cgroup": "4:cpu,cpuacct:/seen/from/elsewhere\n3:memory:/x\n",
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
+        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/cpu/cpu.stat": "nr_periods 200\nnr_throttled 80\nthrottled_time 5\n",
+    },
+}
+
+
+@pytest.mark.parametrize("version", sorted(GROUPS))
+def test_a_quota_of_either_kind(tmp_path: Path, version: str) -> None:
+    write(tmp_path, GROUPS[version])
+    write(tmp_path, {"proc/1001/cgroup": GROUPS[version]["proc/1000/cgroup"]})
+    found = verdict_of(records_of([[], []]), Hosts(tmp_path))
+    assert found is not None and (found.kind, found.ranks) == ("starved", (0, 1))
+    assert "1.5 cores where they need 2" in found.what and "40%" in found.what
+    assert verdict_of(records_of([[]]), Hosts(tmp_path)) is None, "one rank has enough"
+
+
+def test_a_quota_that_was_not_felt(tmp_path: Path) -> None:
+    files = GROUPS["new"] | {"sys/fs/cgroup/pod/cpu.stat": "nr_periods 200\nnr_throttled 8\n"}
+    write(tmp_path, files | {"proc/1001/cgroup": files["proc/1000/cgroup"]})
+    assert verdict_of(records_of([[], []]), Hosts(tmp_path)) is None
+
+
+def test_fewer_cores_than_threads_is_told(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {f"proc/{1000 + k}/status": "Name: x\nCpus_allowed_list:\t0,4-5\n" for k in range(4)}
+        | {"proc/loadavg": "7.5 1 1 1/1 1\n"},
+    )
+    found = judge(job_of(records_of([[]] * 4)), Hosts(tmp_path), 1.0)
+    assert found.healthy
+    assert found.notes == ("here: 4 ranks need 4 threads and have 3 cores (load 7.5)",)
+
+
+def test_a_gpu_that_slows_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '0, 0x0000000000000001, 35'\necho '1, 0x0000000000000040, 93'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert throttled_gpus() == ["GPU 1 slows down (93 degrees, reasons 0x0000000000000040)"]
+    assert any(
+        "GPU 1" in note for note in judge(job_of(records_of([[]], device="cuda:0")), NOWHERE, 1.0).notes
+    )
+
+
+def test_what_is_no_record() -> None:
+    for data in (b"", b"SLFIGHT1", bytes(BYTES)):
+        with pytest.raises(NotARecordError):
+            parse(data, "dead")

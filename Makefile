@@ -2,7 +2,7 @@
 # instead of setting up .venv (a machine without a network, say).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: demo test test-cpp test-python test-upstream sanitize test-gpu build-gpu cuda-check lint format bench build setup clean help
+.PHONY: demo test test-cpp test-python test-upstream sanitize sanitize-build test-gpu build-gpu cuda-check lint format bench build setup clean help
 
 ifeq ($(origin PYTHON),command line)
   SETUP := true
@@ -32,6 +32,9 @@ test-upstream: build ## PyTorch's own distributed tests over the backend on eigh
 
 sanitize: setup ## the C++ tests under ThreadSanitizer, and under AddressSanitizer + UBSan
 	@scripts/sanitize.sh
+
+sanitize-build: setup ## what `make sanitize` runs, built only
+	@scripts/sanitize.sh --build
 
 test-gpu: ## the tests that need a GPU, on what `make build-gpu` or pip installed
 	@PYTHONPATH=tests $(if $(wildcard $(PYTHON)),$(PYTHON),python3) -m pytest -q tests/gpu $(ARGS)

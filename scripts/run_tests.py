@@ -17,11 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
 
-# Python tests that neither look at what others leave on the machine nor at when things happen.
-SIDE_BY_SIDE = [
-    *("tests/conformance", "tests/deadlock", "tests/ir", "tests/lang", "tests/passes", "tests/programs"),
-    *("tests/sim", "tests/tune", "tests/torch/test_upstream.py"),
-]
+# Python tests that look at what all processes of the machine have in /dev/shm.
+ALONE = ["tests/comm/test_joining.py", "tests/cli/test_demo_leftovers.py"]
 
 
 @dataclass
@@ -114,11 +111,12 @@ def run_pytest(name: str, arguments: list[str]) -> Counts:
 
 
 def run_python(arguments: list[str]) -> Counts:
-    """All tests: first those that mind no company, two files at a time, then the others. With arguments: one run."""
+    """All tests: those that mind no company two files at a time, then the others. With arguments: one run."""
     if arguments:
         return run_pytest("pytest", arguments)
-    counts = run_pytest("pytest-shared", ["-n", "2", "--dist", "loadfile", *SIDE_BY_SIDE])
-    counts.add(run_pytest("pytest", [f"--ignore={path}" for path in SIDE_BY_SIDE]))
+    side_by_side = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    counts = run_pytest("pytest-shared", [*side_by_side, *(f"--ignore={path}" for path in ALONE)])
+    counts.add(run_pytest("pytest", ALONE))
     return counts
 
 
@@ -158,7 +156,7 @@ def main() -> int:
     parser.add_argument("--only", choices=["cpp", "python"])
     parser.add_argument("--label", help="only C++ tests with this label")
     parser.add_argument(
-        "--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 4), help="C++ programs at once"
+        "--jobs", type=int, default=max(2, (os.cpu_count() or 1) // 4), help="C++ programs at once"
     )
     parser.add_argument(
         "--sum", nargs="+", metavar="RUN", help="run nothing; add up the results of these runs"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the C++ tests with ThreadSanitizer and with AddressSanitizer + UBSan, and runs those labelled `sanitize`.
-# Arguments: which to run, `tsan` and/or `asan`; both by default.
+# Arguments: which to run, `tsan` and/or `asan`; both by default. `--build`: builds, and runs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
@@ -11,6 +11,12 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then
   fixed_addresses=(setarch "$(uname -m)" -R)
 fi
 
+build_only=false
+if [[ ${1:-} == --build ]]; then
+  build_only=true
+  shift
+fi
+
 run() { # run NAME SANITIZERS
   local name=$1 sanitizers=$2
   printf '[sanitize] %s: building into build/%s\n' "$sanitizers" "$name"
@@ -18,6 +24,7 @@ run() { # run NAME SANITIZERS
     { tail -n 40 "build/$name.log" >&2; return 1; }
   cmake --build "build/$name" --target sanitized_tests --parallel "$(nproc)" >>"build/$name.log" 2>&1 ||
     { grep -A 30 -m 1 'FAILED:' "build/$name.log" >&2; return 1; }
+  if $build_only; then return; fi
   TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:${TSAN_OPTIONS:-}" \
     ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:${ASAN_OPTIONS:-}" \
     UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}" \

@@ -356,27 +356,6 @@ def test_mpi4py(tmp_path: Path) -> None:
     check_launched(run_script(command, tmp_path / "script.py", text), 3)
 
 
-def test_job_by_name(tmp_path: Path) -> None:
-    """STARLING_JOB instead of a launcher; nothing stays in /dev/shm."""
-    script = tmp_path / "script.py"
-    script.write_text(LAUNCHED)
-    name = f"test of {tmp_path}"
-    before = {path.name for path in Path("/dev/shm").glob("starling-job*")}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script)],
-            env=dict(os.environ, RANK=str(rank), WORLD_SIZE="3", STARLING_JOB=name),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(3)
-    ]
-    texts = [rank.communicate(timeout=250)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0, 0]
-    assert texts == [f"rank {rank} of 3: 6\n" for rank in range(3)]
-    assert {path.name for path in Path("/dev/shm").glob("starling-job*")} <= before
-
-
 # Callbacks run while the interpreter ends; daemon threads wait; nothing may crash or hang.
 ENDING = """
 import sys, threading, numpy as np, starling

@@ -74,6 +74,10 @@ class Job:
         while not (self.folder / name).exists():
             assert time.monotonic() < deadline, f"no {name} within {timeout_s} s"
             assert any(host.poll() is None for host in self._hosts), f"all hosts ended without {name}"
+            for rank in self._ranks:
+                if (self.folder / f"result.{rank}").exists():
+                    _, error = pickle.loads((self.folder / f"result.{rank}").read_bytes())
+                    assert not error, f"rank {rank} ended before {name}: {error}"
             time.sleep(0.002)
         return float((self.folder / name).read_text() or 0)
 
@@ -133,7 +137,9 @@ def run_rank(rank: int, what: dict[str, Any]) -> None:
             value = function(rank, what["size"], **arguments)
     except BaseException:
         error = traceback.format_exc()
-    (folder / f"result.{rank}").write_bytes(pickle.dumps((value, error)))
+    draft = folder / f"result.{rank}.draft"
+    draft.write_bytes(pickle.dumps((value, error)))
+    draft.rename(folder / f"result.{rank}")
 
 
 def main() -> None:

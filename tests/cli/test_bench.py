@@ -37,6 +37,21 @@ def test_every_collective_is_measured_and_right() -> None:
     assert not wrong_rows(document)
 
 
+def test_the_monitor_s_cost_and_windows() -> None:
+    """What it costs is for the measurement to say: a loaded machine may find it dear (exit code 1)."""
+    done = starling("bench", "monitor", "--rounds", "1", "--seconds", "0.05", "--json", "-")
+    assert done.returncode in (0, 1), done.stderr
+    document = json.loads(done.stdout)
+    rows = {row["window"]: row for row in document["rows"]}
+    fluctuations = [rows[size]["fluctuation_percent"] for size in (1, 8, 32)]
+    delays = [rows[size]["follows_a_drop_after_us"] for size in (1, 8, 32)]
+    assert fluctuations == sorted(fluctuations, reverse=True) and delays == sorted(delays)
+    assert rows[8]["disturbances_found"] > rows[8]["of"] / 2
+    cost = document["cost"]
+    assert cost["transfer_with_ns"] > cost["transfer_without_ns"] > 0
+    assert len(document["curves"]["time_ns"]) == len(document["curves"]["8"])
+
+
 def test_types_reductions_and_point_to_point() -> None:
     effort = ("-b", "1K", "-e", "1K", "--repetitions", "1", "--iters", "2")
     rows = bench("-n", "2", *effort, "-d", "float32,bfloat16,int64", "-o", "sum,prod,min,max,avg")["rows"]

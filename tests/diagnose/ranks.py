@@ -22,7 +22,7 @@ from starling.diagnose import Diagnosis, diagnose, sources
 from starling.diagnose.record import NotARecordError, parse
 from starling.stores import FileStore
 
-BOUND_S = 60.0  # of everything that is waited for; far above what it takes
+BOUND_S = 200.0  # of everything that is waited for; far above what it takes
 AFTER_S = 0.2  # what counts as a hang here
 COMPUTES_S = 0.05
 
@@ -52,12 +52,17 @@ class Ranks:
         found = diagnose(job=self.job, after_s=AFTER_S, ended=True)
         return found[0] if len(found) == 1 and found[0].size == len(self.pipes) else None
 
-    def until(self, kind: str | None) -> Diagnosis:
-        """Looks until the verdict is of this kind; None: until all is well."""
+    def until(self, kind: str | None, ranks: tuple[int, ...] | None = None, text: str = "") -> Diagnosis:
+        """Looks until the verdict is of this kind, of these ranks and has this text; None: until all is well.
+
+        ranks, text: where another verdict comes before the right one on a busy machine, whose ranks are late in turn.
+        """
         deadline = time.monotonic() + BOUND_S
         while True:
             found = self.diagnosis()
-            if found and (found.verdict.kind if found.verdict else None) == kind:
+            verdict = found.verdict if found else None
+            right = verdict is None or (ranks in (None, verdict.ranks) and text in verdict.what)
+            if found and right and (verdict.kind if verdict else None) == kind:
                 return found
             assert time.monotonic() < deadline, f"not '{kind}' but {found}"
             time.sleep(0.05)
@@ -141,7 +146,7 @@ def _told(call: Callable[[], Any]) -> str:
 
 def does_not_call(comm: Communicator, pipe: Any) -> None:
     """Rank 1 stays away from position 1 until it is told to come."""
-    comm.all_reduce(ones(), lane="x").wait()
+    comm.all_reduce(ones(), lane="x", timeout=2 * BOUND_S).wait()
     pipe.send("once")
     if comm.rank == 1:
         pipe.recv()
@@ -160,6 +165,7 @@ def calls_something_else(comm: Communicator, pipe: Any) -> None:
 
 def waits_crosswise(comm: Communicator, pipe: Any) -> None:
     first, second = ("a", "b") if comm.rank == 0 else ("b", "a")
+    comm.barrier(lane="both are there", timeout=2 * BOUND_S).wait()
     pipe.send(_told(comm.all_reduce(ones(), lane=first).wait))
     pipe.send(_told(comm.all_reduce(ones(), lane=second).wait))
     pipe.recv()

@@ -22,7 +22,7 @@ def all_reduces(rank: int, size: int, folder: str, name: str) -> int:
     with (
         Context() as context,
         Communicator(
-            context, rank=rank, size=size, name=name, store=FileStore(f"{folder}/store"), timeout=60
+            context, rank=rank, size=size, name=name, store=FileStore(f"{folder}/store"), timeout=200
         ) as comm,
     ):
         return run_until(comm, folder, lambda: (Path(folder) / "stop").exists())
@@ -36,10 +36,10 @@ def run_until(
     leaves = np.zeros(1, np.int32)
     for iteration in range(1_000_000):
         for lane in ("grads", "weights"):
-            comm.all_reduce(values, total, lane=lane).wait(60)
+            comm.all_reduce(values, total, lane=lane).wait(200)
             assert total[-1] == comm.size
         leaves[0] = comm.rank == 0 and over()
-        comm.all_reduce(leaves, lane="leave").wait(60)
+        comm.all_reduce(leaves, lane="leave").wait(200)
         if leaves[0]:
             return iteration
         if iteration == running_after:
@@ -56,7 +56,7 @@ def name_the_slow_rail(comm: Communicator, folder: str) -> tuple[dict[int, PathV
     watcher = Watcher()
     before: dict[int, PathView] = {}
     now: dict[int, PathView] = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
 
     def look() -> dict[int, PathView]:
         (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]

@@ -8,6 +8,11 @@
 #include "machine/cpu/futex.h"
 
 namespace starling::monitor {
+namespace {
+
+constexpr uint64_t kLongestWaitNs = 5'000'000'000;  // for a segment that was refused
+
+}  // namespace
 
 Watcher::Watcher(const WatcherOptions& options) : options_(options) {
   {
@@ -51,7 +56,7 @@ void Watcher::search(uint64_t now_ns) {
   for (const std::string& name : names) {
     if (watched_.contains(name)) continue;
     if (const auto refused = refused_.find(name);
-        refused != refused_.end() && now_ns - refused->second < options_.search_ns)
+        refused != refused_.end() && now_ns < refused->second.next_ns)
       continue;
     try {
       auto watch = std::make_unique<Watch>(name, options_.watch);
@@ -60,7 +65,9 @@ void Watcher::search(uint64_t now_ns) {
       watched_[name].watch = std::move(watch);
       refused_.erase(name);
     } catch (const Error&) {
-      refused_[name] = now_ns;
+      Refused& refused = refused_[name];
+      refused.wait_ns = std::max(options_.search_ns, std::min(2 * refused.wait_ns, kLongestWaitNs));
+      refused.next_ns = now_ns + refused.wait_ns;
     }
   }
   std::erase_if(refused_, [&](const auto& entry) {

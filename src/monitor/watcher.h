@@ -17,7 +17,7 @@ struct WatcherOptions {
   WatchOptions watch;
   uint64_t follow_ns = 2'000'000;    // between two looks at the rings; what a ring holds is its bound
   uint64_t search_ns = 200'000'000;  // between two looks for ranks
-  uint64_t remember_ns = 10'000'000'000;  // those that have gone
+  uint64_t remember_ns = 30'000'000'000;  // those that have gone
 };
 
 class Watcher {
@@ -51,7 +51,12 @@ class Watcher {
   std::condition_variable ending_changed_;
   bool ending_ = false;
   std::map<std::string, Watched> watched_;
-  std::map<std::string, uint64_t> refused_;  // with the time of it: no rank's, or one that is just being made
+  // No rank's, or one that is just being made: tried again, less and less often.
+  struct Refused {
+    uint64_t next_ns;
+    uint64_t wait_ns;
+  };
+  std::map<std::string, Refused> refused_;
   std::thread thread_;
 };
 

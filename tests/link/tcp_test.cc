@@ -295,12 +295,12 @@ TEST_F(Tcp, TheWireThatIsHeldIsNamed) {
           seen[p].detector.look(cpu::monotonic_ns(), rings_[p].waiting_since_ns, rings_[p].left_bytes);
     }
   };
-  ASSERT_TRUE(run_until(2000, [&] {
+  ASSERT_TRUE(run_until(800, [&] {
     follow();
-    return accepted_ == 2000 && sender_->acked() == 2000;
+    return accepted_ == 800 && sender_->acked() == 800;
   }));
   relays_[1]->set(Wire::kHeld);
-  EXPECT_TRUE(run_until(2200, [&] {
+  EXPECT_TRUE(run_until(1000, [&] {
     follow();
     const auto &held = seen[1].now, &other = seen[0].now;
     // Longer than a busy machine may keep this thread from its work. What may be under way is what the held
@@ -311,7 +311,7 @@ TEST_F(Tcp, TheWireThatIsHeldIsNamed) {
   EXPECT_GT(rings_[1].left_bytes, 0u);
   EXPECT_EQ(rings_[0].left_bytes, 0u);
   relays_[1]->set(Wire::kWhole);
-  EXPECT_TRUE(deliver(2200));
+  EXPECT_TRUE(deliver(1000));
 }
 
 TEST_F(Tcp, NamesThePortsWhenNoneLives) {

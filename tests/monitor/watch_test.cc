@@ -23,7 +23,7 @@ namespace starling::monitor {
 namespace {
 
 constexpr uint64_t kArenaBytes = 64 << 20;
-constexpr uint64_t kBoundNs = 60'000'000'000;
+constexpr uint64_t kBoundNs = 200'000'000'000;
 
 template <class Ready>
 bool wait_until(Ready&& ready) {

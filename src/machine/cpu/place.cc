@@ -66,7 +66,7 @@ Pool CpuPlace::make_pool(uint64_t bytes) {
   // fewer will do.
   const uint64_t slot = arena_.header()->pool_slot_bytes;
   bytes = std::min(bytes, arena_.free_bytes() / kPoolShare / slot * slot);
-  // Nothing else lies in the segment yet but its directory.
+  // Nothing else lies in the segment yet but its directory and the blocks' few pages.
   if (bytes + arena_.header()->directory_offset +
           arena_.header()->directory_capacity * sizeof(DirectoryEntry) >
       arena_.header()->bytes)

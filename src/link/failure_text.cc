@@ -30,8 +30,10 @@ std::string failure_text(FlowError error, const PathEnd (&paths)[kMaxPaths], con
       break;
     case FlowError::kPeer: text = peer + " gave up"; break;
   }
-  for (size_t p = 0; p < names.ports.size(); ++p)
+  for (size_t p = 0; p < names.ports.size(); ++p) {
     text += (p == 0 ? ": " : "; ") + names.ports[p] + ": " + cause_text(paths[p].cause);
+    if (p < names.refusals.size() && !names.refusals[p].empty()) text += " (" + names.refusals[p] + ")";
+  }
   return text;
 }
 

@@ -80,9 +80,10 @@ inline void Relay::run() {
         polled.push_back({link.ends[end].get(), short((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)), 0});
       }
     ::poll(polled.data(), polled.size(), kLookMs);
-    while (Descriptor near = accept_from(listener_.get())) {
+    int error;
+    while (Descriptor near = accept_from(listener_.get(), error)) {
       if (wire == Wire::kCut) continue;
-      Descriptor far = connect_between(port_, far_, 1000);
+      Descriptor far = connect_between(port_, far_, 1000, error);
       if (!far) continue;
       links_.emplace_back();
       links_.back().ends[0] = std::move(near);

@@ -79,7 +79,8 @@ class Tcp : public testing::Test, public TransferSource, public TransferSink {
   }
 
   void accept_all(Listener& listener) {
-    while (Descriptor socket = accept_from(listener.socket.get())) {
+    int error;
+    while (Descriptor socket = accept_from(listener.socket.get(), error)) {
       waiting_.push_back(std::make_unique<Waiting>(*this, std::make_unique<Connection>(std::move(socket))));
       Waiting& waiting = *waiting_.back();
       waiting.watch = reactor_.add(waiting.connection->fd(), &waiting, false);

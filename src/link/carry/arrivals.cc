@@ -9,6 +9,7 @@
 namespace starling::link::carry {
 namespace {
 
+// Each call says what it pairs with.
 template <class T>
 void release(T& word, T value) {
   std::atomic_ref<T>(word).store(value, std::memory_order_release);
@@ -105,8 +106,11 @@ void PeerLink::apply(const RecordHeader& record, const std::byte* body) {
       const auto waiting = read<WaitingRecord>(body);
       const uint64_t version = header->waiting_version;
       relaxed(header->waiting_version, version + 1);
-      std::atomic_thread_fence(std::memory_order_release);  // the odd version before the new text
+      // The odd version before the new text; pairs with the acquire fence in waiting_text_of()
+      // (comm/poller.cc).
+      std::atomic_thread_fence(std::memory_order_release);
       for (size_t k = 0; k < sizeof waiting.text; ++k) relaxed(header->waiting_text[k], waiting.text[k]);
+      // Release: the text before its version; pairs with the acquire there.
       release(header->waiting_version, version + 2);
       return;
     }
@@ -134,6 +138,7 @@ void PeerLink::apply_to_theirs(const RecordHeader& record, const std::byte* body
       return;
     case RecordKind::kBoard: return post_board(lane, read<BoardRecord>(body));
     case RecordKind::kSubmitted:
+      // Release: pairs with the acquire in match_any_source(). Nothing but the count is read by it.
       release(lane.shadow->submitted, read<WordRecord>(body).value);
       cpu::ring(&common_.arena.header()->host);  // an any-source receive may look for it
       return;
@@ -154,15 +159,18 @@ void PeerLink::post_board(TheirLane& lane, const BoardRecord& board) {
   const uint64_t sequence = board.signature.position - 1;
   Signature& entry = board_of(lane.shadow)[sequence % lane.shadow->board_size];
   relaxed(entry.position, uint64_t(0));
-  std::atomic_thread_fence(std::memory_order_release);  // no new word is seen with the old position
+  // No new word is seen with the old position; pairs with the acquire fence in read_signature().
+  std::atomic_thread_fence(std::memory_order_release);
   for (size_t w = 1; w < sizeof entry / 8; ++w)
     relaxed(reinterpret_cast<uint64_t*>(&entry)[w], reinterpret_cast<const uint64_t*>(&board.signature)[w]);
   Traffic& traffic = traffic_of(lane.shadow, sequence)[lane.description.hearer];
   relaxed(traffic.sent_bytes, board.traffic.sent_bytes);
   relaxed(traffic.received_bytes, board.traffic.received_bytes);
+  // Release: pairs with the acquire in match_any_source(). Nothing but the count is read by it.
   release(lane.shadow->submitted, board.submitted);
   // Release: the entry before its position; pairs with the acquire in read_signature().
   release(entry.position, board.signature.position);
+  // The board before our look at our host's; pairs with the fence in post_signature().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   compare(lane, board);
 }
@@ -184,9 +192,11 @@ void PeerLink::compare(TheirLane& lane, const BoardRecord& board) {
         std::atomic_ref<uint64_t>(reinterpret_cast<uint64_t*>(&const_cast<Signature&>(ours))[w])
             .load(std::memory_order_relaxed);
   const Traffic traffic = traffic_of(own, sequence)[lane.own->peer];
-  std::atomic_thread_fence(std::memory_order_acquire);  // the words before the second look
+  // The words before the second look; pairs with the release fence in post_signature().
+  std::atomic_thread_fence(std::memory_order_acquire);
   if (position() != sequence + 1 || matches(copy, board.signature, traffic, board.traffic)) return;
   lane.own->mismatch = true;
+  // Release: the shadow's board; pairs with the acquire in Proxy::take_mismatch().
   common_.mismatch.store(true, std::memory_order_release);
   cpu::ring(&common_.arena.header()->host);
 }
@@ -223,7 +233,8 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
       cpu::ring(&header->host);
       return;
     case RecordKind::kClosed:
-      // Release: likewise; pairs with abandoned().
+      // Release: likewise; pairs with the acquire in HostLane::abandoned(). Acquire: of what other proxies
+      // and hosts did before their additions, so that who reads the last one has them all.
       std::atomic_ref<uint64_t>(own->closed).fetch_add(1, std::memory_order_acq_rel);
       return;
     default: return;

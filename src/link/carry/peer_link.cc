@@ -1,8 +1,11 @@
 #include "link/carry/peer_link.h"
 
+#include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "base/assert.h"
+#include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "machine/cpu/doorbell.h"
@@ -11,6 +14,7 @@
 namespace starling::link::carry {
 namespace {
 
+// Each call says what it pairs with.
 template <class T>
 T acquire(const T& word) {
   return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_acquire);
@@ -25,6 +29,15 @@ T* part(std::byte* connectors, uint64_t offset, uint32_t end) {
   return reinterpret_cast<T*>(connectors + offset) + end;
 }
 
+// Room for why a link ended that is there before memory is short.
+constexpr size_t kMostFailureBytes = 1024;
+
+std::string texts_of(const std::vector<std::pair<tcp::Port, tcp::Port>>& paths) {
+  std::string text;
+  for (const auto& path : paths) text += (text.empty() ? "" : "; ") + tcp::path_text(path);
+  return text;
+}
+
 bool same_shape(const LaneShared& a, const LaneShared& b) {
   return a.size == b.size && a.channel_count == b.channel_count && a.slot_bytes == b.slot_bytes;
 }
@@ -34,10 +47,7 @@ std::vector<PathRing*> rings_for(const Common& common, uint32_t peer,
                                  const std::vector<std::pair<tcp::Port, tcp::Port>>& paths) {
   std::vector<PathRing*> rings;
   for (uint32_t p = 0; common.recorded && p < paths.size(); ++p) {
-    const auto& [ours, theirs] = paths[p];
-    const std::string name = ours.name + " " + tcp::address_text(ours.address) + " -> " + theirs.name + " " +
-                             tcp::address_text(theirs.address);
-    PathRing* ring = monitor::add_path(common.arena, {peer, p, LinkKind::kTcp, name});
+    PathRing* ring = monitor::add_path(common.arena, {peer, p, LinkKind::kTcp, tcp::path_text(paths[p])});
     if (ring == nullptr) return {};
     rings.push_back(ring);
   }
@@ -54,7 +64,9 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
       identity_(identity_of(remote.arena)),
       peer_rank_(remote.rank),
       shadow_(remote, common.shadow_bytes, common.event_fd),
-      nowhere_(remote.pool_slot_bytes) {
+      nowhere_(remote.pool_slot_bytes),
+      ports_(texts_of(paths)) {
+  failure_.reserve(kMostFailureBytes);
   std::vector<PathRing*> rings = rings_for(common, remote.rank, paths);
   sending_.emplace(tcp::SendingOptions{common.identity, identity_, remote.rank, common.policy,
                                        std::move(paths), common.lengths, std::move(rings)},
@@ -153,6 +165,7 @@ void PeerLink::read_counters(TheirLane& lane) {
 }
 
 void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
+  // Acquire: pairs with the release in post_call(). The count alone is told.
   const uint64_t submitted = acquire(lane.shared->submitted);
   for (;;) {
     const Signature& entry = board_of(lane.shared)[lane.next_board % lane.shared->board_size];
@@ -169,7 +182,8 @@ void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
       reinterpret_cast<uint64_t*>(&board.signature)[w] = relaxed(words[w]);
     const Traffic& traffic = traffic_of(lane.shared, lane.next_board)[lane.peer];
     board.traffic = {relaxed(traffic.sent_bytes), relaxed(traffic.received_bytes)};
-    std::atomic_thread_fence(std::memory_order_acquire);  // the words before the second look
+    // The words before the second look; pairs with the release fence in post_signature().
+    std::atomic_thread_fence(std::memory_order_acquire);
     if (relaxed(entry.position) != position) continue;
     board.signature.position = position;
     board.submitted = submitted;
@@ -256,7 +270,8 @@ void PeerLink::tell_waiting() {
   if (version == waiting_version_ || version % 2 != 0) return;
   WaitingRecord record;
   for (size_t k = 0; k < sizeof record.text; ++k) record.text[k] = relaxed(header->waiting_text[k]);
-  std::atomic_thread_fence(std::memory_order_acquire);  // the text before the second look
+  // The text before the second look; pairs with the release fence in publish_waiting_text().
+  std::atomic_thread_fence(std::memory_order_acquire);
   if (relaxed(header->waiting_version) != version) return;  // it will be told when it is whole
   waiting_version_ = version;
   tell(RecordKind::kWaiting, 0, record);
@@ -318,8 +333,39 @@ void PeerLink::check_flows() {
   if (receiving_ && receiving_->failed()) return lose(receiving_->failure());
 }
 
+void PeerLink::lose_by(const std::exception& why) noexcept {
+  // Sockets first: from here on nothing is read into our memory, and the peer hears of it. The flows may
+  // stand amid a step; to close their sockets is all that is asked of them.
+  sending_.reset();
+  receiving_.reset();
+  transfers_.clear();
+  batch_.clear();
+  if (gone()) return;
+  char text[kMostFailureBytes];
+  const auto* known = dynamic_cast<const Error*>(&why);
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&why) != nullptr;
+  std::snprintf(text, sizeof text, "the link to rank %u broke by an error here: %s (%s); %s", peer_rank_,
+                known    ? known->happened().c_str()
+                : memory ? "no memory"
+                         : why.what(),
+                ports_.c_str(),
+                known && !known->remedy().empty() ? known->remedy().c_str()
+                : memory                          ? "give the process more memory"
+                                                  : "report it, with what STARLING_LOG=debug writes");
+  failure_.assign(text);  // fits in what was reserved
+  try {
+    log(LogLevel::error, failure_);
+  } catch (...) {  // no memory for a line: the operations' errors tell it
+  }
+  end_shadow();
+}
+
 void PeerLink::lose(const std::string& failure) {
   failure_ = failure;
+  end_shadow();
+}
+
+void PeerLink::end_shadow() {
   shadow_.close(false);
   cpu::ring(&common_.arena.header()->host);
 }

@@ -13,6 +13,7 @@
 #pragma once
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
 
   const std::string& shadow_name() const { return shadow_.name(); }
   uint64_t identity() const { return identity_; }
+  uint32_t peer_rank() const { return peer_rank_; }
   // Why nothing passes any more; "" while something can.
   std::string failure() const { return failure_; }
 
@@ -57,8 +59,12 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void unpublish(uint32_t lane);
   void forget(uint32_t lane);
 
+  // Throws what ReceivingFlow::adopt() does.
   void adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
              uint64_t now_ns);
+  // After an exception amid its work: nothing of the flows is sure any more, so they end, and with them every
+  // operation that waits for this rank. Throws nothing.
+  void lose_by(const std::exception& why) noexcept;
   void port_changed(uint32_t interface_index, bool up);
   // Takes what is new here, sends it, and does what time asks for. True if there was anything.
   bool round(uint64_t now_ns);
@@ -114,6 +120,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void close_batch();
   void check_flows();
   void lose(const std::string& failure);
+  void end_shadow();
 
   // What comes from the peer (arrivals.cc).
   std::byte* destination(const FrameHeader& header) override;
@@ -143,6 +150,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   std::optional<tcp::SendingFlow> sending_;
   std::optional<tcp::ReceivingFlow> receiving_;
   bool left_ = false;  // the peer
+  const std::string ports_;  // of all paths, for lose_by()
   std::string failure_;
 };
 

@@ -5,6 +5,8 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <new>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -16,6 +18,8 @@ namespace {
 constexpr uint32_t kLooks = 6;  // in vain, before it sleeps
 constexpr size_t kMostGreetings = 1024;
 constexpr uint64_t kLeavingNs = 2'000'000'000;  // without progress
+constexpr uint64_t kRestNs = 50'000'000;  // of a listener that cannot accept
+constexpr uint64_t kBetweenLinesNs = 10'000'000'000;  // in the log, of the same thing
 
 }  // namespace
 
@@ -55,23 +59,55 @@ class Proxy::Greeting final : public tcp::Watched {
   Hello hello_{};
 };
 
+// Where the system has no room for another connection, the callers stay in its queue, and the listener, which
+// would be ready at every look, is not watched for a while.
 class Proxy::Listener final : public tcp::Watched {
  public:
   Listener(Proxy& proxy, tcp::Port& port) : proxy_(proxy), socket_(tcp::listen_at(port)), port_(port) {
-    proxy_.reactor_.add(socket_.get(), this, false);
+    watch_ = proxy_.reactor_.add(socket_.get(), this, false);
   }
   void ready(uint32_t) override {
-    while (tcp::Descriptor socket = tcp::accept_from(socket_.get())) {
-      if (proxy_.greetings_.size() >= kMostGreetings) continue;  // strangers
-      proxy_.greetings_.push_back(
-          std::make_unique<Greeting>(proxy_, std::make_unique<tcp::Connection>(std::move(socket)), port_));
+    int error = 0;
+    try {
+      while (tcp::Descriptor socket = tcp::accept_from(socket_.get(), error)) {
+        if (proxy_.greetings_.size() >= kMostGreetings) continue;  // strangers
+        proxy_.greetings_.push_back(
+            std::make_unique<Greeting>(proxy_, std::make_unique<tcp::Connection>(std::move(socket)), port_));
+      }
+    } catch (const Error& refused) {
+      return rest(refused.happened(), refused.remedy());
+    } catch (const std::bad_alloc&) {
+      return rest("no memory", "give the process more memory");
     }
+    if (error != 0)
+      rest(std::strerror(error), tcp::is_exhausted(error) ? "allow the process more open files (ulimit -n)"
+                                                          : "look whether the port is well ('ip -s link')");
+  }
+  uint64_t deadline() const { return again_ns_; }
+  void expire(uint64_t now_ns) {
+    if (now_ns < again_ns_) return;
+    again_ns_ = tcp::Timers::kNever;
+    proxy_.reactor_.change(watch_, socket_.get(), false);
   }
 
  private:
+  void rest(const std::string& what, const std::string& remedy) {
+    const uint64_t now = cpu::monotonic_ns();
+    proxy_.reactor_.pause(watch_, socket_.get());
+    again_ns_ = now + kRestNs;
+    if (now < next_line_ns_) return;
+    next_line_ns_ = now + kBetweenLinesNs;
+    log(LogLevel::error, "cannot accept connections of other hosts at ", port_.name, " ",
+        tcp::address_text(port_.address), ": ", what, "; ", remedy,
+        ". Until then links to hosts that call are missing or broken");
+  }
+
   Proxy& proxy_;
   tcp::Descriptor socket_;
   const tcp::Port port_;
+  uint64_t watch_ = 0;
+  uint64_t again_ns_ = tcp::Timers::kNever;
+  uint64_t next_line_ns_ = 0;
 };
 
 Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
@@ -92,7 +128,7 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
 Proxy::~Proxy() {
   {
     std::lock_guard lock(mutex_);
-    for (auto& [identity, way] : ways_) way->link_->leave();
+    for (auto& [identity, way] : ways_) guarded(way->link_.get(), [&] { return way->link_->leave(), true; });
   }
   wake();
   uint64_t since = cpu::monotonic_ns();
@@ -102,6 +138,7 @@ Proxy::~Proxy() {
     if (now_left != left) since = cpu::monotonic_ns();
     left = now_left;
   }
+  // Release: pairs with the acquire in run(). Nothing hangs on it; join() below orders the rest.
   ending_.store(true, std::memory_order_release);
   wake();
   thread_.join();
@@ -133,8 +170,17 @@ void Proxy::greet(Greeting& greeting) {
 void Proxy::introduce(std::unique_ptr<Greeting> greeting) {
   const auto found = ways_.find(greeting->hello_.from);
   if (found == ways_.end()) return greetings_.push_back(std::move(greeting));
-  found->second->link_->adopt(greeting->hello_, std::move(greeting->connection_), greeting->port_,
-                              cpu::monotonic_ns());
+  PeerLink& link = *found->second->link_;
+  try {
+    link.adopt(greeting->hello_, std::move(greeting->connection_), greeting->port_, cpu::monotonic_ns());
+  } catch (const Error& refused) {
+    // Its sender finds it closed, and calls again, until it gives up.
+    log(LogLevel::error, "a connection to rank ", link.peer_rank(), " at ", greeting->port_.name, " ",
+        tcp::address_text(greeting->port_.address), " is refused: ", refused.happened(), "; ",
+        refused.remedy());
+  } catch (const std::exception& broken) {
+    link.lose_by(broken);
+  }
 }
 
 Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
@@ -183,6 +229,7 @@ void Proxy::port_changed(uint32_t interface_index, bool up) {
 // ---- the thread ---------------------------------------------------------------------------------------
 void Proxy::run() {
   uint32_t fruitless = 0;
+  // Acquire: pairs with the release in ~Proxy().
   while (!ending_.load(std::memory_order_acquire)) {
     bool any;
     {
@@ -200,11 +247,36 @@ void Proxy::run() {
   }
 }
 
+// What is thrown ends one link, or all where it is not known whose it was: hosts are told, and the thread
+// goes on for the others.
+template <class Step>
+bool Proxy::guarded(PeerLink* link, Step&& step) {
+  const auto lose = [&](const std::exception& why) {
+    if (link != nullptr) return link->lose_by(why);
+    for (auto& [identity, way] : ways_) way->link_->lose_by(why);
+  };
+  try {
+    return step();
+  } catch (const std::exception& why) {
+    lose(why);
+  }
+  return true;
+}
+
 bool Proxy::look() {
   const uint64_t now = cpu::monotonic_ns();
-  bool any = reactor_.poll(0) > 0;
-  for (auto& [identity, way] : ways_) any |= way->link_->round(now);
+  bool any = guarded(nullptr, [&] { return reactor_.poll(0) > 0; });
+  for (auto& listener : listeners_) listener->expire(now);
+  for (auto& [identity, way] : ways_)
+    any |= guarded(way->link_.get(), [&] { return way->link_->round(now); });
   return any;
+}
+
+uint64_t Proxy::next_deadline() const {
+  uint64_t next = tcp::Timers::kNever;
+  for (const auto& listener : listeners_) next = std::min(next, listener->deadline());
+  for (const auto& [identity, way] : ways_) next = std::min(next, way->link_->next_deadline());
+  return next;
 }
 
 // Our place at the doors, then once more a look at everything: who stores something sees us, or we see it.
@@ -214,8 +286,7 @@ void Proxy::sleep() {
     std::lock_guard lock(mutex_);
     for (auto& [identity, way] : ways_) way->link_->listen();
     const bool any = look();
-    uint64_t next = tcp::Timers::kNever;
-    for (auto& [identity, way] : ways_) next = std::min(next, way->link_->next_deadline());
+    const uint64_t next = next_deadline();
     const uint64_t now = cpu::monotonic_ns();
     timeout_ms = next <= now || any ? 0 : int(std::min<uint64_t>((next - now) / 1'000'000 + 1, 1000));
   }

@@ -43,7 +43,10 @@ class Proxy {
   // Something was stored that the thread should see. Any thread.
   void wake();
   // Hosts should compare signatures again: true once each time.
-  bool take_mismatch() { return mismatch_.exchange(false, std::memory_order_acq_rel); }
+  bool take_mismatch() {
+    // Acquire: pairs with the release in PeerLink::compare(): the shadow's board is there to be compared.
+    return mismatch_.exchange(false, std::memory_order_acquire);
+  }
 
  private:
   class Listener;
@@ -55,6 +58,9 @@ class Proxy {
   bool look();
   uint64_t unsaid();
   void sleep();
+  uint64_t next_deadline() const;
+  template <class Step>
+  bool guarded(PeerLink* link, Step&& step);
   void greet(Greeting& greeting);
   void introduce(std::unique_ptr<Greeting> greeting);
   void port_changed(uint32_t interface_index, bool up);

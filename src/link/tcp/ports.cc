@@ -98,6 +98,12 @@ std::string address_text(uint32_t address) {
   return text;
 }
 
+std::string path_text(const std::pair<Port, Port>& ends) {
+  const auto& [ours, theirs] = ends;
+  return ours.name + " " + address_text(ours.address) + " -> " + theirs.name + " " +
+         address_text(theirs.address);
+}
+
 std::string ports_text(const std::vector<Port>& ports) {
   std::string text;
   for (const Port& port : ports)

@@ -27,6 +27,8 @@ std::vector<Port> usable_ports(const std::string& wanted);
 std::vector<std::pair<Port, Port>> pair_ports(const std::vector<Port>& ours, const std::vector<Port>& theirs);
 
 std::string address_text(uint32_t address);
+// Of a path, for messages.
+std::string path_text(const std::pair<Port, Port>& ends);
 
 // "eth0=10.0.0.1/24:4711,eth1=..." and back. Empty: the text is not one of these.
 std::string ports_text(const std::vector<Port>& ports);

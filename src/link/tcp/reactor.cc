@@ -26,15 +26,23 @@ Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
 
 uint64_t Reactor::add(int fd, Watched* watched, bool writing) {
   const uint64_t id = next_id_++;
-  epoll_event event = interest(id, writing);
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-    throw system_error("cannot watch a socket", "raise fs.epoll.max_user_watches");
   watched_[id] = watched;
+  epoll_event event = interest(id, writing);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    watched_.erase(id);
+    throw system_error("cannot watch a socket", "raise fs.epoll.max_user_watches");
+  }
   return id;
 }
 
 void Reactor::change(uint64_t id, int fd, bool writing) {
   epoll_event event = interest(id, writing);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Reactor::pause(uint64_t id, int fd) {
+  epoll_event event{};
+  event.data.u64 = id;
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 

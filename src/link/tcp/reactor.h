@@ -21,8 +21,11 @@ class Reactor {
   Reactor();
 
   // Watches the descriptor for reading, and for writing if told. Gives the number to change and remove it by.
+  // Throws Error(system), and std::bad_alloc; then it is not watched.
   uint64_t add(int fd, Watched* watched, bool writing);
   void change(uint64_t id, int fd, bool writing);
+  // Tells nothing of it until change().
+  void pause(uint64_t id, int fd);
   // Before the descriptor is closed. What epoll has told of it already is dropped.
   void remove(uint64_t id, int fd);
 

@@ -46,6 +46,7 @@ void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connec
   if (!first && (hello.incarnation < end.floor || hello.incarnation <= path.incarnation))
     return;  // closes it
   if (failed()) return;
+  const uint64_t watch = reactor_.add(connection->fd(), &path, false);
   if (!first) {
     drop(path);
     events_.push_back(event_of(EventKind::kClosed, path));
@@ -53,7 +54,7 @@ void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connec
   path.incarnation = hello.incarnation;
   path.port = port;
   path.connection = std::move(connection);
-  path.watch = reactor_.add(path.connection->fd(), &path, false);
+  path.watch = watch;
   path.writing = false;
   if (!first) events_.push_back(event_of(EventKind::kOpened, path));
 }
@@ -169,7 +170,7 @@ void ReceivingFlow::deliver() {
 
 void ReceivingFlow::note_failure() {
   if (failed()) return;
-  FlowNames names{peer_, {}};
+  FlowNames names{peer_, {}, {}};
   for (const auto& path : paths_)
     names.ports.push_back(path->port.name.empty() ? "path " + std::to_string(path->number_)
                                                   : path->port.name + " " + address_text(path->port.address));

@@ -29,7 +29,8 @@ class ReceivingFlow final : private Link {
                 Reactor& reactor, TransferSink& sink, uint64_t now_ns);
   ~ReceivingFlow() override;
 
-  // A connection whose hello was read. `port`: ours.
+  // A connection whose hello was read. `port`: ours. Throws Error if it cannot be watched: then the flow is
+  // as it was, and the connection ends, which its sender finds out.
   void adopt(const Hello& hello, std::unique_ptr<Connection> connection, const Port& port);
 
   bool failed() const { return !failure_.empty(); }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "base/assert.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "link/failure_text.h"
 #include "link/sender.h"
@@ -44,15 +46,24 @@ void SendingFlow::connect(Path& path, uint32_t incarnation) {
   const auto& [ours, theirs] = options_.paths[path.number_];
   path.incarnation = incarnation;
   path.connect_end_ns = now_ns_ + options_.lengths.connect_ns;
-  Descriptor socket = connect_between(ours, theirs, uint32_t(options_.lengths.give_up_ns / 1'000'000));
-  if (!socket) {
-    // Tried again at the end of the time, not at once.
-    if (started_) events_.push_back(event_of(EventKind::kOpenFailed, path));
-    return;
+  path.refusal.clear();
+  int error;
+  Descriptor socket = connect_between(ours, theirs, uint32_t(options_.lengths.give_up_ns / 1'000'000), error);
+  try {
+    if (socket) {
+      auto connection = std::make_unique<Connection>(std::move(socket));
+      path.watch = reactor_.add(connection->fd(), &path, true);
+      path.connection = std::move(connection);
+      path.connecting = path.writing = true;
+      return;
+    }
+    path.refusal = std::strerror(error);
+    if (is_exhausted(error)) path.refusal += ": allow the process more open files (ulimit -n)";
+  } catch (const Error& refused) {
+    path.refusal = refused.happened() + ": " + refused.remedy();
   }
-  path.connection = std::make_unique<Connection>(std::move(socket));
-  path.connecting = path.writing = true;
-  path.watch = reactor_.add(path.connection->fd(), &path, true);
+  // Tried again at the end of the time, not at once.
+  if (started_) events_.push_back(event_of(EventKind::kOpenFailed, path));
 }
 
 void SendingFlow::connected(Path& path) {
@@ -242,9 +253,10 @@ void SendingFlow::pump() {
 void SendingFlow::note_failure() {
   if (failed()) return;
   FlowNames names{options_.peer, {}};
-  for (const auto& [ours, theirs] : options_.paths)
-    names.ports.push_back(ours.name + " " + address_text(ours.address) + " -> " + theirs.name + " " +
-                          address_text(theirs.address));
+  for (const auto& path : paths_) {
+    names.ports.push_back(path_text(options_.paths[path->number_]));
+    names.refusals.push_back(path->refusal);
+  }
   failure_ = failure_text(state_.error, state_.paths, names);
   log(LogLevel::error, failure_);
 }

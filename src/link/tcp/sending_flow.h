@@ -72,6 +72,7 @@ class SendingFlow final : private Link {
     bool writing = false;  // watched for it
     uint64_t connect_end_ns = Timers::kNever;
     uint32_t incarnation = 0;
+    std::string refusal;  // of the system, when it was opened last; "": it did not refuse
   };
 
   // Link.

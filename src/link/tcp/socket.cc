@@ -55,24 +55,44 @@ Descriptor listen_at(Port& port) {
   return fd;
 }
 
-Descriptor accept_from(int listener) {
-  Descriptor fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (fd) set_stream_options(fd.get());
-  return fd;
+Descriptor accept_from(int listener, int& error) {
+  error = 0;
+  for (;;) {
+    Descriptor fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd) {
+      set_stream_options(fd.get());
+      return fd;
+    }
+    // These are of a connection that has ended meanwhile, or of its network: the next one may be well.
+    const bool next = errno == EINTR || errno == ECONNABORTED || errno == EPROTO || errno == ENETDOWN ||
+                      errno == EHOSTUNREACH || errno == ENETUNREACH || errno == EHOSTDOWN;
+    if (next) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) error = errno;
+    return {};
+  }
 }
 
-Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_timeout_ms) {
+Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_timeout_ms, int& error) {
+  error = 0;
+  const auto none = [&] {
+    error = errno;
+    return Descriptor();
+  };
   Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return {};
+  if (!fd) return none();
   bind_to_device(fd.get(), ours);
   set_stream_options(fd.get());
   set(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, int(user_timeout_ms));
   const sockaddr_in from = socket_address(ours.address, 0);
   const sockaddr_in to = socket_address(theirs.address, theirs.number);
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0) return {};
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0) return none();
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS)
-    return {};
+    return none();
   return fd;
+}
+
+bool is_exhausted(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 int connect_error(int fd) {

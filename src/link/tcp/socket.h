@@ -32,10 +32,13 @@ class Descriptor {
 
 // Sets port.number. Throws Error(system).
 Descriptor listen_at(Port& port);
-// None: nobody waits, or the connection is gone already.
-Descriptor accept_from(int listener);
-// Begins to connect, from one port to the other. None: the system says at once that it cannot.
-Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_timeout_ms);
+// None: nobody waits, or the system says why not (errno in `error`).
+Descriptor accept_from(int listener, int& error);
+// Begins to connect, from one port to the other. None: the system says at once that it cannot (errno in
+// `error`).
+Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_timeout_ms, int& error);
+// Whether this errno says that the process, or the system, has no room for another socket.
+bool is_exhausted(int error);
 // Of a socket that became writable: 0 if it is connected, else why it is not.
 int connect_error(int fd);
 

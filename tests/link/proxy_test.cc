@@ -1,0 +1,92 @@
+// Goal: what hosts and blocks of one rank store reaches a rank of another host as if it were a neighbour, in
+// the order that its readers rely on. Method: two proxies in one process, over loopback (two_hosts.h); the
+// test's threads are the hosts and blocks, so ThreadSanitizer sees every pairing of stores and loads.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "link/two_hosts.h"
+#include "machine/cpu/lane_fault.h"
+
+namespace starling::link::carry {
+namespace {
+
+constexpr uint64_t kMessages = 400;
+
+uint32_t bytes_of(uint64_t message) {
+  const uint32_t kinds[] = {1, 8, 1000, kShape.slot_bytes};
+  return kinds[message * 2654435761 % 4];
+}
+
+TEST(Proxies, CarryMessagesBothWays) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  auto sends = [](Host& host) {
+    for (uint64_t k = 0; k < kMessages; ++k)
+      if (!host.send(k, bytes_of(k))) return ADD_FAILURE() << host.way().failure();
+  };
+  auto receives = [](Host& host) {
+    for (uint64_t k = 0; k < kMessages; ++k)
+      if (!host.receive(k, bytes_of(k))) return ADD_FAILURE() << host.way().failure();
+  };
+  std::thread threads[] = {std::thread([&] { sends(hosts.a); }), std::thread([&] { receives(hosts.a); }),
+                           std::thread([&] { sends(hosts.b); }), std::thread([&] { receives(hosts.b); })};
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Proxies, TellWhatHostsWrite) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  Host &a = hosts.a, &b = hosts.b;
+  a.post_board(0, 42);
+  ASSERT_TRUE(wait_until([&] { return acquired(board_of(b.theirs())[0].position) == 1; }));
+  EXPECT_EQ(board_of(b.theirs())[0].count, 42u);
+  EXPECT_EQ(acquired(b.theirs()->submitted), 1u);
+
+  // What a host writes into the other's region: here into its shadow, there into the region.
+  released(withdrawals_of(a.theirs())[0].met, uint64_t(1));
+  cpu::write_fault(a.theirs(), a.shadow(), 0, uint64_t(FaultKind::kAborted), 7, "because");
+  released(withdrawals_of(a.theirs())[0].out, uint64_t(1));
+  std::atomic_ref<uint64_t>(a.theirs()->closed).fetch_add(1, std::memory_order_acq_rel);
+  a.ring();
+  ASSERT_TRUE(wait_until([&] { return acquired(b.lane()->closed) == 1; }));
+  EXPECT_EQ(acquired(b.lane()->fault), uint64_t(FaultKind::kAborted));
+  EXPECT_EQ(b.lane()->fault_sequence, 7u);
+  EXPECT_STREQ(b.lane()->fault_text, "because");
+  EXPECT_EQ(acquired(withdrawals_of(b.lane())[0].met), 1u);
+  EXPECT_EQ(acquired(withdrawals_of(b.lane())[0].out), 1u);
+
+  a.way().unpublish(a.number());
+  a.way().forget(a.number());
+  EXPECT_TRUE(wait_until([&] { return cpu::PeerArena(b.way().shadow_name()).find_lane(1, 2) == nullptr; }));
+}
+
+TEST(Proxies, PublishNothingOfRanksThatDisagree) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  Host &a = hosts.a, &b = hosts.b;
+  b.post_board(0, 2);
+  a.post_board(0, 1);
+  ASSERT_TRUE(a.send(0, 8));
+  ASSERT_TRUE(wait_until([&] { return b.proxy().take_mismatch(); }));
+  EXPECT_FALSE(b.proxy().take_mismatch()) << "once each time";
+  // What comes behind the message shows that the message has come, too.
+  released(withdrawals_of(a.theirs())[0].met, uint64_t(1));
+  a.ring();
+  ASSERT_TRUE(wait_until([&] { return acquired(withdrawals_of(b.lane())[0].met) == 1; }));
+  EXPECT_EQ(b.posted(), 0u);
+}
+
+TEST(Proxies, SayThatTheyLeaveAfterAllElse) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  hosts.a.post_board(0, 1);
+  hosts.a.leave();
+  ASSERT_TRUE(wait_until([&] { return acquired(hosts.b.shadow()->closed) != 0; }));
+  EXPECT_EQ(hosts.b.shadow()->closed, 1u);
+  EXPECT_EQ(acquired(board_of(hosts.b.theirs())[0].position), 1u);
+  EXPECT_EQ(hosts.b.way().failure(), "");
+}
+
+}  // namespace
+}  // namespace starling::link::carry

@@ -1,0 +1,187 @@
+// Two ranks in one process as if on two hosts: a segment and a proxy each, one lane between them, and what
+// hosts and blocks would store. For tests of link/carry.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "link/carry/proxy.h"
+#include "machine/cpu/arena.h"
+#include "machine/cpu/doorbell.h"
+#include "wire/lane_layout.h"
+
+namespace starling::link::carry {
+
+inline constexpr auto kBound = std::chrono::seconds(60);
+inline constexpr uint64_t kArenaBytes = 16 << 20;
+inline constexpr uint32_t kPoolSlots = 8;
+inline constexpr uint32_t kPoolSlotBytes = 16384;
+inline constexpr LaneShape kShape{2, 1, 2, 4096, 0, 8};
+
+// False: not within a bound that only a hang reaches.
+template <class Done>
+bool wait_until(Done&& done) {
+  const auto end = std::chrono::steady_clock::now() + kBound;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+template <class T>
+T acquired(const T& word) {
+  // Pairs with the releases of proxies.
+  return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_acquire);
+}
+template <class T>
+void released(T& word, T value) {
+  // Pairs with the acquires of proxies.
+  std::atomic_ref<T>(word).store(value, std::memory_order_release);
+}
+
+inline std::byte value_of(uint64_t message, uint64_t at) { return std::byte(message * 131 + at * 7); }
+
+class Host {
+ public:
+  Host(uint32_t rank, const tcp::TimerLengths& lengths) : rank_(rank), arena_({kArenaBytes}) {
+    ArenaHeader* header = arena_.header();
+    header->pool_slots = kPoolSlots;
+    header->pool_slot_bytes = kPoolSlotBytes;
+    header->pool_offset = arena_.allocate(kPoolSlots * kPoolSlotBytes);
+    ProxyOptions options;
+    options.interfaces = "lo";
+    options.lengths = lengths;
+    options.shadow_bytes = kArenaBytes;
+    proxy_ = std::make_unique<Proxy>(arena_, options);
+  }
+
+  Proxy& proxy() { return *proxy_; }
+  Way& way() { return *way_; }
+  LaneShared* lane() { return lane_; }
+  ArenaHeader* shadow() { return seen_->header(); }
+  LaneShared* theirs() { return theirs_; }
+  void leave() { proxy_.reset(); }
+
+  void attach(Host& other) {
+    RemoteRank remote;
+    remote.arena = other.arena_.name();
+    remote.rank = other.rank_;
+    remote.pool_slots = kPoolSlots;
+    remote.pool_slot_bytes = kPoolSlotBytes;
+    way_ = &proxy_->attach(remote, other.proxy_->ports());
+    seen_ = std::make_unique<cpu::PeerArena>(way_->shadow_name());
+  }
+
+  void open_lane() {
+    const LaneLayout layout(kShape);
+    const uint64_t offset = arena_.allocate(layout.region_bytes);
+    lane_ = reinterpret_cast<LaneShared*>(arena_.at(offset));
+    layout.describe(*lane_, kShape);
+    lane_->rank = rank_;
+    lane_->connectors_offset = arena_.allocate(layout.connectors_bytes);
+    Credit& credit = *end<Credit>(arena_.at(0), *lane_, lane_->credit_offset, 1 - rank_);
+    credit.granted = kShape.private_slots;
+    for (uint32_t k = 0; k < kShape.private_slots; ++k) credit.grants[k] = k;
+    number_ = way_->open_lane(lane_, {1, 2, kShape.size, rank_, 1 - rank_, kShape.channels,
+                                      kShape.private_slots, kShape.slot_bytes, 0, kShape.board_size});
+  }
+  // Of the other's lane, once it is here. False: the link failed.
+  bool pair() {
+    const bool came = wait_until([&] {
+      theirs_ = seen_->find_lane(1, 2);
+      return theirs_ != nullptr || failed();
+    });
+    if (!came || theirs_ == nullptr) return false;
+    way_->pair(number_, theirs_);
+    return true;
+  }
+  uint32_t number() const { return number_; }
+  bool failed() { return !way_->failure().empty(); }
+
+  // What a sending block does. False: the link failed before there was a grant.
+  bool send(uint64_t k, uint32_t bytes) {
+    const Credit& credit = *end<Credit>(arena_.at(0), *lane_, lane_->credit_offset, 1 - rank_);
+    if (!wait_until([&] { return acquired(credit.granted) > k || failed(); })) return false;
+    if (acquired(credit.granted) <= k) return false;
+    std::byte* slot = slot_at(seen_->at(0), *theirs_, rank_, credit.grants[k % kMaxCredits]);
+    for (uint32_t at = 0; at < bytes; ++at) slot[at] = value_of(k, at);
+    Inbox& inbox = *end<Inbox>(seen_->at(0), *theirs_, theirs_->inbox_offset, rank_);
+    inbox.bytes[k % kMaxCredits] = bytes;
+    released(inbox.posted, k + 1);
+    cpu::ring(&shadow()->daemon);
+    return true;
+  }
+  // What a receiving block does: takes the message, checks it, and grants its slot again.
+  bool receive(uint64_t k, uint32_t bytes) {
+    const Inbox& inbox = *end<Inbox>(arena_.at(0), *lane_, lane_->inbox_offset, 1 - rank_);
+    if (!wait_until([&] { return acquired(inbox.posted) > k || failed(); })) return false;
+    if (acquired(inbox.posted) <= k) return false;
+    // Slots are granted in turn, so message k lies in this one.
+    const uint32_t number = uint32_t(k % kShape.private_slots);
+    std::byte* slot = slot_at(arena_.at(0), *lane_, 1 - rank_, number);
+    for (uint32_t at = 0; at < bytes; ++at)
+      if (slot[at] != value_of(k, at)) {
+        ADD_FAILURE() << "message " << k << ", byte " << at;
+        return false;
+      }
+    Credit& credit = *end<Credit>(seen_->at(0), *theirs_, theirs_->credit_offset, rank_);
+    const uint64_t granted = k + kShape.private_slots;
+    credit.grants[granted % kMaxCredits] = number;
+    released(credit.granted, granted + 1);
+    cpu::ring(&shadow()->daemon);
+    return true;
+  }
+  uint64_t posted() {
+    return acquired(end<Inbox>(arena_.at(0), *lane_, lane_->inbox_offset, 1 - rank_)->posted);
+  }
+
+  // As post_signature() does (comm/matching.cc).
+  void post_board(uint64_t sequence, uint64_t count) {
+    Signature& entry = board_of(lane_)[sequence % kShape.board_size];
+    std::atomic_ref<uint64_t>(entry.count).store(count, std::memory_order_relaxed);
+    released(lane_->submitted, sequence + 1);
+    released(entry.position, sequence + 1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    ring();
+  }
+  void ring() { cpu::ring(&shadow()->host); }
+
+ private:
+  template <class T>
+  static T* end(std::byte* base, const LaneShared& lane, uint64_t offset, uint32_t number) {
+    return reinterpret_cast<T*>(base + lane.connectors_offset + offset) + number;
+  }
+  static std::byte* slot_at(std::byte* base, const LaneShared& lane, uint32_t end, uint32_t number) {
+    return base + lane.connectors_offset + lane.slots_offset +
+           (uint64_t(end) * lane.private_slots + number) * lane.slot_bytes;
+  }
+
+  const uint32_t rank_;
+  cpu::Arena arena_;
+  std::unique_ptr<Proxy> proxy_;
+  Way* way_ = nullptr;
+  std::unique_ptr<cpu::PeerArena> seen_;
+  LaneShared* lane_ = nullptr;
+  LaneShared* theirs_ = nullptr;
+  uint32_t number_ = 0;
+};
+
+struct TwoHosts {
+  explicit TwoHosts(const tcp::TimerLengths& lengths = {}) : a(0, lengths), b(1, lengths) {}
+  bool join() {
+    a.attach(b);
+    b.attach(a);
+    a.open_lane();
+    b.open_lane();
+    return a.pair() && b.pair();
+  }
+  Host a, b;
+};
+
+}  // namespace starling::link::carry

@@ -120,6 +120,7 @@ std::string Context::link_ports() {
     options.recorded = settings().window > 0;
     proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
     flight_.linked();
+    executor_->set_carrier(proxy_.get());
   }
   return proxy_->ports();
 }

@@ -14,6 +14,9 @@ namespace starling {
 namespace {
 
 constexpr uint32_t kPrivateSlots = 2;  // what every built-in plan needs at most (verified per plan)
+// Between hosts a message takes long to come and its grant to go back, so more are under way, and larger
+// ones: no pool deepens those connectors. Memory is used where it was touched.
+constexpr uint32_t kCarriedSlots = kMaxCredits;  // of kCarriedSlotBytes at most
 constexpr uint64_t kSmallestSlot = 4096;
 
 uint64_t align64(uint64_t bytes) { return (bytes + 63) & ~uint64_t(63); }
@@ -131,8 +134,9 @@ bool HostLane::abandoned() const {
 
 void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (shared_ != nullptr) return;
-  const uint32_t slot_bytes = options_.any_size ? options_.slot_bytes_limit
-                                                : slot_bytes_for(size_class_bytes, options_.slot_bytes_limit);
+  const uint32_t limit =
+      carried_ ? std::max(kCarriedSlotBytes, options_.slot_bytes_limit) : options_.slot_bytes_limit;
+  const uint32_t slot_bytes = options_.any_size ? limit : slot_bytes_for(size_class_bytes, limit);
   open_region(options_.carries_operations ? std::max(channel_count, options_.grid) : 0, slot_bytes);
   if (options_.carries_operations) open_device();
   place_.flush();  // peers write into the connectors as soon as they find them
@@ -154,8 +158,12 @@ void HostLane::tell_open() {
 void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   const uint64_t ends = size() * channels;
   const uint32_t packet_bytes = packet_bytes_for(slot_bytes, place_.traits());
-  const LaneShape shape{
-      size(), uint32_t(channels), kPrivateSlots, slot_bytes, packet_ring_bytes(packet_bytes), 2 * depth()};
+  const LaneShape shape{size(),
+                        uint32_t(channels),
+                        carried_ ? kCarriedSlots : kPrivateSlots,
+                        slot_bytes,
+                        packet_ring_bytes(packet_bytes),
+                        2 * depth()};
   const LaneLayout layout(shape);
   // Zeroed: no packet has come yet.
   connectors_.bytes = layout.connectors_bytes;
@@ -172,8 +180,8 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   // Our sends begin with the peer's private slots granted (wire/connector.h, Grants).
   std::vector<Credit> credits(ends, Credit{});
   for (Credit& c : credits) {
-    c.granted = kPrivateSlots;
-    for (uint32_t k = 0; k < kPrivateSlots; ++k) c.grants[k] = k;
+    c.granted = shape.private_slots;
+    for (uint32_t k = 0; k < shape.private_slots; ++k) c.grants[k] = k;
   }
   place_.write(place_.exported(connectors_.offset) + layout.credit, credits.data(), ends * sizeof(Credit));
 }
@@ -200,7 +208,8 @@ void HostLane::open_device() {
   image_.peer_count = size();
   image_.rank = options_.rank;
   image_.channel_count = uint32_t(channels);
-  image_.private_slots = kPrivateSlots;
+  const uint32_t private_slots = shared_->private_slots;
+  image_.private_slots = private_slots;
   image_.slot_bytes = shared_->slot_bytes;
   image_.packet_bytes = shared_->packet_bytes;
   const uint64_t pool_slot = arena_.header()->pool_slot_bytes;
@@ -223,10 +232,10 @@ void HostLane::open_device() {
     send_ends[end].peer = receive_ends[end].peer = uint32_t(end / channels);
     send_ends[end].credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + end;
     receive_ends[end].inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + end;
-    receive_ends[end].private_slots = own + shared_->slots_offset + end * kPrivateSlots * shared_->slot_bytes;
+    receive_ends[end].private_slots = own + shared_->slots_offset + end * private_slots * shared_->slot_bytes;
     receive_ends[end].packets = reinterpret_cast<uint64_t*>(own + shared_->packets_offset + end * ring_bytes);
-    receive_ends[end].granted = kPrivateSlots;
-    for (uint32_t k = 0; k < kPrivateSlots; ++k) receive_ends[end].grants[k] = k;
+    receive_ends[end].granted = private_slots;
+    for (uint32_t k = 0; k < private_slots; ++k) receive_ends[end].grants[k] = k;
   }
   place_.write(image_.blocks, lane_blocks.data(), lane_blocks.size() * sizeof(LaneBlock));
   place_.write(image_.sends, send_ends.data(), ends * sizeof(SendEnd));
@@ -274,7 +283,7 @@ void HostLane::connect(uint32_t peer) {
   ArenaHeader* header = member(peer).peer.arena->header();
   std::byte* base = memory.at(theirs->connectors_offset);
   const uint64_t channels = shared_->channel_count;
-  const uint64_t slots_bytes = uint64_t(kPrivateSlots) * shared_->slot_bytes;
+  const uint64_t slots_bytes = uint64_t(shared_->private_slots) * shared_->slot_bytes;
   const uint64_t ring_bytes = packet_ring_bytes(shared_->packet_bytes);
   for (uint64_t channel = 0; channel < channels; ++channel) {
     const uint64_t there = rank() * channels + channel;  // its end for us

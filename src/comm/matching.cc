@@ -83,8 +83,8 @@ const char* remedy_of(FaultKind kind) {
 
 void post_call(HostLane& lane) {
   // Release: pairs with the acquire in Communicator::match_any_source(). Nothing but the count is read by it.
+  // A proxy takes it along when it looks for the operation's messages: nobody is rung for it.
   store(lane.shared()->submitted, lane.next_sequence(), std::memory_order_release);
-  lane.ring_shadows();
 }
 
 void post_signature(HostLane& lane, const Flight& flight) {
@@ -104,7 +104,6 @@ void post_signature(HostLane& lane, const Flight& flight) {
   // Our board before our look at the others': the later of two ranks sees the earlier one. Between hosts
   // "sees" is the proxy's comparison, after the same two steps (link/carry/arrivals.cc).
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  lane.ring_shadows();
 }
 
 std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight) {

@@ -14,6 +14,7 @@
 
 #include "device/daemon.h"
 #include "device/stream_host.h"
+#include "machine/carrier.h"
 #include "machine/completion_listener.h"
 #include "machine/cpu/arena.h"
 #include "wire/daemon.h"
@@ -74,6 +75,9 @@ class Executor {
   // A caller that waits wants to run the daemon itself: asks the resident one to leave. False: not possible.
   virtual bool ask_to_leave() = 0;
   virtual void end_early() = 0;
+
+  // From now on its threads help this one while they wait. It outlives the executor.
+  virtual void set_carrier(Carrier*) {}
 
   // Returns when what was resident at the call is not any more.
   virtual void synchronize() = 0;

@@ -12,6 +12,9 @@
 
 namespace starling {
 
+// Slots of connectors between hosts are not larger, but for those of a rank's pool.
+inline constexpr uint32_t kCarriedSlotBytes = 1 << 18;
+
 enum class RecordKind : uint32_t {
   // Of the teller's region.
   kOpen = 1,  // it is there

@@ -1,5 +1,6 @@
 #include "link/carry/peer_link.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -64,7 +65,7 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
       identity_(identity_of(remote.arena)),
       peer_rank_(remote.rank),
       shadow_(remote, common.shadow_bytes, common.event_fd),
-      nowhere_(remote.pool_slot_bytes),
+      nowhere_(std::max<uint64_t>(remote.pool_slot_bytes, kCarriedSlotBytes)),
       ports_(texts_of(paths)) {
   failure_.reserve(kMostFailureBytes);
   std::vector<PathRing*> rings = rings_for(common, remote.rank, paths);
@@ -307,6 +308,7 @@ void PeerLink::port_changed(uint32_t interface_index, bool up) {
 // The clock was read before the sockets were: what had come by then is heard before a timer ends.
 bool PeerLink::round(uint64_t now_ns) {
   if (receiving_) receiving_->pump();
+  if (receiving_ && left_) receiving_->report_now();
   if (left_ && sending_) {
     sending_.reset();  // before what it would send
     transfers_.clear();

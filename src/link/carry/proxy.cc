@@ -18,6 +18,9 @@ namespace {
 constexpr uint32_t kLooks = 6;  // in vain, before it sleeps
 constexpr size_t kMostGreetings = 1024;
 constexpr uint64_t kLeavingNs = 2'000'000'000;  // without progress
+constexpr uint32_t kLastLooks = 3;  // of a helper that leaves, while there is something to carry
+constexpr uint64_t kLongestSleepMs = 1000;
+constexpr uint64_t kGlanceMs = 5;  // between two glances at whether helpers get on
 constexpr uint64_t kRestNs = 50'000'000;  // of a listener that cannot accept
 constexpr uint64_t kBetweenLinesNs = 10'000'000'000;  // in the log, of the same thing
 
@@ -117,6 +120,7 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
       event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!event_) throw system_error("cannot make an eventfd", "allow the process more open files (ulimit -n)");
   alarm_ = std::make_unique<Alarm>(event_.get(), reactor_);
+  reactor_.never_hush(event_.get());
   for (tcp::Port& port : port_list_) listeners_.push_back(std::make_unique<Listener>(*this, port));
   ports_text_ = tcp::ports_text(port_list_);
   port_watch_ = std::make_unique<tcp::PortWatch>(
@@ -234,7 +238,7 @@ void Proxy::run() {
     bool any;
     {
       std::lock_guard lock(mutex_);
-      any = look();
+      any = look_at_all();
     }
     if (any) {
       fruitless = 0;
@@ -263,7 +267,7 @@ bool Proxy::guarded(PeerLink* link, Step&& step) {
   return true;
 }
 
-bool Proxy::look() {
+bool Proxy::look_at_all() {
   const uint64_t now = cpu::monotonic_ns();
   bool any = guarded(nullptr, [&] { return reactor_.poll(0) > 0; });
   for (auto& listener : listeners_) listener->expire(now);
@@ -279,20 +283,71 @@ uint64_t Proxy::next_deadline() const {
   return next;
 }
 
+void Proxy::listen() {
+  for (auto& [identity, way] : ways_) way->link_->listen();
+}
+void Proxy::silence() {
+  for (auto& [identity, way] : ways_) way->link_->silence();
+}
+
 // Our place at the doors, then once more a look at everything: who stores something sees us, or we see it.
 void Proxy::sleep() {
-  int timeout_ms;
+  uint64_t timeout_ms;
+  uint64_t helped;
   {
     std::lock_guard lock(mutex_);
-    for (auto& [identity, way] : ways_) way->link_->listen();
-    const bool any = look();
+    if (!resting_) listen();
+    const bool any = look_at_all();
     const uint64_t next = next_deadline();
     const uint64_t now = cpu::monotonic_ns();
-    timeout_ms = next <= now || any ? 0 : int(std::min<uint64_t>((next - now) / 1'000'000 + 1, 1000));
+    timeout_ms = next <= now || any ? 0 : std::min((next - now) / 1'000'000 + 1, kLongestSleepMs);
+    if (resting_) timeout_ms = std::min(timeout_ms, kGlanceMs);
+    wakes_ns_ = now + timeout_ms * 1'000'000;
+    helped = helped_;
   }
-  if (timeout_ms > 0) reactor_.sleep(timeout_ms);
+  if (timeout_ms > 0) reactor_.sleep(int(timeout_ms));
   std::lock_guard lock(mutex_);
-  for (auto& [identity, way] : ways_) way->link_->silence();
+  if (!resting_) return silence();
+  if (helped_ != helped || timeout_ms == 0) return;
+  resting_ = false;  // they are held up: the work is ours until one of them looks again
+  reactor_.hush(false);
+}
+
+// ---- who helps ----------------------------------------------------------------------------------------
+void Proxy::enter() {
+  std::lock_guard lock(mutex_);
+  ++helpers_;
+  rest();
+}
+
+void Proxy::rest() {
+  if (resting_) return;
+  resting_ = true;
+  silence();
+  reactor_.hush(true);
+}
+
+void Proxy::look() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  ++helped_;
+  rest();
+  look_at_all();
+}
+
+// The thread's place at the doors again, then the last look: as in sleep().
+void Proxy::leave() {
+  std::lock_guard lock(mutex_);
+  if (--helpers_ > 0 || !resting_) {
+    look_at_all();
+    return;
+  }
+  resting_ = false;
+  listen();
+  bool any = true;
+  for (uint32_t look = 0; any && look < kLastLooks; ++look) any = look_at_all();
+  reactor_.hush(false);
+  if (any || next_deadline() < wakes_ns_) wake();
 }
 
 // ---- for hosts ----------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 // (peer_link.h), over TCP. Made when a communicator first has such ranks.
 //
 // The thread looks at sockets and shadows; after some looks in vain it sleeps until a socket is ready, a
-// timer ends, or its eventfd is rung. It never spins without bound, and waits for no host and no block.
+// timer ends, or its eventfd is rung. It never spins without bound, and waits for no host and no block. Who
+// waits for messages helps: it looks itself, in the thread's place.
 #pragma once
 #include <list>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "link/carry/peer_link.h"
 #include "link/tcp/port_watch.h"
+#include "machine/carrier.h"
 
 namespace starling::link::carry {
 
@@ -27,12 +29,12 @@ struct ProxyOptions {
 
 class Way;
 
-class Proxy {
+class Proxy final : public Carrier {
  public:
   // Listens at the ports. Throws Error.
   Proxy(cpu::Arena& arena, const ProxyOptions& options);
   // Waits, bounded, until what was said has reached the peers.
-  ~Proxy();
+  ~Proxy() override;
 
   // Where peers find this rank: ports_text().
   const std::string& ports() const { return ports_text_; }
@@ -42,6 +44,12 @@ class Proxy {
 
   // Something was stored that the thread should see. Any thread.
   void wake();
+
+  // For threads that wait for messages, blocks and callers: they carry them themselves meanwhile.
+  void enter() override;
+  void look() override;
+  void leave() override;
+
   // Hosts should compare signatures again: true once each time.
   bool take_mismatch() {
     // Acquire: pairs with the release in PeerLink::compare(): the shadow's board is there to be compared.
@@ -55,7 +63,10 @@ class Proxy {
   friend class Way;
 
   void run();
-  bool look();
+  bool look_at_all();
+  void listen();
+  void silence();
+  void rest();
   uint64_t unsaid();
   void sleep();
   uint64_t next_deadline() const;
@@ -77,6 +88,12 @@ class Proxy {
   tcp::Reactor reactor_;
   std::unique_ptr<Alarm> alarm_;
   std::vector<std::unique_ptr<Listener>> listeners_;
+  uint32_t helpers_ = 0;  // between enter() and leave()
+  uint64_t helped_ = 0;  // looks of helpers
+  // The thread is hushed, and the shadows' doors do not ring for it: helpers see to all. Not so any more when
+  // it has found that none of them looks.
+  bool resting_ = false;
+  uint64_t wakes_ns_ = 0;  // when its sleep ends by itself
   std::list<std::unique_ptr<Greeting>> greetings_;  // connections whose rank is not known yet
   std::map<uint64_t, std::unique_ptr<Way>> ways_;  // by identity
   std::unique_ptr<tcp::PortWatch> port_watch_;

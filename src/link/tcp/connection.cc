@@ -110,6 +110,7 @@ int Connection::fill(size_t& got) {
   const bool direct = part_ != Part::kHeader && missing_ > 0;
   iovec pieces[2] = {{to_, missing_}, {buffer_.data(), buffer_.size()}};
   const ssize_t bytes = readv(socket_.get(), direct ? pieces : pieces + 1, direct ? 2 : 1);
+  asked_ = buffer_.size() + (direct ? missing_ : 0);
   got = 0;
   if (bytes == 0) return kEnded;
   if (bytes < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
@@ -126,7 +127,7 @@ int Connection::read(FrameSink& sink) {
     if (!parse(sink)) return kEnded;
     size_t got = 0;
     if (const int error = fill(got); error != 0) return error;
-    const bool drained = got < buffer_.size();
+    const bool drained = got < asked_;
     if (!parse(sink)) return kEnded;
     if (got == 0 || drained) return 0;
   }

@@ -52,9 +52,10 @@ class Connection {
   static constexpr int kEnded = -1;
 
  private:
-  static constexpr size_t kBufferBytes = 1 << 16;
+  // For several small frames at a time; of large ones so much at most takes a copy more than it must.
+  static constexpr size_t kBufferBytes = 1 << 12;
   static constexpr uint64_t kMostQueuedBytes = 1 << 19;
-  static constexpr int kReadsInARow = 16;
+  static constexpr int kReadsInARow = 32;
 
   struct Out {
     FrameHeader header{};
@@ -85,6 +86,7 @@ class Connection {
   std::vector<std::byte> buffer_;
   size_t begin_ = 0;
   size_t end_ = 0;
+  size_t asked_ = 0;  // bytes, of the last read
   FrameHeader header_{};
   LinkMessage message_{};
   std::byte* payload_ = nullptr;

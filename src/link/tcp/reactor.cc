@@ -1,7 +1,5 @@
 #include "link/tcp/reactor.h"
 
-#include <poll.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -20,8 +18,22 @@ epoll_event interest(uint64_t id, bool writing) {
 
 }  // namespace
 
-Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_) throw system_error("cannot make an epoll", "allow the process more open files (ulimit -n)");
+Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)), outer_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_ || !outer_)
+    throw system_error("cannot make an epoll", "allow the process more open files (ulimit -n)");
+  never_hush(epoll_.get());
+}
+
+void Reactor::never_hush(int fd) {
+  epoll_event event = interest(0, false);
+  if (epoll_ctl(outer_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    throw system_error("cannot watch a descriptor", "raise fs.epoll.max_user_watches");
+}
+
+void Reactor::hush(bool hushed) {
+  epoll_event event{};
+  event.events = hushed ? 0u : uint32_t(EPOLLIN);
+  epoll_ctl(outer_.get(), EPOLL_CTL_MOD, epoll_.get(), &event);
 }
 
 uint64_t Reactor::add(int fd, Watched* watched, bool writing) {
@@ -52,8 +64,8 @@ void Reactor::remove(uint64_t id, int fd) {
 }
 
 void Reactor::sleep(int timeout_ms) const {
-  pollfd ready{epoll_.get(), POLLIN, 0};
-  ::poll(&ready, 1, timeout_ms);
+  epoll_event ready;
+  epoll_wait(outer_.get(), &ready, 1, timeout_ms);
 }
 
 uint32_t Reactor::poll(int64_t timeout_ns) {

@@ -33,9 +33,14 @@ class Reactor {
   uint32_t poll(int64_t timeout_ns);
   // Until somebody is ready, or for so long. Tells nobody: any thread may add and remove meanwhile.
   void sleep(int timeout_ms) const;
+  // sleep() does not end by those that are watched, but for this descriptor. Any thread, also amid a sleep,
+  // which ends when it is undone and somebody is ready.
+  void hush(bool hushed);
+  void never_hush(int fd);
 
  private:
   Descriptor epoll_;
+  Descriptor outer_;  // of epoll_ itself, and of what is never hushed
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, Watched*> watched_;
 };

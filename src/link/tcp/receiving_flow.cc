@@ -9,6 +9,12 @@
 #include "link/receiver.h"
 
 namespace starling::link::tcp {
+namespace {
+
+constexpr uint64_t kUnreported = 16;  // transfers; a quarter of the window
+constexpr uint64_t kHoldNs = 2'000'000;  // looked at when the flow is: it wakes nobody
+
+}  // namespace
 
 ReceivingFlow::ReceivingFlow(uint32_t path_count, Policy policy, uint32_t peer, const TimerLengths& lengths,
                              Reactor& reactor, TransferSink& sink, uint64_t now_ns)
@@ -119,7 +125,37 @@ void ReceivingFlow::flush(Path& path) {
 
 // ---- Link ---------------------------------------------------------------------------------------------
 void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
+  if (may_wait(message)) {
+    if (held_.kind == 0) held_until_ns_ = now_ns_ + kHoldNs;
+    held_ = message;
+    held_path_ = path;
+    return;
+  }
+  if (LinkMessageKind(message.kind) == LinkMessageKind::kReport) {
+    reported_ = message;
+    held_.kind = 0;  // this one says all that it said
+    held_until_ns_ = Timers::kNever;
+  }
   if (paths_[path]->connection != nullptr) paths_[path]->connection->queue(message);
+}
+
+// A report that says nothing but that transfers have come: the sender has a window of them, and staging is
+// freed by grants. To its sender it is a report that came late.
+bool ReceivingFlow::may_wait(const LinkMessage& message) const {
+  return LinkMessageKind(message.kind) == LinkMessageKind::kReport && message.probe == 0 &&
+         state_.phase == ReceiverPhase::kRun && message.epoch == reported_.epoch &&
+         message.attempt == reported_.attempt && message.done != reported_.done &&
+         message.done - reported_.done < kUnreported &&
+         std::equal(std::begin(message.incarnations), std::end(message.incarnations),
+                    std::begin(reported_.incarnations));
+}
+
+void ReceivingFlow::report_now() {
+  if (held_.kind == 0) return;
+  const LinkMessage message = held_;
+  reported_.epoch = 0;  // no epoch's: it may not wait
+  send(held_path_, message);
+  flush(*paths_[held_path_]);
 }
 
 void ReceivingFlow::close(uint32_t path) {
@@ -144,6 +180,7 @@ void ReceivingFlow::port_changed(uint32_t interface_index, bool up) {
 
 void ReceivingFlow::expire(uint64_t now_ns) {
   now_ns_ = now_ns;
+  if (now_ns >= held_until_ns_) report_now();
   for (Event event{}; timers_.expire(now_ns, event);) events_.push_back(event);
 }
 
@@ -170,7 +207,7 @@ void ReceivingFlow::deliver() {
 
 void ReceivingFlow::note_failure() {
   if (failed()) return;
-  FlowNames names{peer_, {}, {}};
+  FlowNames names{peer_, {}};
   for (const auto& path : paths_)
     names.ports.push_back(path->port.name.empty() ? "path " + std::to_string(path->number_)
                                                   : path->port.name + " " + address_text(path->port.address));

@@ -40,6 +40,8 @@ class ReceivingFlow final : private Link {
   void port_changed(uint32_t interface_index, bool up);
   void expire(uint64_t now_ns);
   uint64_t next_deadline() const { return failed() ? Timers::kNever : timers_.next(); }
+  // A report that is held back is not: its sender is about to leave.
+  void report_now();
   void pump();
 
  private:
@@ -74,6 +76,7 @@ class ReceivingFlow final : private Link {
   void arm(Timer timer, uint32_t path, uint32_t step) override;
   void disarm(Timer timer, uint32_t path) override { timers_.disarm(timer, path); }
 
+  bool may_wait(const LinkMessage& message) const;
   void on_ready(Path& path, uint32_t events);
   void drop(Path& path);
   void flush(Path& path);
@@ -93,6 +96,10 @@ class ReceivingFlow final : private Link {
   std::vector<std::unique_ptr<Path>> paths_;
   std::deque<Event> events_;
   std::vector<uint64_t> sent_;
+  LinkMessage reported_{};  // last, on whatever path
+  LinkMessage held_{};      // kind 0: none
+  uint32_t held_path_ = 0;
+  uint64_t held_until_ns_ = Timers::kNever;
   std::string failure_;
 };
 

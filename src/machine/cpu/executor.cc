@@ -42,7 +42,9 @@ void CpuExecutor::run_block(uint32_t block) {
 
 LeaveReason CpuExecutor::run_daemon(uint32_t block, uint64_t launch, device::BlockState& state,
                                     const WaitPolicy& waiting, CompletionListener* listener) {
-  CpuMachine machine(block, waiting, &options_.arena->daemon, &options_.arena->host, listener);
+  // Acquire: pairs with the release in set_carrier().
+  CpuMachine machine(block, waiting, &options_.arena->daemon, &options_.arena->host, listener,
+                     carrier_.load(std::memory_order_acquire));
   const device::DaemonArguments arguments{options_.daemon, options_.completions, options_.completion_kind,
                                           launch, options_.pool_base};
   return device::Daemon<CpuMachine>(machine, arguments, state).run();

@@ -41,6 +41,10 @@ class CpuExecutor final : public Executor {
   bool run_here(CompletionListener& listener, bool eager) override;
   bool ask_to_leave() override;
   void end_early() override;
+  void set_carrier(Carrier* carrier) override {
+    // Release: the carrier, which was made before; pairs with the acquire in run_daemon().
+    carrier_.store(carrier, std::memory_order_release);
+  }
   // What quit may be launched again meanwhile.
   void synchronize() override;
   bool quiet() const override;
@@ -64,6 +68,7 @@ class CpuExecutor final : public Executor {
   uint32_t resident_ = 0;   // blocks inside the daemon loop
   // The residency is that of run_here(). Written under the lock; ring() reads it without.
   std::atomic<bool> run_by_caller_{false};
+  std::atomic<Carrier*> carrier_{nullptr};
   bool ending_ = false;
   std::vector<std::thread> threads_;
 };

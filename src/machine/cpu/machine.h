@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "device/machine.h"
+#include "machine/carrier.h"
 #include "machine/completion_listener.h"
 #include "machine/cpu/copy_past_caches.h"
 #include "machine/cpu/doorbell.h"
@@ -40,15 +41,23 @@ class CpuMachine {
   static constexpr bool kPlainWrites = true;
   static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
 
-  // listener: null, or who is called instead of ringing at the host's door.
+  // listener: null, or who is called instead of ringing at the host's door. carrier: null, or whom this
+  // thread helps while it waits.
   CpuMachine(uint32_t block, const WaitPolicy& policy, Doorbell* daemon_bell, Doorbell* host_bell,
-             CompletionListener* listener = nullptr)
+             CompletionListener* listener = nullptr, Carrier* carrier = nullptr)
       : block_(block),
         policy_(policy),
         host_bell_(host_bell),
         listener_(listener),
-        sleeper_(daemon_bell, block) {}
-  ~CpuMachine() { sleeper_.cancel(); }
+        carrier_(carrier),
+        sleeper_(daemon_bell, block) {
+    // Who waits for its own operation sends what it posts itself, too.
+    if (carrier_ != nullptr && listener_ != nullptr) help();
+  }
+  ~CpuMachine() {
+    sleeper_.cancel();
+    stop_helping();
+  }
   CpuMachine(const CpuMachine&) = delete;
   CpuMachine& operator=(const CpuMachine&) = delete;
 
@@ -97,6 +106,7 @@ class CpuMachine {
   bool expired(uint64_t start, uint64_t budget) const { return monotonic_ns() - start >= budget; }
 
   void pause(uint32_t attempt) {
+    if (carrier_ != nullptr && attempt % kPausesALook == 0) help();
     if (attempt < policy_.spins)
       relax();
     else
@@ -105,12 +115,15 @@ class CpuMachine {
 
   void idle(uint32_t pass) {
     if (listener_ != nullptr) listener_->look(true);
+    const bool sleeps = pass >= policy_.idle_spins + policy_.idle_yields;
+    if (carrier_ != nullptr && !sleeps) help();
     if (pass < policy_.idle_spins) return relax();
-    if (pass < policy_.idle_spins + policy_.idle_yields) {
+    if (!sleeps) {
       sched_yield();
       return;
     }
     // One more pass between the two, as the doorbell's protocol asks.
+    stop_helping();
     if (!sleeper_.prepared())
       sleeper_.prepare();
     else
@@ -131,10 +144,24 @@ class CpuMachine {
     return std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(p));
   }
 
+  static constexpr uint32_t kPausesALook = 4;  // a look costs a call of the system
+
+  void help() {
+    if (!helping_) carrier_->enter();
+    helping_ = true;
+    carrier_->look();
+  }
+  void stop_helping() {
+    if (helping_) carrier_->leave();
+    helping_ = false;
+  }
+
   uint32_t block_;
   WaitPolicy policy_;
   Doorbell* host_bell_;
   CompletionListener* listener_;
+  Carrier* carrier_;
+  bool helping_ = false;
   Sleeper sleeper_;
 };
 static_assert(device::Machine<CpuMachine>);

@@ -39,13 +39,19 @@ def until(found: Callable[[], Any]) -> Any:
 
 def test_a_rank_that_has_not_called(tmp_path: Path) -> None:
     pool = RankPool(2)
-    sums: list[float] = []
-    caller = threading.Thread(
-        target=lambda: sums.extend(pool.run(reduces_late, str(tmp_path), timeout_s=BOUND_S)), daemon=True
-    )
+    results: list[Any] = []
+
+    def call() -> None:
+        try:
+            results.append(pool.run(reduces_late, str(tmp_path), timeout_s=BOUND_S))
+        except BaseException as error:
+            results.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
     caller.start()
 
     def hang() -> Any:
+        assert not results, results  # the ranks have ended, in whatever way: nothing more will be seen
         processes = {process.pid for process, _ in pool._ranks}
         for one in diagnose(after_s=0.2):
             if (
@@ -62,4 +68,4 @@ def test_a_rank_that_has_not_called(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     caller.join(BOUND_S)
     pool.close()
-    assert sums == [4.0, 4.0]
+    assert results == [[4.0, 4.0]]

@@ -32,6 +32,10 @@ COMMANDS = {
     "diagnose": Lazy(
         "starling.diagnose.command:app", "Say who holds a job up: during a hang, and after a crash."
     ),
+    "topo": Lazy(
+        "starling.topo.command:app",
+        "Show hosts, GPUs, ports and NUMA nodes, and rings that stay on their rails.",
+    ),
     "tune": Lazy(
         "starling.tune.command:app", "Measure plans on this machine, and write the table of choices."
     ),

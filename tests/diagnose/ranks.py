@@ -84,11 +84,13 @@ def started(
     *,
     timeout: float = 2 * BOUND_S,
     absent: int = -1,
+    hosts: str = "",
     **environment: str,
 ) -> Iterator[Ranks]:
     """Ranks that run the program; killed at the end.
 
-    timeout: of their operations. absent: a rank that is not started.
+    timeout: of their operations. absent: a rank that is not started. hosts: a letter for each rank's host, if they are
+    not of one; then they are linked by TCP.
     """
     spawner = multiprocessing.get_context("forkserver")
     spawner.set_forkserver_preload(["numpy", "starling.launch"])
@@ -97,6 +99,12 @@ def started(
     (folder / "store").mkdir()
     try:
         for rank in set(range(size)) - {absent}:
+            if hosts:
+                environment = {
+                    **environment,
+                    "STARLING_HOST_ID": hosts[rank],
+                    "STARLING_TCP_INTERFACES": "lo",
+                }
             ours, theirs = spawner.Pipe()
             arguments = (program, rank, size, str(folder / "store"), timeout, environment, theirs)
             process = spawner.Process(target=_live, args=arguments, daemon=True)

@@ -304,6 +304,7 @@ def test_fewer_cores_than_threads_is_told(tmp_path: Path) -> None:
     found = judge(job_of(records_of([[]] * 4)), Hosts(tmp_path), 1.0)
     assert found.healthy
     assert found.notes == ("here: 4 ranks need 4 threads and have 3 cores (load 7.5)",)
+    assert judge(job_of(records_of([[]] * 3)), Hosts(tmp_path), 1.0).notes == ()
 
 
 def test_a_gpu_that_slows_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from diagnose import ranks
 from diagnose.ranks import started
 from starling.cli.root import app
 from starling.diagnose import diagnose
+from starling.diagnose.record import parse
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +65,23 @@ def test_after_the_timeout_from_files(tmp_path: Path) -> None:
     # The same without the folder, from what they left here.
     (found,) = diagnose(job=job.job)
     assert found.verdict is not None and found.verdict.ranks == (1,)
+
+
+def test_files_of_two_hosts(tmp_path: Path) -> None:
+    """Rank 1's only neighbour writes its record, too. Of one host's files alone, the other's ranks have none."""
+    folder = tmp_path / "flight"
+    setting = {"STARLING_FLIGHT_DIR": str(folder)}
+    with started(ranks.does_not_call, 3, tmp_path, timeout=3.0, hosts="abb", **setting) as job:
+        job.hear()
+        assert job.hear(0, 2) == ["OperationTimeoutError"] * 2
+    files = {parse(path.read_bytes(), "dead").pid: path for path in folder.glob("*.flight")}
+    assert set(files) == {process.pid for process in job.processes}
+    (found,) = diagnose([folder])
+    assert found.verdict is not None and found.verdict.kind == "not called"
+    assert (found.verdict.ranks, found.verdict.lane, found.verdict.sequence) == ((1,), "x", 1)
+    (found,) = diagnose([files[job.processes[0].pid]])
+    assert found.verdict is not None and 1 in found.verdict.ranks
+    assert [rank.state for rank in found.ranks[1:]] == ["no record", "no record"]
 
 
 def test_calls_that_do_not_match(tmp_path: Path) -> None:

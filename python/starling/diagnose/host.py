@@ -87,9 +87,8 @@ class Hosts:
                 if not (new or old):
                     continue
                 top = self._root / words[1].lstrip("/")
+                # A path as another container sees it is not there; those above it may be.
                 folder = top / path.lstrip("/")
-                if not folder.is_dir():  # named as another container sees it
-                    folder = top
                 yield folder
                 while folder != top:
                     folder = folder.parent

@@ -81,7 +81,7 @@ TEST(FlightRecord, AReaderSeesWholeOperationsAlone) {
   FlightRecorder recorder({unique_arena("whole"), "cpu", 1});
   recorder.open_lane(0, {1, 1, "x", 1, 0, {}});
   std::atomic<bool> done{false};
-  uint64_t seen = 0;
+  std::atomic<uint64_t> seen{0};
   std::thread reader([&] {
     while (!done) {
       for (const FlightOperation& live : recorder.record().operations) {

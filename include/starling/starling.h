@@ -180,7 +180,8 @@ typedef struct starling_store {
 typedef struct starling_comm_options {
   size_t struct_bytes;
   uint32_t rank, size;
-  const char* name; /* the same on all ranks; unique per group within the store */
+  const char* name; /* the same on all ranks; unique per group within the store, and among the living
+                       communicators of these contexts: else STARLING_INVALID_ARGUMENT */
   const starling_store* store; /* NULL: a store in /dev/shm for the job that STARLING_JOB or the launcher's
                                   environment (torchrun, mpirun) names */
   int64_t timeout_ns; /* of every operation without its own, and of joining; 0: the default */
@@ -201,7 +202,8 @@ STARLING_API starling_status starling_comm_create(starling_context* context,
 STARLING_API starling_status starling_comm_split(starling_comm* parent, int color, int key,
                                                  starling_comm** child);
 /* The subgroup that `ranks` (of the parent, in the order of their new ranks) names; collective over these
- * ranks alone. Every one passes the same list and name. */
+ * ranks alone. Every one passes the same list and name. A name may be used again, also while the first group
+ * lives: the n-th subgroup of one list and name is the n-th on all of its ranks. */
 STARLING_API starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ranks,
                                                     uint32_t count, const char* name, starling_comm** child);
 STARLING_API uint32_t starling_comm_rank(const starling_comm* comm);

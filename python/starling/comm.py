@@ -99,7 +99,7 @@ class Communicator:
     Args:
         context: this rank's; None: the process's own, made at the first call.
         rank, size: None: as the launcher says (torchrun, mpirun, srun), else a group of one.
-        name: the same on all ranks, unique per group within the store.
+        name: the same on all ranks, unique per group within the store, and among the groups of these ranks that live.
         store: where the ranks meet (``starling.stores``); None: files in /dev/shm for the job that
             ``STARLING_JOB`` or the launcher names.
         timeout: seconds, of joining and of every operation without its own; None: ``STARLING_TIMEOUT_S``.
@@ -199,7 +199,8 @@ class Communicator:
     def subgroup(self, ranks: Sequence[int], name: str) -> Communicator | None:
         """The group of these ranks, in this order; they alone call it, with the same list and name.
 
-        Never waits for other ranks. Returns None on a rank that is not among them.
+        Never waits for other ranks. Returns None on a rank that is not among them. A name may be used again: the n-th
+        subgroup of one list and name is the n-th on all of its ranks.
         """
         return self._child(self._core.subgroup(list(ranks), name), self.context)
 

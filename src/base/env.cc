@@ -30,6 +30,7 @@ struct Row {
   std::string_view help;
   Field field;
   double min = 0;
+  double max = 1e9;  // 31 years as seconds, in nanoseconds well within 64 bits; a count in 32. Not of bytes
 };
 
 // The table. Other programs of the project (build, tests) read no STARLING_* variable that is not here.
@@ -82,7 +83,7 @@ const std::vector<Row>& table() {
        "Sliding window in which watchers (`starling top`) measure a path's throughput: 1 to 1024. 0: "
        "transfers "
        "are not recorded.",
-       &Settings::window},
+       &Settings::window, 0, 1024},
       {"STARLING_TORCH_NEGOTIATE", "0|1", "0",
        "PyTorch: submit an operation when all ranks have issued it (OCCL section 4); the same on all ranks.",
        &Settings::torch_negotiate},
@@ -108,6 +109,8 @@ T parse_number(const Row& row, std::string_view text, std::string_view whole) {
   // Written so that NaN is refused too.
   if (!(static_cast<double>(value) >= row.min))
     refuse(row, whole, "the least value is " + std::to_string(row.min));
+  if (static_cast<double>(value) > row.max)
+    refuse(row, whole, "the largest value is " + std::to_string(int64_t(row.max)));
   return value;
 }
 
@@ -121,6 +124,7 @@ std::int64_t parse_bytes(const Row& row, std::string_view text) {
   if (unit != 1) digits.remove_suffix(1);
   Row any = row;
   any.min = 0;
+  any.max = static_cast<double>(std::numeric_limits<std::int64_t>::max());
   const auto count = parse_number<std::int64_t>(any, digits, text);
   if (count > std::numeric_limits<std::int64_t>::max() / unit) refuse(row, text, "it is beyond 64 bits");
   if (static_cast<double>(count * unit) < row.min)

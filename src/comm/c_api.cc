@@ -78,6 +78,17 @@ class Making {
   std::atomic<int>& communicators_;
 };
 
+// A list of ranks of the communicator. More than it has are refused before they are read: a count of -1, say.
+std::vector<uint32_t> rank_list(const Communicator& comm, const uint32_t* ranks, uint32_t count,
+                                const char* name) {
+  required(ranks, name);
+  if (count > comm.size())
+    throw Error(Code::invalid_argument,
+                std::to_string(count) + " ranks of a communicator that has " + std::to_string(comm.size()),
+                "pass ranks of the parent, each once");
+  return {ranks, ranks + count};
+}
+
 bool lives(const starling_comm* comm) { return comm != nullptr && Handles<starling_comm>::all().lives(comm); }
 
 starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm,
@@ -215,8 +226,8 @@ starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ra
                                        const char* name, starling_comm** child) {
   return guarded([&] {
     required(child, "child") = nullptr;
-    const std::vector<uint32_t> list(&required(ranks, "ranks"), ranks + count);
     const auto whole = living(parent, "parent");
+    const std::vector<uint32_t> list = rank_list(*whole->comm, ranks, count, "ranks");
     *child = wrap(whole->owner, whole->comm->subgroup(list, name ? name : ""));
   });
 }
@@ -316,8 +327,9 @@ void starling_request_free(starling_request* request) { delete request; }
 starling_status starling_register(starling_comm* comm, int64_t id, const uint32_t* devices,
                                   uint32_t device_count, const starling_operation* shape) {
   return guarded([&] {
-    const std::vector<uint32_t> list(&required(devices, "devices"), devices + device_count);
-    living(comm, "comm")->comm->register_collective(id, list, required(shape, "shape"));
+    const auto use = living(comm, "comm");
+    use->comm->register_collective(id, rank_list(*use->comm, devices, device_count, "devices"),
+                                   required(shape, "shape"));
   });
 }
 

@@ -24,6 +24,11 @@ uint32_t add_to_flight(Context& context, const LaneKey& key, const std::string& 
   return context.flight().add_group({key.low, key.high, name, rank, subgroup, ids});
 }
 
+LaneKey entered(Context& context, const LaneKey& key, const std::string& name) {
+  context.enter_group(key, name);
+  return key;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOptions& options, Store& store) {
@@ -52,7 +57,7 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       members_(std::move(group.members)),
       readable_(group.readable),
       own_cores_(group.own_cores),
-      key_(group.key),
+      key_(entered(context, group.key, name)),
       name_(std::move(name)),
       flight_group_(add_to_flight(context, key_, name_, rank, members_, group.subgroup)),
       timeout_ns_(timeout_ns) {
@@ -77,9 +82,10 @@ Communicator::~Communicator() {
   context_.flight().leave_group(flight_group_);
   // An abort stays readable for ranks that have not looked yet: as long as the context lives, and its segment
   // is mapped by them.
-  const LaneKey kept = aborted_.empty() ? LaneKey{} : key_of(key_, "control");
+  const LaneKey kept = aborted_.empty() ? LaneKey{} : key_of(key_, kControlLane);
   for (const LaneKey& key : lanes_)
     if (key != kept) context_.remove_lane(key);
+  context_.leave_group(key_);
 }
 
 void Communicator::end_operations() {
@@ -232,7 +238,7 @@ void Communicator::check_pair_call(const starling_operation& call) {
 
 HostLane& Communicator::control() {
   if (control_ == nullptr)
-    control_ = &context_.control_lane(remember(key_of(key_, "control")), "control", rank_, members_,
+    control_ = &context_.control_lane(remember(key_of(key_, kControlLane)), kControlLane, rank_, members_,
                                       {flight_group_, -1, -1});
   return *control_;
 }
@@ -283,8 +289,14 @@ Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered
 
 std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>& ranks,
                                                      const std::string& name) {
+  return make_subgroup(ranks, name, "group");
+}
+
+std::unique_ptr<Communicator> Communicator::make_subgroup(const std::vector<uint32_t>& ranks,
+                                                          const std::string& name, const char* kind) {
   Group group{{}, {}, readable_, own_cores_, true};
-  std::string text = "group/" + name;
+  // The name comes last: whatever is in it, no two groups have one text.
+  std::string text = std::string(kind) + "/" + std::to_string(ranks.size());
   uint32_t own = uint32_t(ranks.size());
   for (uint32_t r = 0; r < ranks.size(); ++r) {
     if (ranks[r] >= size() || std::count(ranks.begin(), ranks.end(), ranks[r]) != 1)
@@ -296,7 +308,12 @@ std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>
     text += "/" + std::to_string(ranks[r]);
   }
   if (own == ranks.size()) return nullptr;
-  group.key = key_of(key_, text);
+  text += "/" + name;
+  {
+    // The n-th of one name is the n-th on all of its ranks, whether the earlier ones live or broke.
+    std::lock_guard lock(made_mutex_);
+    group.key = key_of(key_, text + "#" + std::to_string(made_[text]++));
+  }
   auto made =
       std::unique_ptr<Communicator>(new Communicator(context_, own, std::move(group), name, timeout_ns()));
   made->use_table_of_settings(LogLevel::debug);  // a table for the whole group need not have its parts
@@ -351,11 +368,20 @@ void Communicator::register_collective(int64_t id, const std::vector<uint32_t>& 
   if (registered_.count(id) != 0)
     throw Error(Code::invalid_argument, "collective " + std::to_string(id) + " is registered already",
                 "use an id of its own for every collective");
+  if (!std::is_sorted(devices.begin(), devices.end()))
+    throw Error(Code::invalid_argument,
+                "the device set of collective " + std::to_string(id) + " is not ascending",
+                "pass the ranks in ascending order, on every rank");
+  if (shape.struct_bytes != sizeof(starling_operation))
+    throw Error(Code::invalid_argument, "starling_operation has another size than this library's",
+                "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
   if (std::find(devices.begin(), devices.end(), rank_) == devices.end())
     throw Error(Code::invalid_argument, "rank " + std::to_string(rank_) + " is not in the device set",
                 "register a collective only on the ranks that take part");
-  std::shared_ptr<Communicator>& group = device_sets_[devices];
-  if (group == nullptr) group = subgroup(devices, "devices");
+  const auto known = device_sets_.find(devices);
+  const std::shared_ptr<Communicator> group =
+      known != device_sets_.end() ? known->second : make_subgroup(devices, "devices", "device set");
+  device_sets_.emplace(devices, group);
   Registered& registered = registered_[id];
   registered = {group, shape, "registered " + std::to_string(id), shape.algorithm ? shape.algorithm : "", {}};
   // The caller's texts and tables may be gone when it runs.

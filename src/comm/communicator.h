@@ -65,6 +65,8 @@ class Communicator final : public PollHook {
 
  private:
   void use_table_of_settings(LogLevel level);
+  std::unique_ptr<Communicator> make_subgroup(const std::vector<uint32_t>& ranks, const std::string& name,
+                                              const char* kind);
   LoweringContext lowering(uint32_t rank, uint32_t size);
   struct AnySource {
     RequestPtr request;
@@ -118,6 +120,9 @@ class Communicator final : public PollHook {
   const std::string name_;
   const uint32_t flight_group_;
   std::atomic<int64_t> timeout_ns_;
+
+  std::mutex made_mutex_;
+  std::map<std::string, uint32_t> made_;  // subgroups, those that are gone too, by ranks and name
 
   std::mutex mutex_;  // guards all below; taken before the context's
   std::vector<LaneKey> lanes_;

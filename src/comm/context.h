@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -71,6 +72,13 @@ class Context {
                          const std::vector<Member>& members, const monitor::FlightPlace& place);
   // No operation of it may be under way.
   void remove_lane(const LaneKey& key);
+
+  // Groups of one key would share lanes, and the first to go would take them from the other. prepare_group(),
+  // before the ranks have met: throws Error(invalid_argument) if such a group lives; of one that has gone,
+  // nothing is left for peers to find. enter_group() throws the same; leave_group() ends what it began.
+  void prepare_group(const LaneKey& key, const std::string& name);
+  void enter_group(const LaneKey& key, const std::string& name);
+  void leave_group(const LaneKey& key);
 
   // Puts an operation into a lane. Errors that concern the lane end the request; misuse throws. On a stream:
   // returns when what the operation needs of it is in the stream.
@@ -146,6 +154,7 @@ class Context {
   void wake_poller();
   void fail_all(const std::string& why);
   HostLane& find_or_make(LaneOptions options);
+  void refuse_living_group(const LaneKey& key, const std::string& name) const;
   std::string timeout_text(HostLane& lane, const Flight& flight);
 
   std::unique_ptr<cpu::Arena> arena_;
@@ -161,6 +170,7 @@ class Context {
 
   std::mutex mutex_;  // guards all below, and the queues' host ends
   std::map<LaneKey, std::unique_ptr<HostLane>> lanes_;
+  std::set<LaneKey> groups_;  // of communicators that live
   std::vector<HostLane*> lanes_by_id_;
   std::vector<uint32_t> free_ids_;
   std::vector<std::unique_ptr<HostLane>> closed_lanes_;  // peers may still touch their regions

@@ -85,6 +85,7 @@ class Joining {
     store_.claim(key_of_rank("member", options_.rank));
     store_.set(key_of_rank("arena", options_.rank), own_.text());
     find_members();
+    context_.prepare_group(group_.key, options_.name);
     if (options_.rank == 0)
       gather();
     else

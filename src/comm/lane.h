@@ -32,6 +32,9 @@ struct LaneKey {
 // The key of something that belongs to `base` and is called `text`.
 LaneKey key_of(const LaneKey& base, const std::string& text);
 
+// Of every group: it carries no operations, and tells of an abort.
+constexpr const char* kControlLane = "control";
+
 // Another rank, as this one reaches it: its segment, and the memory that its blocks share with ours.
 struct Peer {
   std::shared_ptr<cpu::PeerArena> arena;

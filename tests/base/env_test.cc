@@ -47,9 +47,11 @@ TEST(Settings, EachTypeIsParsed) {
 
 TEST(Settings, BadValuesAreRefusedByNameWithARemedy) {
   for (const char* entry :
-       {"STARLING_LOG=loud", "STARLING_TIMEOUT_S=soon", "STARLING_TIMEOUT_S=nan", "STARLING_TIMEOUT_S=-1",
-        "STARLING_BLOCKS=-1", "STARLING_BLOCKS=2x", "STARLING_BLOCKS=", "STARLING_POOL_BYTES=-1",
-        "STARLING_POOL_BYTES=k", "STARLING_POOL_BYTES=99999999999999g", "STARLING_ARENA_BYTES=1k"}) {
+       {"STARLING_LOG=loud", "STARLING_TIMEOUT_S=soon", "STARLING_TIMEOUT_S=nan", "STARLING_TIMEOUT_S=inf",
+        "STARLING_TIMEOUT_S=1e10", "STARLING_BLOCKS=4294967297", "STARLING_WINDOW=1025",
+        "STARLING_TIMEOUT_S=-1", "STARLING_BLOCKS=-1", "STARLING_BLOCKS=2x",
+        "STARLING_BLOCKS=", "STARLING_POOL_BYTES=-1", "STARLING_POOL_BYTES=k",
+        "STARLING_POOL_BYTES=99999999999999g", "STARLING_ARENA_BYTES=1k"}) {
     const std::string text = refusal(entry);
     const std::string name = std::string(entry).substr(0, std::string_view(entry).find('='));
     EXPECT_NE(text.find(name), std::string::npos) << entry << " gave: " << text;

@@ -11,6 +11,7 @@ import numpy as np
 
 from comm.failures import segments, told
 from starling import Communicator, Recv, Send, wait_all
+from starling.stores import InProcessStore
 
 MB = 1 << 20
 
@@ -151,6 +152,37 @@ def split(comm: Communicator) -> list[Any]:
     wait_all(requests, 100)
     comm.barrier().wait(100)
     return [gathered.tolist(), int(total[0]), order]
+
+
+def groups_of_one_name(comm: Communicator) -> None:
+    """Two subgroups of one name are two groups: one may go, or be aborted by whichever rank, and the other works."""
+    ranks = list(range(comm.size))
+    for culprit in ranks[:2]:
+        first, second = comm.subgroup(ranks, "twin"), comm.subgroup(ranks, "twin")
+        assert first is not None
+        assert second is not None
+        sums(first, ["default"], 100, culprit)
+        sums(second, ["default"], 100, culprit)
+        if comm.rank == culprit:
+            first.abort("the test says so")
+        first.destroy()
+        sums(second, ["default"], 100, culprit)
+        second.destroy()
+
+
+def again_after_abort(comm: Communicator, store: InProcessStore) -> None:
+    """A group that was aborted on one rank is made again, with its name: nothing of the first one is left."""
+    for attempt in range(3):
+        group = Communicator(
+            comm.context, rank=comm.rank, size=comm.size, name="again", store=store, timeout=100
+        )
+        sums(group, ["default"], 100, attempt)
+        comm.barrier().wait(100)
+        if comm.rank == attempt % comm.size:
+            group.abort("the test says so")
+        comm.barrier().wait(100)
+        group.destroy()
+        comm.barrier().wait(100)
 
 
 def messages(comm: Communicator, rounds: int) -> None:

@@ -212,6 +212,7 @@ TEST(Misuse, OfCommunicators) {
     expect_refused(starling_comm_set_timeout(rank.comm, -1), "positive");
     const uint32_t beyond[] = {0, 1};
     expect_refused(starling_comm_subgroup(rank.comm, beyond, 2, "x", &comm), "ranks of the parent");
+    expect_refused(starling_comm_subgroup(rank.comm, beyond, UINT32_MAX, "x", &comm), "4294967295 ranks");
     expect_refused(starling_comm_set_timeout(nullptr, 1), "null pointer");
     expect_refused(starling_comm_destroy(nullptr), "null pointer");
     EXPECT_EQ(starling_comm_rank(nullptr), 0u);
@@ -308,6 +309,39 @@ TEST(Misuse, OfOperations) {
   });
 }
 
+// What is refused leaves nothing behind that an abort would trip over.
+TEST(Misuse, OfDeviceSets) {
+  RankOptions two;
+  two.size = 2;
+  run_ranks(two, [](Rank& rank) {
+    const starling_operation shape = operation(STARLING_BARRIER);
+    const uint32_t descending[] = {1, 0};
+    const uint32_t beyond[] = {rank.rank, 7};
+    expect_refused(starling_register(rank.comm, 1, descending, 2, &shape), "not ascending");
+    expect_refused(starling_register(rank.comm, 1, beyond, 2, &shape), "rank 7");
+    EXPECT_EQ(starling_comm_abort(rank.comm, "the test says so"), STARLING_SUCCESS) << starling_last_error();
+  });
+}
+
+// The first of two groups that shared lanes took them from the other.
+TEST(Misuse, OfOneNameForTwoGroups) {
+  MemoryStore memory;
+  const starling_store store = memory.functions();
+  RankOptions two;
+  two.size = 2;
+  run_ranks(two, [&](Rank& rank) {
+    starling_comm_options options{};
+    options.struct_bytes = sizeof options;
+    options.rank = rank.rank;
+    options.size = rank.size;
+    options.name = "world";
+    options.store = &store;
+    starling_comm* comm = nullptr;
+    expect_refused(starling_comm_create(rank.context, &options, &comm), "'world' of the same ranks already");
+    EXPECT_EQ(comm, nullptr);
+  });
+}
+
 TEST(Misuse, OfRegisteredCollectives) {
   RankOptions one;
   one.size = 1;
@@ -319,6 +353,10 @@ TEST(Misuse, OfRegisteredCollectives) {
     expect_refused(starling_register(rank.comm, 1, nullptr, 1, &shape), "null pointer");
     expect_refused(starling_register(rank.comm, 1, devices, 1, nullptr), "null pointer");
     expect_refused(starling_register(rank.comm, 1, elsewhere, 1, &shape), "not in the device set");
+    expect_refused(starling_register(rank.comm, 1, devices, UINT32_MAX, &shape), "4294967295 ranks");
+    starling_operation foreign = shape;
+    foreign.struct_bytes = 8;
+    expect_refused(starling_register(rank.comm, 1, devices, 1, &foreign), "struct_bytes");
     expect_refused(starling_run(rank.comm, 1, nullptr, nullptr, nullptr, nullptr), "starling_register first");
     expect_refused(starling_run(nullptr, 1, nullptr, nullptr, nullptr, nullptr), "null pointer");
     ASSERT_EQ(starling_register(rank.comm, 1, devices, 1, &shape), STARLING_SUCCESS) << starling_last_error();

@@ -14,6 +14,7 @@ from comm import lane_programs
 from conformance.machines import MACHINES
 from starling import Communicator, Order, Scheduling
 from starling.launch import run_threads
+from starling.stores import InProcessStore
 
 MB = 1 << 20
 
@@ -64,6 +65,14 @@ def test_split_and_subgroup(run: Any) -> None:
     assert [result[0] for result in results] == [[4, 2, 0], [3, 1], [4, 2, 0], [3, 1], [4, 2, 0]]
     assert [result[1] for result in results] == [0, 4, 6, 4, 6]
     assert [result[2] for result in results] == [[3, 0, 1], [3, 0, 1], [], [3, 0, 1], []]
+
+
+def test_two_groups_of_one_name(run: Any) -> None:
+    run(lane_programs.groups_of_one_name)
+
+
+def test_group_made_again_after_an_abort() -> None:
+    run_threads(3, functools.partial(lane_programs.again_after_abort, store=InProcessStore()), timeout=200)
 
 
 def test_crossed_messages(run: Any) -> None:

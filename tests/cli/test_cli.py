@@ -19,12 +19,14 @@ COMMANDS = [
     ["bench", "disorder"],
     ["bench", "late-rank"],
     ["bench", "cq"],
+    ["bench", "monitor"],
     ["bench", "all"],
     ["bench", "tables"],
     ["demo"],
     ["demo", "train"],
     ["demo", "deadlock"],
     ["deadlock"],
+    ["top"],
 ]
 
 

@@ -11,6 +11,8 @@ namespace starling::monitor {
 namespace {
 
 constexpr size_t kMostAnomalies = 4096;  // that wait to be taken
+// A TCP receiver may keep to itself that the last transfers of many came, until it is asked.
+constexpr uint64_t kUnheardNs = 400'000'000;
 
 uint64_t acquire(const uint64_t& word) {
   return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire);
@@ -130,7 +132,9 @@ PathView Watch::look(const Path& path, uint64_t now_ns) const {
   view.window = path.detector.sample();
   // What lies in the ring unread says more than that it is old.
   const bool behind = path.reader.position() != view.transfers;
-  view.current = behind ? path.detector.current() : path.detector.look(now_ns, since, view.left_bytes);
+  const bool heard = ring.link != LinkKind::kTcp || view.left_bytes == 0 || view.waiting_ns > kUnheardNs;
+  view.current =
+      behind || !heard ? path.detector.current() : path.detector.look(now_ns, since, view.left_bytes);
   if (view.current) {
     const bool network = view.current->cause == Cause::kNetwork;
     ++(network ? view.slow_count : view.starved_count);

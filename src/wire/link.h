@@ -33,7 +33,9 @@ struct LinkMessage {
   uint32_t incarnations[kMaxPaths];  // proposal: of the paths to use. Report: below it, nothing is accepted
   PathSet use;  // proposal: the paths that the epoch's data will take
   PathSet survivors;  // proposal: paths of the epoch before that live: the proposal comes behind their data
-  uint8_t reserved[6];
+  uint8_t reserved[2];
+  uint32_t held_us;  // report: how long its end kept it to itself, since the last transfer in it came. For
+                     // monitors alone
 };
 static_assert(sizeof(LinkMessage) == 72);
 

@@ -12,7 +12,6 @@
 #include "link/tcp/receiving_flow.h"
 #include "link/tcp/sending_flow.h"
 #include "machine/cpu/futex.h"
-#include "monitor/anomaly.h"
 #include "monitor/path_ring.h"
 
 namespace starling::link::tcp {
@@ -277,42 +276,6 @@ TEST_F(Tcp, RecordsWhatLanded) {
   EXPECT_EQ(rings_[0].left_bytes, 0u);
   EXPECT_GE(rings_[0].closed, 1u);
   EXPECT_LE(rings_[0].written + rings_[1].written, 300u) << "none twice";
-}
-
-// One wire of two is held until the monitor has named it. The other one only wants for transfers.
-TEST_F(Tcp, TheWireThatIsHeldIsNamed) {
-  never_in_doubt();
-  start(2, Policy::kStriping);
-  struct Seen {
-    std::unique_ptr<monitor::PathReader> reader;
-    monitor::AnomalyDetector detector;
-    std::optional<monitor::Anomaly> now;
-  } seen[2];
-  for (int p = 0; p < 2; ++p) seen[p].reader = std::make_unique<monitor::PathReader>(rings_[p]);
-  const auto follow = [&] {
-    for (int p = 0; p < 2; ++p) {
-      for (TransferRecord record; seen[p].reader->next(record);) seen[p].detector.push(record);
-      seen[p].now =
-          seen[p].detector.look(cpu::monotonic_ns(), rings_[p].waiting_since_ns, rings_[p].left_bytes);
-    }
-  };
-  ASSERT_TRUE(run_until(800, [&] {
-    follow();
-    return accepted_ == 800 && sender_->acked() == 800;
-  }));
-  relays_[1]->set(Wire::kHeld);
-  EXPECT_TRUE(run_until(1000, [&] {
-    follow();
-    const auto &held = seen[1].now, &other = seen[0].now;
-    // Longer than a busy machine may keep this thread from its work. What may be under way is what the held
-    // wire has.
-    return held && held->cause == monitor::Cause::kNetwork && held->lost_ns > 500'000'000 && other &&
-           other->cause == monitor::Cause::kStarved;
-  }));
-  EXPECT_GT(rings_[1].left_bytes, 0u);
-  EXPECT_EQ(rings_[0].left_bytes, 0u);
-  relays_[1]->set(Wire::kWhole);
-  EXPECT_TRUE(deliver(1000));
 }
 
 TEST_F(Tcp, NamesThePortsWhenNoneLives) {

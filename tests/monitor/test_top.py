@@ -80,8 +80,8 @@ def test_json(running: str) -> None:
         assert rank["counters"]["instructions"] > 0 and rank["counters"]["launches"] > 0
         used = [path for path in rank["paths"] if path["transfers"]]
         assert used and all(path["peer"] == 1 - rank["rank"] for path in rank["paths"])
-        # What has gone out is at least what was completed: a rank of two sends half of each and gets half back.
-        assert sum(path["bytes"] for path in used) >= lanes["grads"]["completed"] * programs.COUNT * 4 / 2
+        # A rank of two sends half of each and gets half back; in two lanes, and the last reports may be outstanding.
+        assert sum(path["bytes"] for path in used) >= lanes["grads"]["completed"] * programs.COUNT * 4 / 4
         assert used[0]["window_transfers"] == 8 and used[0]["bytes_per_second"] > 0
 
 

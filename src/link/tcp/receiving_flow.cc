@@ -7,6 +7,7 @@
 #include "link/failure_text.h"
 #include "link/path.h"
 #include "link/receiver.h"
+#include "machine/cpu/futex.h"
 
 namespace starling::link::tcp {
 namespace {
@@ -128,15 +129,19 @@ void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
   if (may_wait(message)) {
     if (held_.kind == 0) held_until_ns_ = now_ns_ + kHoldNs;
     held_ = message;
+    held_.held_us = uint32_t(cpu::monotonic_ns() / 1000);  // until it is sent: since when
     held_path_ = path;
     return;
   }
+  LinkMessage out = message;
   if (LinkMessageKind(message.kind) == LinkMessageKind::kReport) {
+    const bool nothing_new = held_.kind != 0 && held_.done == message.done && held_.landed == message.landed;
+    out.held_us = nothing_new ? uint32_t(cpu::monotonic_ns() / 1000) - held_.held_us : 0;
     reported_ = message;
     held_.kind = 0;  // this one says all that it said
     held_until_ns_ = Timers::kNever;
   }
-  if (paths_[path]->connection != nullptr) paths_[path]->connection->queue(message);
+  if (paths_[path]->connection != nullptr) paths_[path]->connection->queue(out);
 }
 
 // A report that says nothing but that transfers have come: the sender has a window of them, and staging is

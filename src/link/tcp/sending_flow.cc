@@ -142,7 +142,8 @@ void SendingFlow::Path::message(const LinkMessage& message) {
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
   if (flow_.recorder_.on() && LinkMessageKind(message.kind) == LinkMessageKind::kReport)
-    flow_.recorder_.landed(message.done, message.landed, cpu::monotonic_ns());
+    flow_.recorder_.landed(message.done, message.landed,
+                           cpu::monotonic_ns() - uint64_t(message.held_us) * 1000);
   flow_.events_.push_back(event);
 }
 

@@ -126,6 +126,8 @@ void ReceivingFlow::flush(Path& path) {
 
 // ---- Link ---------------------------------------------------------------------------------------------
 void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
+  // Each path's transfers are reported by that path: another one may be slow.
+  if (held_.kind != 0 && held_path_ != path) report_now();
   if (may_wait(message)) {
     if (held_.kind == 0) held_until_ns_ = now_ns_ + kHoldNs;
     held_ = message;

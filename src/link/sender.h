@@ -216,7 +216,8 @@ class Sender {
   void probe_paths(PathSet paths) {
     for (uint32_t p = 0; p < s_.path_count; ++p) {
       if (!(paths & bit(p)) || path(p).asked) continue;
-      path(p).probed_below = s_.transmitted;
+      // What is posted in the epoch that is being agreed to comes behind the probe.
+      path(p).probed_below = s_.phase == SenderPhase::kRun ? s_.transmitted : 0;
       path(p).probed_epoch = s_.epoch;
       probe(link_, path(p), p);
     }

@@ -13,6 +13,8 @@ option(STARLING_BUILD_TESTS "Build the C++ tests" ${from_cmake})
 option(STARLING_BUILD_BENCH "Build the C++ benchmarks (what `starling bench` runs)" ${from_pip})
 set(STARLING_CUDA AUTO CACHE STRING "Build the CUDA part: AUTO (if nvcc is there), ON, OFF")
 set(STARLING_CUDA_ARCH 90 CACHE STRING "CUDA architectures to compile for")
+set(STARLING_VERBS AUTO CACHE STRING
+  "Links over RDMA: AUTO (if infiniband/verbs.h is there), ON, OFF. The library itself is opened at run time")
 set(STARLING_SANITIZE "" CACHE STRING "Sanitizer: thread, or address,undefined")
 
 # A portable default: every x86-64 server since 2013 (Haswell) and 2017 (Zen) runs v3. Empty: the compiler's own.

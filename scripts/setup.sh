@@ -39,7 +39,14 @@ need openmpi-bin command -v mpirun
 need libopenmpi-dev command -v mpicc
 need iproute2 command -v ip
 need ca-certificates test -f /etc/ssl/certs/ca-certificates.crt
+need libibverbs-dev test -f /usr/include/infiniband/verbs.h
 python_ready || missing+=(python3 python3-venv python3-dev)
+# The guest in which RDMA is tested (tests/verbs). Where these cannot be had, those tests are skipped.
+if [[ $(uname -m) == x86_64 ]] && command -v apt-get >/dev/null; then
+  need qemu-system-x86 command -v qemu-system-x86_64
+  need busybox-static command -v busybox
+  need ibverbs-providers sh -c 'ls /usr/lib/*/libibverbs/librxe-rdmav*.so'
+fi
 
 if ((${#missing[@]})); then
   say "installing system packages: ${missing[*]}"
@@ -59,6 +66,14 @@ if ((${#missing[@]})); then
   fi
   rm -f "$log"
   python_ready || fail "Python 3.10 or newer with its headers is needed; python3 here is $(python3 --version 2>&1)"
+fi
+
+# --- a kernel for the guest ------------------------------------------------------------------------------------
+if command -v qemu-system-x86_64 >/dev/null && command -v apt-get >/dev/null; then
+  kernel() { python3 scripts/guest_kernel.py >/dev/null 2>&1; }
+  # Without a list of packages, apt knows no kernel.
+  kernel || { apt-get update >/dev/null 2>&1 && kernel; } ||
+    say "no kernel for a guest here (scripts/guest_kernel.py says why): the tests of RDMA will be skipped"
 fi
 
 # --- Python packages -------------------------------------------------------------------------------------------

@@ -79,6 +79,27 @@ const std::vector<Row>& table() {
       {"STARLING_TCP_GIVE_UP_S", "seconds", "10",
        "How long a link waits for one of its interfaces to live again before its operations fail.",
        &Settings::tcp_give_up_s, 1e-1},
+      {"STARLING_PROBE_S", "seconds", "0.3",
+       "How long a path may leave a probe unanswered before links leave it. Longer where hosts are slow or "
+       "very busy.",
+       &Settings::probe_s, 1e-2},
+      {"STARLING_LINK", "auto|tcp|verbs", "auto",
+       "What links to other hosts go over. auto: RDMA where both ends' interfaces have it (RoCE v2), else "
+       "TCP. verbs: "
+       "likewise, but an error where this host has no RDMA device.",
+       &Settings::link},
+      {"STARLING_VERBS_QUEUE_PAIRS", "count", "1", "Queue pairs of a path over RDMA, 1 to 4.",
+       &Settings::verbs_queue_pairs, 1},
+      {"STARLING_VERBS_TIMEOUT", "exponent", "14",
+       "How long a queue pair waits for an acknowledgement: 4.096 us times two to this power, 1 to 31.",
+       &Settings::verbs_timeout, 1},
+      {"STARLING_VERBS_RETRIES", "count", "6",
+       "How often a queue pair sends again before its path fails, 0 to 6.", &Settings::verbs_retries},
+      {"STARLING_VERBS_TRAFFIC_CLASS", "0..255", "0",
+       "Traffic class of what goes over RDMA (the DSCP is its upper six bits).",
+       &Settings::verbs_traffic_class},
+      {"STARLING_VERBS_SERVICE_LEVEL", "0..15", "0", "Service level of what goes over RDMA.",
+       &Settings::verbs_service_level},
       {"STARLING_WINDOW", "transfers", "8",
        "Sliding window in which watchers (`starling top`) measure a path's throughput: 1 to 1024. 0: "
        "transfers "

@@ -27,6 +27,13 @@ struct Settings {
   std::string tcp_interfaces;
   bool tcp_striping{};
   double tcp_give_up_s{};
+  double probe_s{};
+  std::string link;
+  std::int64_t verbs_queue_pairs{};
+  std::int64_t verbs_timeout{};
+  std::int64_t verbs_retries{};
+  std::int64_t verbs_traffic_class{};
+  std::int64_t verbs_service_level{};
   std::int64_t window{};
   bool torch_negotiate{};  // read by the package starling.torch
 };

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "comm/device.h"
 #include "comm/job_store.h"
+#include "comm/link_options.h"
 #include "device/submission_queue.h"
 #include "monitor/publish.h"
 
@@ -112,12 +113,7 @@ std::string Context::link_ports() {
                 "use contexts on the CPU (device=\"cpu\") where a group spans hosts");
   std::lock_guard lock(mutex_);
   if (proxy_ == nullptr) {
-    link::carry::ProxyOptions options;
-    options.interfaces = settings().tcp_interfaces;
-    options.policy = settings().tcp_striping ? link::Policy::kStriping : link::Policy::kPrimaryBackup;
-    options.lengths.give_up_ns = uint64_t(settings().tcp_give_up_s * 1e9);
-    options.shadow_bytes = arena_->header()->bytes;
-    options.recorded = settings().window > 0;
+    const link::carry::ProxyOptions options = link_options(settings(), arena_->header()->bytes);
     proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
     flight_.linked();
     executor_->set_carrier(proxy_.get());

@@ -8,11 +8,11 @@
 #pragma once
 #include <cstdint>
 
-#include "base/portable.h"
+#include "wire/queue_pairs.h"
 
 namespace starling {
 
-inline constexpr uint64_t kHelloMagic = 0x31304b4e494c5453;  // "STLINK01"
+inline constexpr uint64_t kHelloMagic = 0x32304b4e494c5453;  // "STLINK02"
 
 // Who calls, and for what: the first bytes of a connection.
 struct Hello {
@@ -23,8 +23,9 @@ struct Hello {
   uint32_t path_count;
   uint32_t incarnation;
   uint32_t policy;  // link::Policy: both ends begin with the same paths
+  QueuePairs queue_pairs;  // if there are any, the first bytes of the answer are the receiver's
 };
-static_assert(sizeof(Hello) == 40);
+static_assert(sizeof(Hello) == 104);
 
 enum class FrameKind : uint32_t { kTransfer = 1, kMessage = 2 };
 
@@ -35,7 +36,7 @@ struct FrameHeader {
   uint32_t control_bytes;
   uint32_t payload_bytes;
   uint64_t place[2];
-  uint64_t reserved;
+  uint64_t placed;  // 1: the payload was written where it goes; it is not in the frame
 };
 static_assert(sizeof(FrameHeader) == 48);
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "wire/frame.h"
+
 namespace starling {
 namespace {
 
@@ -30,6 +32,45 @@ TEST(LinkMessageBytes, AreTheseForEver) {
   expected[64] = 3;
   expected[65] = 2;
   std::memcpy(bytes.data(), &message, sizeof message);
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(HelloBytes, AreTheseForEver) {
+  Hello hello{};
+  hello.magic = kHelloMagic;
+  hello.from = 1;
+  hello.to = 2;
+  hello.path = 3;
+  hello.path_count = 4;
+  hello.incarnation = 5;
+  hello.policy = 1;
+  QueuePairs& pairs = hello.queue_pairs;
+  pairs.count = 2;
+  pairs.numbers[0] = 0x11;
+  pairs.numbers[1] = 0x12;
+  pairs.first_packet = 0x1234;
+  pairs.gid[15] = 9;
+  pairs.lid = 6;
+  pairs.mtu = 3;
+  pairs.ring_key = 7;
+  pairs.ring_address = 8;
+  pairs.ring_bytes = 64;
+  pairs.most_frame_bytes = 16;
+  std::vector<uint8_t> bytes(sizeof hello),
+      expected = {'S', 'T', 'L', 'I', 'N', 'K', '0', '2', 1, 0, 0,    0, 0, 0, 0,   0, 2,
+                  0,   0,   0,   0,   0,   0,   0,   3,   0, 0, 0,    4, 0, 0, 0,   5, 0,
+                  0,   0,   1,   0,   0,   0,   2,   0,   0, 0, 0x11, 0, 0, 0, 0x12};
+  expected.resize(sizeof hello);
+  expected[60] = 0x34;
+  expected[61] = 0x12;
+  expected[79] = 9;
+  expected[80] = 6;
+  expected[82] = 3;
+  expected[84] = 7;
+  expected[88] = 8;
+  expected[96] = 64;
+  expected[100] = 16;
+  std::memcpy(bytes.data(), &hello, sizeof hello);
   EXPECT_EQ(bytes, expected);
 }
 

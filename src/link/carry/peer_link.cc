@@ -70,7 +70,7 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
   failure_.reserve(kMostFailureBytes);
   std::vector<PathRing*> rings = rings_for(common, remote.rank, paths);
   sending_.emplace(tcp::SendingOptions{common.identity, identity_, remote.rank, common.policy,
-                                       std::move(paths), common.lengths, std::move(rings)},
+                                       std::move(paths), common.lengths, std::move(rings), common.upgrades},
                    common.reactor, static_cast<tcp::TransferSource&>(*this), now_ns);
 }
 
@@ -279,9 +279,9 @@ void PeerLink::tell_waiting() {
 }
 
 // ---- flows --------------------------------------------------------------------------------------------
-tcp::Outgoing PeerLink::transfer(uint64_t sequence) {
+Outgoing PeerLink::transfer(uint64_t sequence) {
   const Transfer& transfer = transfers_[sequence - first_];
-  tcp::Outgoing out;
+  Outgoing out;
   out.control = transfer.control.data();
   out.control_bytes = uint32_t(transfer.control.size());
   out.payload = transfer.payload;
@@ -296,7 +296,7 @@ void PeerLink::adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connec
     return;
   if (!receiving_)
     receiving_.emplace(hello.path_count, Policy(hello.policy), peer_rank_, common_.lengths, common_.reactor,
-                       static_cast<tcp::TransferSink&>(*this), now_ns);
+                       static_cast<tcp::TransferSink&>(*this), now_ns, common_.upgrades);
   receiving_->adopt(hello, std::move(connection), port);
 }
 

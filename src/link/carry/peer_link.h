@@ -29,6 +29,7 @@ namespace starling::link::carry {
 struct Common {
   cpu::Arena& arena;
   tcp::Reactor& reactor;
+  Upgrades* upgrades;  // none: sockets
   tcp::TimerLengths lengths;
   Policy policy;
   uint64_t identity;
@@ -134,7 +135,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   OwnLane* own_lane(uint32_t number) { return number < own_.size() ? own_[number].get() : nullptr; }
   std::byte* connectors_of(const LaneShared& own) const { return common_.arena.at(own.connectors_offset); }
 
-  tcp::Outgoing transfer(uint64_t sequence) override;
+  Outgoing transfer(uint64_t sequence) override;
 
   const Common common_;
   const uint64_t identity_;

@@ -125,8 +125,21 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
   ports_text_ = tcp::ports_text(port_list_);
   port_watch_ = std::make_unique<tcp::PortWatch>(
       reactor_, [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); });
+  open_rails();
   log(LogLevel::info, "links to other hosts by ", ports_text_);
   thread_ = std::thread([this] { run(); });
+}
+
+void Proxy::open_rails() {
+  if (options_.rdma == Rdma::kNever) return;
+  std::string why;
+  rails_ = verbs::open_rails(
+      reactor_, {options_.queue_pairs, arena_.header()->pool_slot_bytes},
+      [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); }, why);
+  if (rails_ != nullptr) return;
+  if (options_.rdma == Rdma::kAlways)
+    throw Error(Code::system, "STARLING_LINK=verbs, but " + why, "set STARLING_LINK=auto, or tcp");
+  log(LogLevel::info, "links go over TCP: ", why);
 }
 
 Proxy::~Proxy() {
@@ -199,6 +212,7 @@ Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
   if (way != nullptr) return *way;
   const Common common{arena_,
                       reactor_,
+                      rails_.get(),
                       options_.lengths,
                       options_.policy,
                       identity_of(arena_.name()),

@@ -15,15 +15,24 @@
 
 #include "link/carry/peer_link.h"
 #include "link/tcp/port_watch.h"
+#include "link/verbs/rails.h"
 #include "machine/carrier.h"
 
 namespace starling::link::carry {
+
+enum class Rdma {
+  kNever,
+  kWherePossible,
+  kAlways,  // without a device: an error
+};
 
 struct ProxyOptions {
   std::string interfaces;  // as usable_ports() takes them
   Policy policy = Policy::kPrimaryBackup;
   tcp::TimerLengths lengths;
   uint64_t shadow_bytes = 0;  // address space for each peer
+  Rdma rdma = Rdma::kWherePossible;
+  verbs::QueuePairSettings queue_pairs;
   bool recorded = false;  // transfers, for watchers (monitor/publish.h)
 };
 
@@ -62,6 +71,7 @@ class Proxy final : public Carrier {
   class Alarm;
   friend class Way;
 
+  void open_rails();
   void run();
   bool look_at_all();
   void listen();
@@ -86,6 +96,7 @@ class Proxy final : public Carrier {
 
   std::mutex mutex_;  // guards all below; taken after a context's
   tcp::Reactor reactor_;
+  std::unique_ptr<verbs::Rails> rails_;  // none: sockets only
   std::unique_ptr<Alarm> alarm_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   uint32_t helpers_ = 0;  // between enter() and leave()

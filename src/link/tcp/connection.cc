@@ -43,7 +43,16 @@ void Connection::queue(const LinkMessage& message) {
   out_.push_back(out);
 }
 
-void Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
+void Connection::queue(const QueuePairs& answer) {
+  Out out;
+  out.answer = answer;
+  out.plain_bytes = sizeof answer;
+  queued_bytes_ += out.bytes();
+  out_.push_back(out);
+}
+
+bool Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
+  if (queued_bytes_ >= kMostQueuedBytes) return false;
   Out out;
   out.header.kind = FrameKind::kTransfer;
   out.header.epoch = epoch;
@@ -55,6 +64,7 @@ void Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transf
   out.body = transfer;
   queued_bytes_ += out.bytes();
   out_.push_back(out);
+  return true;
 }
 
 int Connection::flush(std::vector<uint64_t>& sent) {
@@ -173,16 +183,25 @@ void Connection::end_frame(FrameSink& sink) {
   expect(Part::kHeader, reinterpret_cast<std::byte*>(&header_), sizeof header_);
 }
 
-int Connection::read_hello(Hello& hello, bool& whole) {
-  const ssize_t got = recv(socket_.get(), buffer_.data() + end_, sizeof hello - end_, MSG_DONTWAIT);
+int Connection::read_plain(void* to, size_t bytes, bool& whole) {
+  const ssize_t got = recv(socket_.get(), buffer_.data() + end_, bytes - end_, MSG_DONTWAIT);
   if (got == 0) return kEnded;
   if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
   end_ += size_t(got);
-  whole = end_ == sizeof hello;
+  whole = end_ == bytes;
   if (!whole) return 0;
-  std::memcpy(&hello, buffer_.data(), sizeof hello);
+  std::memcpy(to, buffer_.data(), bytes);
   end_ = 0;
-  return hello.magic == kHelloMagic ? 0 : kEnded;
+  return 0;
+}
+
+int Connection::read_hello(Hello& hello, bool& whole) {
+  const int error = read_plain(&hello, sizeof hello, whole);
+  return error == 0 && whole && hello.magic != kHelloMagic ? kEnded : error;
+}
+
+int Connection::read_answer(QueuePairs& answer, bool& whole) {
+  return read_plain(&answer, sizeof answer, whole);
 }
 
 }  // namespace starling::link::tcp

@@ -4,52 +4,33 @@
 #include <deque>
 #include <vector>
 
+#include "link/channel.h"
 #include "link/tcp/socket.h"
-#include "wire/frame.h"
-#include "wire/link.h"
 
 namespace starling::link::tcp {
 
-// One transfer as its sender's owner offers it: valid until the flow has acknowledged it.
-struct Outgoing {
-  const std::byte* control = nullptr;
-  uint32_t control_bytes = 0;
-  const std::byte* payload = nullptr;
-  uint32_t payload_bytes = 0;
-  uint64_t place[2] = {};
-};
-
-// Where what comes goes.
-class FrameSink {
- public:
-  virtual ~FrameSink() = default;
-  // Of a transfer that begins to come: where its bytes go. False: it makes no sense; the connection ends.
-  virtual bool begin(const FrameHeader& header, std::byte*& control, std::byte*& payload) = 0;
-  virtual void end(const FrameHeader& header) = 0;  // all of it is there
-  virtual void message(const LinkMessage& message) = 0;
-};
-
-class Connection {
+class Connection final : public Channel {
  public:
   explicit Connection(Descriptor socket) : socket_(std::move(socket)), buffer_(kBufferBytes) {}
 
-  int fd() const { return socket_.get(); }
+  int fd() const override { return socket_.get(); }
 
   void queue(const Hello& hello);
-  // A report that no probe asked for says all that earlier ones said: it replaces one that waits.
-  void queue(const LinkMessage& message);
-  void queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer);
-  bool has_room() const { return queued_bytes_ < kMostQueuedBytes; }
-  bool idle() const { return out_.empty(); }
+  void queue(const QueuePairs& answer);
+  void queue(const LinkMessage& message) override;
+  bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;
+  void free_below(uint64_t) override {}
+  bool waits_to_write() const override { return !out_.empty(); }
 
-  // Writes what the socket takes; adds the transfers that went out to their last byte. 0, or the error.
-  int flush(std::vector<uint64_t>& sent);
-  // Reads what is there, but not for ever. 0, or the error; kEnded if the peer closed it, or sent nonsense.
-  int read(FrameSink& sink);
-  // The first bytes of an accepted connection. 0 until they are whole: see `whole`.
+  // Adds the transfers that went out to their last byte.
+  int flush(std::vector<uint64_t>& sent) override;
+  int read(FrameSink& sink) override;
+  // The thread that reads the socket closes it.
+  int fence(FrameSink&) override { return 0; }
+  // The first bytes of an accepted connection; of the answer to a hello with queue pairs. 0 until they are
+  // whole: see `whole`.
   int read_hello(Hello& hello, bool& whole);
-
-  static constexpr int kEnded = -1;
+  int read_answer(QueuePairs& answer, bool& whole);
 
  private:
   // For several small frames at a time; of large ones so much at most takes a copy more than it must.
@@ -63,8 +44,9 @@ class Connection {
     union {
       LinkMessage message;
       Hello hello;
+      QueuePairs answer;
     };
-    uint32_t plain_bytes = 0;  // a hello: no header before it
+    uint32_t plain_bytes = 0;  // a hello, or the answer to it: no header before it
     Out() : message{} {}
     uint64_t bytes() const {
       return plain_bytes ? plain_bytes : sizeof header + header.control_bytes + header.payload_bytes;
@@ -72,6 +54,7 @@ class Connection {
   };
   enum class Part { kHeader, kControl, kPayload };
 
+  int read_plain(void* to, size_t bytes, bool& whole);
   int fill(size_t& got);
   bool parse(FrameSink& sink);
   bool begin_frame(FrameSink& sink);

@@ -18,11 +18,12 @@ constexpr uint64_t kHoldNs = 2'000'000;  // looked at when the flow is: it wakes
 }  // namespace
 
 ReceivingFlow::ReceivingFlow(uint32_t path_count, Policy policy, uint32_t peer, const TimerLengths& lengths,
-                             Reactor& reactor, TransferSink& sink, uint64_t now_ns)
+                             Reactor& reactor, TransferSink& sink, uint64_t now_ns, Upgrades* upgrades)
     : peer_(peer),
       lengths_(lengths),
       reactor_(reactor),
       sink_(sink),
+      upgrades_(upgrades),
       state_(new_receiver(path_count, policy)),
       now_ns_(now_ns),
       arrived_(kFlowWindow) {
@@ -53,35 +54,64 @@ void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connec
   if (!first && (hello.incarnation < end.floor || hello.incarnation <= path.incarnation))
     return;  // closes it
   if (failed()) return;
-  const uint64_t watch = reactor_.add(connection->fd(), &path, false);
+  std::unique_ptr<Channel> channel = upgrade(hello, std::move(connection), port);
+  if (channel == nullptr) return;
+  const uint64_t watch = reactor_.add(channel->fd(), &path, false);
   if (!first) {
     drop(path);
     events_.push_back(event_of(EventKind::kClosed, path));
   }
   path.incarnation = hello.incarnation;
   path.port = port;
-  path.connection = std::move(connection);
+  path.connection = std::move(channel);
   path.watch = watch;
   path.writing = false;
   if (!first) events_.push_back(event_of(EventKind::kOpened, path));
 }
 
+// Whoever offers queue pairs hears which there are here, or none: then both go on with the socket.
+std::unique_ptr<Channel> ReceivingFlow::upgrade(const Hello& hello, std::unique_ptr<Connection> connection,
+                                                const Port& port) {
+  const uint32_t count = hello.queue_pairs.count;
+  if (count == 0) return connection;
+  if (count > kMaxQueuePairs) return nullptr;
+  std::unique_ptr<Upgrade> upgrade = upgrades_ != nullptr ? upgrades_->begin_receiving(port, count) : nullptr;
+  const QueuePairs answer = upgrade != nullptr ? upgrade->ours() : QueuePairs{};
+  Connection& socket = *connection;
+  std::unique_ptr<Channel> channel = std::move(connection);
+  if (upgrade != nullptr)
+    channel = upgrade->finish(hello.queue_pairs,
+                              std::unique_ptr<Connection>(static_cast<Connection*>(channel.release())));
+  if (channel == nullptr) return nullptr;
+  // Not before they are ready: what comes then finds them.
+  socket.queue(answer);
+  sent_.clear();
+  return socket.flush(sent_) == 0 ? std::move(channel) : nullptr;
+}
+
 void ReceivingFlow::drop(Path& path) {
   if (path.connection == nullptr) return;
+  path.connection->fence(path);
   reactor_.remove(path.watch, path.connection->fd());
   path.connection.reset();
 }
 
 void ReceivingFlow::on_ready(Path& path, uint32_t events) {
   if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
-    if (path.connection->read(path) != 0) {
-      // All that came whole was reported; of the rest nothing is placed any more.
-      drop(path);
-      events_.push_back(event_of(EventKind::kClosed, path));
-      return;
-    }
+    if (const int error = path.connection->read(path); error != 0) return broke(path, error);
   }
   flush(path);
+}
+
+// All that came whole was reported; of the rest nothing is placed any more.
+void ReceivingFlow::broke(Path& path, int error) {
+  drop(path);
+  if (error == Channel::kTransferFailed || classify(error) == Completion::kFatal) {
+    Event event = event_of(EventKind::kCompleted, path);
+    event.status = classify(error);
+    events_.push_back(event);
+  }
+  events_.push_back(event_of(EventKind::kClosed, path));
 }
 
 // A transfer goes straight to its place: the connection is the path's newest incarnation, so it is either of
@@ -114,12 +144,8 @@ void ReceivingFlow::Path::message(const LinkMessage& message) {
 
 void ReceivingFlow::flush(Path& path) {
   if (path.connection == nullptr) return;
-  if (path.connection->flush(sent_) != 0) {
-    drop(path);
-    events_.push_back(event_of(EventKind::kClosed, path));
-    return;
-  }
-  const bool writing = !path.connection->idle();
+  if (const int error = path.connection->flush(sent_); error != 0) return broke(path, error);
+  const bool writing = path.connection->waits_to_write();
   if (writing != path.writing) reactor_.change(path.watch, path.connection->fd(), writing);
   path.writing = writing;
 }

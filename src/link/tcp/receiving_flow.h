@@ -10,6 +10,7 @@
 #include "link/tcp/connection.h"
 #include "link/tcp/reactor.h"
 #include "link/tcp/timers.h"
+#include "link/tcp/upgrade.h"
 
 namespace starling::link::tcp {
 
@@ -26,7 +27,7 @@ class TransferSink {
 class ReceivingFlow final : private Link {
  public:
   ReceivingFlow(uint32_t path_count, Policy policy, uint32_t peer, const TimerLengths& lengths,
-                Reactor& reactor, TransferSink& sink, uint64_t now_ns);
+                Reactor& reactor, TransferSink& sink, uint64_t now_ns, Upgrades* upgrades = nullptr);
   ~ReceivingFlow() override;
 
   // A connection whose hello was read. `port`: ours. Throws Error if it cannot be watched: then the flow is
@@ -60,7 +61,7 @@ class ReceivingFlow final : private Link {
 
     ReceivingFlow& flow_;
     const uint32_t number_;
-    std::unique_ptr<Connection> connection;
+    std::unique_ptr<Channel> connection;
     uint64_t watch = 0;
     bool writing = false;
     uint32_t incarnation = 1;
@@ -77,7 +78,10 @@ class ReceivingFlow final : private Link {
   void disarm(Timer timer, uint32_t path) override { timers_.disarm(timer, path); }
 
   bool may_wait(const LinkMessage& message) const;
+  std::unique_ptr<Channel> upgrade(const Hello& hello, std::unique_ptr<Connection> connection,
+                                   const Port& port);
   void on_ready(Path& path, uint32_t events);
+  void broke(Path& path, int error);
   void drop(Path& path);
   void flush(Path& path);
   void deliver();
@@ -88,6 +92,7 @@ class ReceivingFlow final : private Link {
   const TimerLengths lengths_;
   Reactor& reactor_;
   TransferSink& sink_;
+  Upgrades* const upgrades_;
   ReceiverState state_;
   uint64_t now_ns_;
   uint64_t delivered_ = 0;

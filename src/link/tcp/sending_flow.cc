@@ -45,6 +45,7 @@ Event SendingFlow::event_of(EventKind kind, const Path& path) const {
 void SendingFlow::connect(Path& path, uint32_t incarnation) {
   const auto& [ours, theirs] = options_.paths[path.number_];
   path.incarnation = incarnation;
+  path.greeted = false;
   path.connect_end_ns = now_ns_ + options_.lengths.connect_ns;
   path.refusal.clear();
   int error;
@@ -67,27 +68,72 @@ void SendingFlow::connect(Path& path, uint32_t incarnation) {
 }
 
 void SendingFlow::connected(Path& path) {
-  path.connecting = false;
-  path.connect_end_ns = Timers::kNever;
+  if (options_.upgrades != nullptr)
+    path.upgrade = options_.upgrades->begin_sending(options_.paths[path.number_].first);
   Hello hello{kHelloMagic,
               options_.from,
               options_.to,
               path.number_,
               uint32_t(paths_.size()),
               path.incarnation,
-              uint32_t(options_.policy)};
-  path.connection->queue(hello);
+              uint32_t(options_.policy),
+              path.upgrade != nullptr ? path.upgrade->ours() : QueuePairs{}};
+  auto& socket = static_cast<Connection&>(*path.connection);
+  socket.queue(hello);
+  if (path.upgrade == nullptr) return opened(path);
+  path.greeted = true;
+  // Before the start the peer may not have heard of us yet; then the hello waits there.
+  path.connect_end_ns = now_ns_ + (started_ ? options_.lengths.answer_ns : options_.lengths.give_up_ns);
+  sent_.clear();
+  if (const int error = socket.flush(sent_); error != 0) return broke(path, error);
+  reactor_.change(path.watch, socket.fd(), path.writing = socket.waits_to_write());
+}
+
+// The receiver has queue pairs, too, or the path stays a socket.
+void SendingFlow::answered(Path& path) {
+  auto& socket = static_cast<Connection&>(*path.connection);
+  sent_.clear();
+  if (const int error = socket.flush(sent_); error != 0) return broke(path, error);
+  reactor_.change(path.watch, socket.fd(), path.writing = socket.waits_to_write());
+  QueuePairs theirs{};
+  bool whole = false;
+  if (const int error = socket.read_answer(theirs, whole); error != 0) return broke(path, error);
+  if (!whole) return;
+  const std::unique_ptr<Upgrade> upgrade = std::move(path.upgrade);
+  if (theirs.count != 0) {
+    reactor_.remove(path.watch, socket.fd());
+    std::unique_ptr<Connection> own(static_cast<Connection*>(path.connection.release()));
+    path.connection = upgrade->finish(theirs, std::move(own));
+    if (path.connection == nullptr) return broke(path, 0);
+    path.watch = reactor_.add(path.connection->fd(), &path, path.writing = false);
+  }
+  if (theirs.count != 0)
+    log(LogLevel::info, "flow to rank ", options_.peer, ": path ", path.number_, " goes over RDMA");
+  opened(path);
+}
+
+void SendingFlow::opened(Path& path) {
+  path.connecting = false;
+  path.connect_end_ns = Timers::kNever;
   if (started_) events_.push_back(event_of(EventKind::kOpened, path));
   start_when_connected();
   if (path.connection != nullptr) flush(path);
 }
 
 void SendingFlow::drop(Path& path) {
+  path.connecting = false;
+  path.upgrade.reset();
   if (path.connection == nullptr) return;
+  const int error = path.connection->fence(path);
+  if (started_ && classify(error) == Completion::kFatal) {
+    Event event = event_of(EventKind::kCompleted, path);
+    event.status = Completion::kFatal;
+    events_.push_back(event);
+  }
   reactor_.remove(path.watch, path.connection->fd());
   path.connection.reset();
   recorder_.closed(path.number_);
-  path.connecting = path.writing = false;
+  path.writing = false;
   path.connect_end_ns = Timers::kNever;
 }
 
@@ -99,9 +145,9 @@ void SendingFlow::broke(Path& path, int error) {
     path.connect_end_ns = now_ns_ + options_.lengths.reopen_ns;
     return start_when_connected();
   }
-  if (error > 0 && classify(error) == Completion::kFatal) {
+  if (error == Channel::kTransferFailed || classify(error) == Completion::kFatal) {
     Event event = event_of(EventKind::kCompleted, path);
-    event.status = Completion::kFatal;
+    event.status = classify(error);
     events_.push_back(event);
   }
   events_.push_back(event_of(was_connecting ? EventKind::kOpenFailed : EventKind::kClosed, path));
@@ -118,6 +164,7 @@ void SendingFlow::start_when_connected() {
   if (!any) return;
   started_ = true;
   state_ = new_sender(uint32_t(paths_.size()), options_.policy, kProbation);
+  for (const auto& path : paths_) state_.paths[path->number_].incarnation = path->incarnation;
   Event offered{.kind = EventKind::kOffered};
   events_.push_back(offered);
   for (const auto& path : paths_)
@@ -127,6 +174,7 @@ void SendingFlow::start_when_connected() {
 }
 
 void SendingFlow::on_ready(Path& path, uint32_t events) {
+  if (path.upgrade != nullptr) return answered(path);
   if (path.connecting) {
     if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP))) return;
     const int error = connect_error(path.connection->fd());
@@ -136,6 +184,7 @@ void SendingFlow::on_ready(Path& path, uint32_t events) {
   if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
     if (const int error = path.connection->read(path); error != 0) return broke(path, error);
   flush(path);
+  if (refused_) offer(offered_);  // there may be room now
 }
 
 void SendingFlow::Path::message(const LinkMessage& message) {
@@ -154,26 +203,28 @@ void SendingFlow::flush(Path& path) {
   if (started_)
     for (size_t k = 0; k < sent_.size(); ++k) events_.push_back(event_of(EventKind::kCompleted, path));
   if (error != 0) return broke(path, error);
-  const bool writing = !path.connection->idle();
+  const bool writing = path.connection->waits_to_write();
   if (writing != path.writing) reactor_.change(path.watch, path.connection->fd(), writing);
   path.writing = writing;
 }
 
 // ---- Link ---------------------------------------------------------------------------------------------
 bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
-  Connection* connection = paths_[path]->connection.get();
-  // A connection that broke: the flow will be told in a moment.
-  if (connection == nullptr || !connection->has_room()) return false;
-  const Outgoing transfer = source_.transfer(sequence);
-  connection->queue(epoch, sequence, transfer);
+  Channel* channel = paths_[path]->connection.get();
+  if (channel == nullptr) return false;  // it broke: the flow will be told in a moment
+  channel->free_below(state_.acked);
+  Outgoing transfer = source_.transfer(sequence);
+  if (transfer.remote_keys != nullptr) transfer.remote_key = transfer.remote_keys[path];
+  refused_ = !channel->queue(epoch, sequence, transfer);
+  if (refused_) return false;
   if (recorder_.on())
     recorder_.posted(path, sequence, transfer.control_bytes + transfer.payload_bytes, cpu::monotonic_ns());
   return true;
 }
 
 void SendingFlow::send(uint32_t path, const LinkMessage& message) {
-  Connection* connection = paths_[path]->connection.get();
-  if (connection != nullptr && !paths_[path]->connecting) connection->queue(message);
+  Channel* channel = paths_[path]->connection.get();
+  if (channel != nullptr && !paths_[path]->connecting) channel->queue(message);
 }
 
 void SendingFlow::close(uint32_t path) {
@@ -211,7 +262,8 @@ void SendingFlow::expire(uint64_t now_ns) {
     path->connect_end_ns = Timers::kNever;
     if (path->connection != nullptr) broke(*path, ETIMEDOUT);
     const bool none = std::all_of(paths_.begin(), paths_.end(), [](const auto& p) { return !p->connection; });
-    if (!started_ && none) connect(*path, path->incarnation);  // the first one again
+    // The first one again, unless the peer may have taken it for open.
+    if (!started_ && none) connect(*path, path->incarnation + (path->greeted ? 1 : 0));
   }
   if (!started_ && now_ns >= give_up_ns_) {
     state_ = new_sender(uint32_t(paths_.size()), options_.policy, kProbation);

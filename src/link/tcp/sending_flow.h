@@ -13,6 +13,7 @@
 #include "link/tcp/connection.h"
 #include "link/tcp/reactor.h"
 #include "link/tcp/timers.h"
+#include "link/tcp/upgrade.h"
 #include "monitor/flow_recorder.h"
 
 namespace starling::link::tcp {
@@ -32,6 +33,7 @@ struct SendingOptions {
   std::vector<std::pair<Port, Port>> paths;  // ours, theirs
   TimerLengths lengths;
   std::vector<PathRing*> rings = {};  // one for each path; none: nothing is recorded
+  Upgrades* upgrades = nullptr;  // outlives the flow; none: sockets
 };
 
 class SendingFlow final : private Link {
@@ -66,7 +68,9 @@ class SendingFlow final : private Link {
 
     SendingFlow& flow_;
     const uint32_t number_;
-    std::unique_ptr<Connection> connection;
+    std::unique_ptr<Channel> connection;
+    std::unique_ptr<Upgrade> upgrade;  // while its answer is awaited
+    bool greeted = false;  // this incarnation said hello with queue pairs
     uint64_t watch = 0;
     bool connecting = false;
     bool writing = false;  // watched for it
@@ -85,6 +89,8 @@ class SendingFlow final : private Link {
 
   void on_ready(Path& path, uint32_t events);
   void connected(Path& path);
+  void answered(Path& path);
+  void opened(Path& path);
   void connect(Path& path, uint32_t incarnation);
   void drop(Path& path);
   void broke(Path& path, int error);
@@ -100,6 +106,7 @@ class SendingFlow final : private Link {
   monitor::FlowRecorder recorder_;
   bool started_ = false;
   uint64_t offered_ = 0;
+  bool refused_ = false;  // a transfer had no room
   uint64_t now_ns_;
   uint64_t give_up_ns_;  // without a connection at the start
   Timers timers_;

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "link/channel.h"
 
 namespace starling::link::tcp {
 namespace {
@@ -104,7 +105,8 @@ int connect_error(int fd) {
 
 Completion classify(int error) {
   switch (error) {
-    case 0: return Completion::kOk;
+    case 0:
+    case Channel::kEnded: return Completion::kOk;
     // Bugs of ours, on whatever path.
     case EFAULT:
     case EBADF:

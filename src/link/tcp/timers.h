@@ -16,6 +16,7 @@ struct TimerLengths {
   uint64_t reopen_ns = 50'000'000;  // doubled with each failure
   uint64_t longest_reopen_ns = 1'000'000'000;
   uint64_t connect_ns = 500'000'000;
+  uint64_t answer_ns = 5'000'000'000;  // to a hello with queue pairs: memory is registered meanwhile
   uint64_t give_up_ns = 10'000'000'000;
 };
 

@@ -1,0 +1,44 @@
+#include "comm/link_options.h"
+
+#include "base/error.h"
+
+namespace starling {
+namespace {
+
+template <class To>
+To within(const char* name, int64_t value, int64_t most) {
+  if (value > most)
+    throw Error(Code::invalid_argument, std::string(name) + "=" + std::to_string(value) + " is not valid",
+                "the most is " + std::to_string(most));
+  return To(value);
+}
+
+link::carry::Rdma rdma_of(const std::string& text) {
+  if (text == "auto") return link::carry::Rdma::kWherePossible;
+  if (text == "tcp") return link::carry::Rdma::kNever;
+  if (text == "verbs") return link::carry::Rdma::kAlways;
+  throw Error(Code::invalid_argument, "STARLING_LINK='" + text + "' is not valid",
+              "set it to auto, tcp or verbs");
+}
+
+}  // namespace
+
+link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow_bytes) {
+  link::carry::ProxyOptions options;
+  options.interfaces = settings.tcp_interfaces;
+  options.policy = settings.tcp_striping ? link::Policy::kStriping : link::Policy::kPrimaryBackup;
+  options.lengths.give_up_ns = uint64_t(settings.tcp_give_up_s * 1e9);
+  options.lengths.probe_ns = uint64_t(settings.probe_s * 1e9);
+  options.shadow_bytes = shadow_bytes;
+  options.recorded = settings.window > 0;
+  options.rdma = rdma_of(settings.link);
+  link::verbs::QueuePairSettings& pairs = options.queue_pairs;
+  pairs.count = within<uint32_t>("STARLING_VERBS_QUEUE_PAIRS", settings.verbs_queue_pairs, kMaxQueuePairs);
+  pairs.timeout = within<uint8_t>("STARLING_VERBS_TIMEOUT", settings.verbs_timeout, 31);
+  pairs.retries = within<uint8_t>("STARLING_VERBS_RETRIES", settings.verbs_retries, 6);
+  pairs.traffic_class = within<uint8_t>("STARLING_VERBS_TRAFFIC_CLASS", settings.verbs_traffic_class, 255);
+  pairs.service_level = within<uint8_t>("STARLING_VERBS_SERVICE_LEVEL", settings.verbs_service_level, 15);
+  return options;
+}
+
+}  // namespace starling

@@ -1,0 +1,64 @@
+// What one incarnation of a path is made of: a socket (tcp/connection.h), or queue pairs (verbs/channel.h).
+// The flows (tcp/sending_flow.h, tcp/receiving_flow.h) do not know which.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "wire/frame.h"
+#include "wire/link.h"
+
+namespace starling::link {
+
+// One transfer as its sender's owner offers it: valid until the flow has acknowledged it.
+struct Outgoing {
+  const std::byte* control = nullptr;
+  uint32_t control_bytes = 0;
+  const std::byte* payload = nullptr;
+  uint32_t payload_bytes = 0;
+  uint64_t place[2] = {};
+  // Where the payload goes in the peer's memory, for channels that can write there. 0: the peer's sink says.
+  uint64_t remote_address = 0;
+  const uint32_t* remote_keys = nullptr;  // by path
+  uint32_t remote_key = 0;  // of the path that it takes
+};
+
+// Where what comes goes.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  // Of a transfer that begins to come: where its bytes go. False: it makes no sense; the channel ends.
+  virtual bool begin(const FrameHeader& header, std::byte*& control, std::byte*& payload) = 0;
+  virtual void end(const FrameHeader& header) = 0;  // all of it is there
+  virtual void message(const LinkMessage& message) = 0;
+};
+
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  // Readable when read() has something to do.
+  virtual int fd() const = 0;
+  // A report that no probe asked for says all that earlier ones said: it replaces one that waits.
+  virtual void queue(const LinkMessage& message) = 0;
+  // False: no room, nothing was done.
+  virtual bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) = 0;
+  // Transfers before `acked` are in the peer's memory, and were read from where they came to.
+  virtual void free_below(uint64_t acked) = 0;
+  // Something waits until fd() can be written to.
+  virtual bool waits_to_write() const = 0;
+  // Sends what can be sent; adds the transfers that are done with their source. 0, or why the path is broken.
+  virtual int flush(std::vector<uint64_t>& sent) = 0;
+  // Takes what is there, but not for ever. 0, or why the path is broken.
+  virtual int read(FrameSink& sink) = 0;
+  // The fence (link.h, promise 3): tells what landed; afterwards nothing lands, and no source is read. 0, or
+  // an error that was only found now.
+  virtual int fence(FrameSink& sink) = 0;
+
+  // Why a path is broken, beside the numbers of errno:
+  static constexpr int kEnded = -1;  // the peer closed it, or sent nonsense
+  static constexpr int kTransferFailed = -2;
+};
+
+}  // namespace starling::link

@@ -1,0 +1,400 @@
+#include "link/verbs/channel.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "link/verbs/completion.h"
+#include "machine/cpu/futex.h"
+
+namespace starling::link::verbs {
+namespace {
+
+constexpr uint32_t kMostMessages = 32;  // posted at once, of a queue pair
+// Of the largest size. More than the transfers that a receiver may leave unreported (tcp/receiving_flow.cc):
+// a full ring must not wait for a report that waits for more transfers.
+constexpr uint32_t kRingFrames = 20;
+constexpr uint64_t kDrainNs = 50'000'000;
+constexpr const char* kRemedy = "set STARLING_LINK=tcp, or allow more locked memory (ulimit -l)";
+
+enum class Work : uint32_t { kReceive, kMessage, kTransfer, kPayload };
+
+// A work request's number says what it was; of failed ones verbs tell nothing else.
+uint64_t work_id(Work work, uint32_t lane, uint64_t number) {
+  return number << 16 | uint64_t(lane) << 8 | uint64_t(work);
+}
+Work work_of(uint64_t id) { return Work(id & 255); }
+uint32_t lane_of(uint64_t id) { return uint32_t(id >> 8 & 255); }
+uint64_t number_of(uint64_t id) { return id >> 16; }
+
+bool is_plain_report(const LinkMessage& message) {
+  return LinkMessageKind(message.kind) == LinkMessageKind::kReport && message.probe == 0;
+}
+
+}  // namespace
+
+// ---- from nothing to connected --------------------------------------------------------------------------
+VerbsChannel::VerbsChannel(const Device& device, const Gid& gid, const Options& options)
+    : device_(device),
+      library_(device.library()),
+      gid_(gid),
+      options_(options),
+      poll_(epoll_create1(EPOLL_CLOEXEC)),
+      lanes_(options.count) {
+  // What was made before a failure goes with the members, or by the destructor's hand.
+  events_ = library_.create_comp_channel(device.context());
+  if (events_ != nullptr)
+    queue_ =
+        library_.create_cq(device.context(), int(options.count * (kSends + kReceives)), nullptr, events_, 0);
+  try {
+    if (!poll_ || queue_ == nullptr ||
+        fcntl(events_->fd, F_SETFL, fcntl(events_->fd, F_GETFL) | O_NONBLOCK) != 0)
+      throw system_error("cannot make a completion queue on " + device.name(), kRemedy);
+    watch(events_->fd);
+    ours_.count = options.count;
+    for (uint32_t k = 0; k < options.count; ++k) {
+      lanes_[k].pair = std::make_unique<QueuePair>(device, queue_);
+      ours_.numbers[k] = lanes_[k].pair->number();
+    }
+    receives_ = allocate(uint64_t(options.count) * kReceives * sizeof(LinkMessage));
+    ours_.first_packet = uint32_t(cpu::monotonic_ns() >> 10) & 0xffffff;
+    std::memcpy(ours_.gid, gid.bytes, sizeof ours_.gid);
+    ours_.lid = device.lid(gid.port);
+    ours_.mtu = uint16_t(device.mtu(gid.port));
+    if (options.sending) return;
+    ours_.most_frame_bytes =
+        uint32_t((sizeof(FrameHeader) + kMostControlBytes + options.most_payload_bytes + 63) & ~uint64_t{63});
+    ours_.ring_bytes = kRingFrames * ours_.most_frame_bytes;
+    ring_ = allocate(uint64_t(options.count) * ours_.ring_bytes);
+    ours_.ring_address = reinterpret_cast<uint64_t>(ring_.bytes.get());
+    ours_.ring_key = ring_.registered->remote_key();
+    for (Lane& lane : lanes_) lane.ring = FrameRing(ours_.ring_bytes, ours_.most_frame_bytes);
+  } catch (...) {
+    lanes_.clear();
+    if (queue_ != nullptr) library_.destroy_cq(queue_);
+    if (events_ != nullptr) library_.destroy_comp_channel(events_);
+    throw;
+  }
+}
+
+VerbsChannel::~VerbsChannel() {
+  lanes_.clear();
+  library_.destroy_cq(queue_);
+  library_.destroy_comp_channel(events_);
+}
+
+VerbsChannel::Memory VerbsChannel::allocate(uint64_t bytes) const {
+  Memory memory;
+  memory.bytes.reset(new std::byte[bytes]);
+  memory.registered = device_.register_memory(memory.bytes.get(), bytes);
+  if (memory.registered == nullptr)
+    throw system_error("cannot register " + std::to_string(bytes) + " bytes with " + device_.name(), kRemedy);
+  return memory;
+}
+
+void VerbsChannel::watch(int fd) const {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    throw system_error("cannot watch a queue pair", "raise fs.epoll.max_user_watches");
+}
+
+bool VerbsChannel::connect(const QueuePairs& theirs, std::unique_ptr<tcp::Connection> socket) {
+  theirs_ = theirs;
+  socket_ = std::move(socket);
+  if (theirs.count != options_.count) return false;
+  for (uint32_t k = 0; k < options_.count; ++k)
+    if (!lanes_[k].pair->connect({gid_.port, gid_.index, ours_.first_packet, ibv_mtu(ours_.mtu)}, theirs, k,
+                                 options_.settings))
+      return false;
+  try {
+    watch(socket_->fd());
+    if (options_.sending) {
+      if (theirs.ring_bytes < theirs.most_frame_bytes) return false;
+      ring_ = allocate(uint64_t(options_.count) * theirs.ring_bytes);
+      for (Lane& lane : lanes_) lane.frames = FrameQueue(theirs.ring_bytes, theirs.most_frame_bytes);
+    }
+  } catch (const Error& error) {
+    log(LogLevel::warn, error.what());
+    return false;
+  }
+  for (uint32_t k = 0; k < options_.count; ++k)
+    for (uint32_t slot = 0; slot < kReceives; ++slot) post_receive(k, slot);
+  return ibv_req_notify_cq(queue_, 0) == 0 && broken_ == 0;
+}
+
+// ---- out ------------------------------------------------------------------------------------------------
+void VerbsChannel::post_receive(uint32_t lane, uint32_t slot) {
+  std::byte* at = receives_.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage);
+  ibv_sge piece{reinterpret_cast<uint64_t>(at), sizeof(LinkMessage), receives_.registered->local_key()};
+  ibv_recv_wr request{};
+  request.wr_id = work_id(Work::kReceive, lane, slot);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  ibv_recv_wr* refused = nullptr;
+  if (ibv_post_recv(lanes_[lane].pair->get(), &request, &refused) == 0)
+    ++lanes_[lane].pair->receives_posted;
+  else
+    broken_ = kTransferFailed;
+}
+
+void VerbsChannel::post(uint32_t lane, ibv_send_wr& first) {
+  ibv_send_wr* refused = nullptr;
+  if (ibv_post_send(lanes_[lane].pair->get(), &first, &refused) == 0)
+    ++lanes_[lane].pair->sends_posted;
+  else
+    broken_ = kTransferFailed;
+}
+
+void VerbsChannel::queue(const LinkMessage& message) {
+  if (LinkMessageKind(message.kind) == LinkMessageKind::kFailed) {
+    socket_->queue(message);
+    std::vector<uint64_t> ignored;
+    socket_->flush(ignored);
+    return;
+  }
+  if (!messages_.empty() && is_plain_report(message) && is_plain_report(messages_.back()))
+    messages_.back() = message;
+  else
+    messages_.push_back(message);
+}
+
+void VerbsChannel::post_messages() {
+  const auto full = [&] {
+    return std::any_of(lanes_.begin(), lanes_.end(),
+                       [](const Lane& lane) { return lane.messages >= kMostMessages; });
+  };
+  while (!messages_.empty() && broken_ == 0 && !full()) {
+    for (uint32_t k = 0; k < lanes_.size(); ++k) {
+      ibv_sge piece{reinterpret_cast<uint64_t>(&messages_.front()), sizeof(LinkMessage), 0};
+      ibv_send_wr request{};
+      request.wr_id = work_id(Work::kMessage, k, 0);
+      request.sg_list = &piece;
+      request.num_sge = 1;
+      request.opcode = IBV_WR_SEND;
+      request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+      ++lanes_[k].messages;
+      post(k, request);
+    }
+    messages_.pop_front();
+  }
+}
+
+bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
+  post_messages();  // what was sent before comes before
+  const auto index = uint32_t(sequence % lanes_.size());
+  Lane& lane = lanes_[index];
+  const uint64_t frame_bytes = sizeof(FrameHeader) + transfer.control_bytes + transfer.payload_bytes;
+  STARLING_ASSERT(frame_bytes <= theirs_.most_frame_bytes, "a transfer fits in the receiver's ring");
+  if (!messages_.empty() || broken_ != 0 || lane.pair->sends_posted + kMostMessages + 2 > kSends / 2 ||
+      !lane.frames.has_room(frame_bytes))
+    return false;
+
+  const bool placed = transfer.remote_address != 0 && transfer.payload_bytes > 0;
+  const uint64_t at = uint64_t(index) * theirs_.ring_bytes + lane.frames.add(sequence, frame_bytes);
+  std::byte* frame = ring_.bytes.get() + at;
+  FrameHeader header{};
+  header.kind = FrameKind::kTransfer;
+  header.epoch = epoch;
+  header.sequence = sequence;
+  header.control_bytes = transfer.control_bytes;
+  header.payload_bytes = transfer.payload_bytes;
+  header.place[0] = transfer.place[0];
+  header.place[1] = transfer.place[1];
+  header.placed = placed;
+  std::memcpy(frame, &header, sizeof header);
+  if (transfer.control_bytes > 0)
+    std::memcpy(frame + sizeof header, transfer.control, transfer.control_bytes);
+
+  // The frame's head from the ring; the payload from where it lies, or from the ring as well.
+  const uint32_t ring_key = ring_.registered->local_key();
+  const auto head_bytes = uint32_t(sizeof header + transfer.control_bytes);
+  ibv_sge pieces[2] = {{reinterpret_cast<uint64_t>(frame), head_bytes, ring_key},
+                       {reinterpret_cast<uint64_t>(transfer.payload), transfer.payload_bytes, 0}};
+  if (transfer.payload_bytes > 0) {
+    if (const Registered* registered = device_.find(transfer.payload, transfer.payload_bytes)) {
+      pieces[1].lkey = registered->local_key();
+    } else {
+      std::memcpy(frame + head_bytes, transfer.payload, transfer.payload_bytes);
+      pieces[1] = {pieces[0].addr + head_bytes, transfer.payload_bytes, ring_key};
+    }
+  }
+  ibv_send_wr frame_write{};
+  frame_write.wr_id = work_id(Work::kTransfer, index, sequence);
+  frame_write.sg_list = pieces;
+  frame_write.num_sge = transfer.payload_bytes > 0 && !placed ? 2 : 1;
+  frame_write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  frame_write.send_flags = IBV_SEND_SIGNALED;
+  frame_write.imm_data = htobe32(immediate_of(epoch, sequence));
+  frame_write.wr.rdma.remote_addr = theirs_.ring_address + at;
+  frame_write.wr.rdma.rkey = theirs_.ring_key;
+  ibv_send_wr payload_write{};
+  payload_write.wr_id = work_id(Work::kPayload, index, sequence);
+  payload_write.next = &frame_write;
+  payload_write.sg_list = pieces + 1;
+  payload_write.num_sge = 1;
+  payload_write.opcode = IBV_WR_RDMA_WRITE;
+  payload_write.wr.rdma.remote_addr = transfer.remote_address;
+  payload_write.wr.rdma.rkey = transfer.remote_key;
+  post(index, placed ? payload_write : frame_write);
+  return true;
+}
+
+void VerbsChannel::free_below(uint64_t acked) {
+  for (Lane& lane : lanes_) lane.frames.free_below(acked);
+}
+
+int VerbsChannel::flush(std::vector<uint64_t>& sent) {
+  post_messages();
+  sent.insert(sent.end(), sent_.begin(), sent_.end());
+  sent_.clear();
+  return broken_;
+}
+
+// ---- in -------------------------------------------------------------------------------------------------
+int VerbsChannel::read(FrameSink& sink) {
+  const int ended = socket_->read(sink);
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  unsigned heard = 0;
+  while (library_.get_cq_event(events_, &queue, &context) == 0) ++heard;
+  if (heard > 0) library_.ack_cq_events(queue_, heard);
+  // Asked for before the last look: what completes after that look is told.
+  if (ibv_req_notify_cq(queue_, 0) != 0) broken_ = kTransferFailed;
+  poll();
+  deliver(sink, false);
+  return broken_ != 0 ? broken_ : ended;
+}
+
+uint32_t VerbsChannel::poll() {
+  ibv_wc done[16];
+  uint32_t total = 0;
+  for (;;) {
+    const int count = ibv_poll_cq(queue_, std::size(done), done);
+    for (int k = 0; k < count; ++k) take(done[k]);
+    total += uint32_t(std::max(count, 0));
+    if (count < int(std::size(done))) return total;
+  }
+}
+
+void VerbsChannel::take(const ibv_wc& done) {
+  const uint32_t index = lane_of(done.wr_id);
+  Lane& lane = lanes_[index];
+  if (classify(done.status) == Completion::kFatal) fatal_ = true;
+  if (done.status != IBV_WC_SUCCESS && broken_ == 0 && !fenced_) {
+    broken_ = fatal_ ? EFAULT : kTransferFailed;
+    log(LogLevel::info, device_.name(), ": a transfer failed: ", library_.status_text(done.status));
+  }
+  switch (work_of(done.wr_id)) {
+    case Work::kReceive:
+      --lane.pair->receives_posted;
+      if (done.status == IBV_WC_SUCCESS) take_receive(done, index, uint32_t(number_of(done.wr_id)));
+      return;
+    case Work::kMessage:
+      --lane.pair->sends_posted;
+      --lane.messages;
+      return;
+    case Work::kTransfer:
+      --lane.pair->sends_posted;
+      if (done.status != IBV_WC_SUCCESS) return;
+      lane.frames.complete_next();
+      sent_.push_back(number_of(done.wr_id));
+      return;
+    case Work::kPayload: return;  // failed: the frame behind it fails, too
+  }
+}
+
+void VerbsChannel::take_receive(const ibv_wc& done, uint32_t lane, uint32_t slot) {
+  Item item{};
+  if (done.wc_flags & IBV_WC_WITH_IMM) {
+    item.immediate = be32toh(done.imm_data);
+  } else {
+    std::memcpy(&item.message,
+                receives_.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage),
+                sizeof item.message);
+  }
+  lanes_[lane].items.push_back(item);
+  if (!fenced_) post_receive(lane, slot);
+}
+
+// `all`: messages that have not come by every queue pair will never, and hold nothing back.
+void VerbsChannel::deliver(FrameSink& sink, bool all) {
+  do {
+    for (uint32_t k = 0; k < lanes_.size(); ++k) {
+      std::deque<Item>& items = lanes_[k].items;
+      while (!items.empty() && (items.front().immediate || all)) {
+        if (items.front().immediate) deliver_frame(sink, k, *items.front().immediate);
+        items.pop_front();
+      }
+    }
+  } while (deliver_message(sink));
+}
+
+bool VerbsChannel::deliver_message(FrameSink& sink) {
+  for (const Lane& lane : lanes_)
+    if (lane.items.empty()) return false;
+  sink.message(lanes_.front().items.front().message);
+  for (Lane& lane : lanes_) lane.items.pop_front();
+  return true;
+}
+
+void VerbsChannel::deliver_frame(FrameSink& sink, uint32_t index, uint32_t immediate) {
+  if (broken_ == kEnded || options_.sending) return;
+  Lane& lane = lanes_[index];
+  const std::byte* frame = ring_.bytes.get() + uint64_t(index) * ours_.ring_bytes + lane.ring.next();
+  FrameHeader header;
+  std::memcpy(&header, frame, sizeof header);
+  const uint64_t bytes = sizeof header + uint64_t(header.control_bytes) + header.payload_bytes;
+  std::byte* control = nullptr;
+  std::byte* payload = nullptr;
+  if (header.kind != FrameKind::kTransfer || header.control_bytes > kMostControlBytes ||
+      bytes > ours_.most_frame_bytes || immediate_of(header.epoch, header.sequence) != immediate ||
+      !sink.begin(header, control, payload)) {
+    broken_ = kEnded;
+    return;
+  }
+  lane.ring.pass(bytes);
+  if (header.control_bytes > 0) std::memcpy(control, frame + sizeof header, header.control_bytes);
+  if (header.payload_bytes > 0 && !header.placed)
+    std::memcpy(payload, frame + sizeof header + header.control_bytes, header.payload_bytes);
+  sink.end(header);
+}
+
+// ---- the fence --------------------------------------------------------------------------------------------
+bool VerbsChannel::drained() const {
+  return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+    return lane.pair->receives_posted == 0 && lane.pair->sends_posted == 0;
+  });
+}
+
+// Error, drained, gone: a write that reached the memory has its completion, and is told; then there is no
+// queue pair any more that another could land by.
+int VerbsChannel::fence(FrameSink& sink) {
+  if (fenced_) return 0;
+  fenced_ = true;
+  for (const Lane& lane : lanes_) lane.pair->stop();
+  const uint64_t end_ns = cpu::monotonic_ns() + kDrainNs;
+  while (poll() > 0 || !drained()) {
+    if (drained()) break;
+    // Soft-RoCE may forget a completion: what landed without one was told nobody, and is sent again
+    // elsewhere.
+    if (cpu::monotonic_ns() > end_ns) {
+      log(LogLevel::info, device_.name(), ": completions are missing after a queue pair was stopped");
+      break;
+    }
+    sched_yield();
+  }
+  for (const Lane& lane : lanes_) lane.pair->destroy();
+  poll();
+  deliver(sink, true);
+  return fatal_ ? EFAULT : 0;
+}
+
+}  // namespace starling::link::verbs

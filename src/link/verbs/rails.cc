@@ -1,0 +1,140 @@
+#include "link/verbs/rails.h"
+
+#include <net/if.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "link/verbs/channel.h"
+
+namespace starling::link::verbs {
+namespace {
+
+class Handshake final : public Upgrade {
+ public:
+  explicit Handshake(std::unique_ptr<VerbsChannel> channel) : channel_(std::move(channel)) {}
+  const QueuePairs& ours() const override { return channel_->ours(); }
+  std::unique_ptr<Channel> finish(const QueuePairs& theirs,
+                                  std::unique_ptr<tcp::Connection> connection) override {
+    if (!channel_->connect(theirs, std::move(connection))) return nullptr;
+    return std::move(channel_);
+  }
+
+ private:
+  std::unique_ptr<VerbsChannel> channel_;
+};
+
+class OpenRails final : public Rails {
+ public:
+  OpenRails(const Library& library, tcp::Reactor& reactor, const RailOptions& options,
+            InterfaceChanged interface_changed)
+      : library_(library),
+        reactor_(reactor),
+        options_(options),
+        interface_changed_(std::move(interface_changed)) {}
+
+  std::unique_ptr<Upgrade> begin_sending(const tcp::Port& ours) override {
+    return begin(ours, options_.queue_pairs.count, true);
+  }
+  std::unique_ptr<Upgrade> begin_receiving(const tcp::Port& ours, uint32_t count) override {
+    return begin(ours, count, false);
+  }
+
+  bool keep_registered(const std::vector<tcp::Port>& ports, std::byte* begin, uint64_t bytes) override {
+    bool all = true;
+    for (const tcp::Port& port : ports)
+      if (const auto gid = find_gid(port))
+        if (Device* device = this->device(gid->device)) all = all && device->keep_registered(begin, bytes);
+    if (!all) forget_registered(begin);
+    return all;
+  }
+  void forget_registered(const std::byte* begin) override {
+    for (auto& [name, device] : devices_)
+      if (device != nullptr) device->forget_registered(begin);
+  }
+  std::optional<uint32_t> remote_key(const tcp::Port& ours, const std::byte* at,
+                                     uint64_t bytes) const override {
+    const auto gid = find_gid(ours);
+    if (!gid) return {};
+    const auto found = devices_.find(gid->device);
+    if (found == devices_.end() || found->second == nullptr) return {};
+    const Registered* registered = found->second->find(at, bytes);
+    if (registered == nullptr) return {};
+    return registered->remote_key();
+  }
+
+ private:
+  std::unique_ptr<Upgrade> begin(const tcp::Port& ours, uint32_t count, bool sending) {
+    // Looked up each time: what heals may have another place in the port's table.
+    const auto gid = find_gid(ours);
+    Device* device = gid ? this->device(gid->device) : nullptr;
+    if (device == nullptr) {
+      log(LogLevel::info, ours.name, ": no RDMA port with ", tcp::address_text(ours.address),
+          ": the path goes over TCP");
+      return nullptr;
+    }
+    try {
+      return std::make_unique<Handshake>(std::make_unique<VerbsChannel>(
+          *device, *gid,
+          VerbsChannel::Options{options_.queue_pairs, count, options_.most_payload_bytes, sending}));
+    } catch (const Error& error) {
+      log(LogLevel::warn, error.what(), ": the path goes over TCP");
+      return nullptr;
+    }
+  }
+
+  // Opened at the first use. Null: it cannot be.
+  Device* device(const std::string& name) {
+    const auto found = devices_.find(name);
+    if (found != devices_.end()) return found->second.get();
+    std::unique_ptr<Device>& device = devices_[name];
+    int count = 0;
+    ibv_device** list = library_.get_device_list(&count);
+    for (int k = 0; k < count; ++k) {
+      if (name != library_.get_device_name(list[k])) continue;
+      try {
+        if (ibv_context* context = library_.open_device(list[k]))
+          device = std::make_unique<Device>(
+              library_, context, name, reactor_,
+              [this](const std::string& of, uint32_t port, bool up) { port_changed(of, port, up); });
+      } catch (const Error& error) {
+        log(LogLevel::warn, error.what());
+      }
+    }
+    if (list != nullptr) library_.free_device_list(list);
+    return device.get();
+  }
+
+  // Port 0: all.
+  void port_changed(const std::string& device, uint32_t port, bool up) {
+    for (uint32_t p = port == 0 ? 1 : port; p <= (port == 0 ? 2 : port); ++p)
+      if (const std::string name = interface_of(device, p); !name.empty())
+        interface_changed_(if_nametoindex(name.c_str()), up);
+  }
+
+  const Library& library_;
+  tcp::Reactor& reactor_;
+  const RailOptions options_;
+  const InterfaceChanged interface_changed_;
+  std::map<std::string, std::unique_ptr<Device>> devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rails> open_rails(tcp::Reactor& reactor, const RailOptions& options,
+                                  InterfaceChanged interface_changed, std::string& why) {
+  const Library* library = open_library(why);
+  if (library == nullptr) return nullptr;
+  int count = 0;
+  ibv_device** list = library->get_device_list(&count);
+  if (list != nullptr) library->free_device_list(list);
+  if (count == 0) {
+    why = "this system has no RDMA device";
+    return nullptr;
+  }
+  return std::make_unique<OpenRails>(*library, reactor, options, std::move(interface_changed));
+}
+
+}  // namespace starling::link::verbs

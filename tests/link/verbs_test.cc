@@ -1,0 +1,110 @@
+// Goal: what of the verbs link needs no device is right: frames never overlap in the ring and both ends find
+// them, an interface finds its RDMA port, and a system without one says so. Method: random frames against a
+// model of the ring; a folder like sysfs. The rest runs in a guest (tests/verbs).
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "link/verbs/frame_ring.h"
+#include "link/verbs/gids.h"
+#include "link/verbs/rails.h"
+
+namespace starling::link::verbs {
+namespace {
+
+TEST(FrameRing, FramesNeverOverlapAndBothEndsFindThem) {
+  constexpr uint64_t kBytes = 4096, kMost = 1000;
+  std::mt19937 random(1);
+  FrameQueue sender(kBytes, kMost);
+  FrameRing receiver(kBytes, kMost);
+  struct Frame {
+    uint64_t begin, end, sequence;
+  };
+  std::deque<Frame> live;
+  uint64_t sequence = 0, completed = 0, wrapped = 0, refused = 0;
+  for (int step = 0; step < 20000; ++step) {
+    const uint64_t bytes = 48 + random() % (kMost - 48 + 1);
+    if (sender.has_room(bytes)) {
+      const Frame frame{sender.add(sequence, bytes), 0, sequence};
+      EXPECT_EQ(receiver.next(), frame.begin);
+      receiver.pass(bytes);
+      ASSERT_LE(frame.begin + bytes, kBytes);
+      for (const Frame& other : live)
+        ASSERT_TRUE(frame.begin + bytes <= other.begin || other.end <= frame.begin) << "step " << step;
+      wrapped += frame.begin == 0;
+      live.push_back({frame.begin, frame.begin + bytes, sequence++});
+    } else {
+      ++refused;
+      ASSERT_FALSE(live.empty());
+    }
+    // Completions and acknowledgements come in any order to each other.
+    if (random() % 2 && completed < sequence) {
+      sender.complete_next();
+      ++completed;
+    }
+    const uint64_t acked = live.empty() ? sequence : live.front().sequence + random() % (live.size() + 1);
+    sender.free_below(acked);
+    while (!live.empty() && live.front().sequence < std::min(acked, completed)) live.pop_front();
+    ASSERT_EQ(sender.live(), live.size());
+  }
+  EXPECT_GT(wrapped, 100u);
+  EXPECT_GT(refused, 100u);
+}
+
+class Gids : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::filesystem::temp_directory_path() / ("starling_gids_" + std::to_string(getpid()));
+    add("mlx5_0", 1, 0, "fe80:0000:0000:0000:0000:0000:0a00:0001", "RoCE v2", "eth0");
+    add("mlx5_0", 1, 2, "0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1", "eth0");
+    add("mlx5_0", 1, 3, "0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "eth0");
+    add("mlx5_1", 2, 1, "0000:0000:0000:0000:0000:ffff:0a00:0101", "RoCE v2", "eth1");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void add(const std::string& device, int port, int index, const char* gid, const char* type,
+           const char* name) {
+    const auto folder = root_ / device / "ports" / std::to_string(port);
+    for (const char* part : {"gids", "gid_attrs/types", "gid_attrs/ndevs"})
+      std::filesystem::create_directories(folder / part);
+    std::ofstream(folder / "gids" / std::to_string(index)) << gid << '\n';
+    std::ofstream(folder / "gid_attrs/types" / std::to_string(index)) << type << '\n';
+    std::ofstream(folder / "gid_attrs/ndevs" / std::to_string(index)) << name << '\n';
+  }
+  std::filesystem::path root_;
+};
+
+TEST_F(Gids, AnInterfaceFindsItsPort) {
+  const auto first = find_gid({"eth0", 1, 0x0a000001, 24}, root_);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->device, "mlx5_0");
+  EXPECT_EQ(first->port, 1);
+  EXPECT_EQ(first->index, 3);
+  const uint8_t bytes[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+  EXPECT_EQ(std::memcmp(first->bytes, bytes, sizeof bytes), 0);
+  const auto second = find_gid({"eth1", 2, 0x0a000101, 24}, root_);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->device, "mlx5_1");
+  EXPECT_EQ(second->port, 2);
+  EXPECT_EQ(interface_of("mlx5_1", 2, root_), "eth1");
+}
+
+TEST_F(Gids, OthersHaveNone) {
+  EXPECT_FALSE(find_gid({"eth2", 3, 0x0a000001, 24}, root_)) << "no such interface";
+  EXPECT_FALSE(find_gid({"eth0", 1, 0x0a000002, 24}, root_)) << "not with this address";
+  EXPECT_FALSE(find_gid({"eth0", 1, 0x0a000001, 24}, root_ / "none")) << "no devices";
+  EXPECT_EQ(interface_of("mlx5_1", 1, root_), "");
+}
+
+TEST(Rails, AreThereOrSayWhyNot) {
+  tcp::Reactor reactor;
+  std::string why;
+  const auto rails = open_rails(reactor, {{}, 4096}, [](uint32_t, bool) {}, why);
+  EXPECT_EQ(rails == nullptr, !why.empty()) << why;
+}
+
+}  // namespace
+}  // namespace starling::link::verbs

@@ -1,0 +1,86 @@
+// What fails in the guest (init.sh), and how its programs tell of their cases.
+#pragma once
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "machine/cpu/futex.h"
+
+namespace starling::guest {
+
+struct Failure {
+  std::string why;
+};
+
+inline void command(const std::string& text) {
+  if (std::system(text.c_str()) != 0) throw Failure{"cannot: " + text};
+}
+
+inline void port(int rail, char end, bool up) {
+  command("/bin/port " + std::to_string(rail) + " " + end + (up ? " up" : " down"));
+}
+
+// What `end` sent is lost behind the switch.
+inline void lose(int rail, char end, const std::string& share) {
+  command("/tools/tc qdisc replace dev m" + std::string(1, end == 'a' ? 'b' : 'a') + std::to_string(rail) +
+          " root netem loss " + share);
+}
+
+inline void heal(int rail) {
+  for (const char end : {'a', 'b'}) {
+    const std::string name = end + std::to_string(rail);
+    const int none = std::system(("/tools/tc qdisc del dev m" + name + " root 2>/dev/null").c_str());
+    (void)none;  // there may have been none
+    port(rail, end, true);
+  }
+}
+
+// By RDMA, from end a.
+inline uint64_t packets_sent(int rail) {
+  std::ifstream file("/sys/class/infiniband/rxe_a" + std::to_string(rail) + "/ports/1/hw_counters/sent_pkts");
+  uint64_t count = 0;
+  file >> count;
+  return count;
+}
+
+struct Case {
+  const char* name;
+  void (*run)();
+};
+
+inline bool run(const Case& entry) {
+  const uint64_t begin = cpu::monotonic_ns();
+  std::string why;
+  try {
+    entry.run();
+  } catch (const Failure& failure) {
+    why = failure.why;
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  for (const int rail : {0, 1}) heal(rail);
+  const double seconds = double(cpu::monotonic_ns() - begin) / 1e9;
+  if (why.empty())
+    std::printf("CASE %s passed (%.1f s)\n", entry.name, seconds);
+  else
+    std::printf("CASE %s failed: %s\n", entry.name, why.c_str());
+  std::fflush(stdout);
+  return why.empty();
+}
+
+// Those that are named, or all. 0: they passed.
+inline int run_those(std::span<const Case> cases, int count, char** names) {
+  bool good = true;
+  for (const Case& entry : cases) {
+    const auto wanted = [&](const char* name) { return std::strcmp(name, entry.name) == 0; };
+    if (count == 0 || std::any_of(names, names + count, wanted)) good &= run(entry);
+  }
+  return good ? 0 : 1;
+}
+
+}  // namespace starling::guest

@@ -1,0 +1,66 @@
+"""How long a flow's traffic rests when a rail fails, over Soft-RoCE in a guest: the FIGURE lines of link_program.cc.
+
+Port event to resumed traffic is from the sender's hearing of the event to the first transfer of the next epoch that is
+in the receiver's memory and in order; standstill is the longest time between two such transfers.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import guest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=500, help="seconds for the guest")
+    parser.add_argument("--program", type=Path, default=ROOT / "build/dev/tests/bin/verbs.link_program")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    command = f"/bin/{arguments.program.name} figures {arguments.rounds}"
+    console = guest.boot([arguments.program], command, arguments.limit)
+    events: dict[str, list[float]] = {}
+    gaps: dict[str, list[float]] = {}
+    for kind, event, gap in re.findall(r"^FIGURE (\w+) (\S+) (\S+)$", console, re.M):
+        gaps.setdefault(kind, []).append(float(gap))
+        if float(event) >= 0:
+            events.setdefault(kind, []).append(float(event))
+    if not gaps:
+        sys.exit(console[-2000:])
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    )
+    version = guest.qemu_version()
+    result = {
+        "command": "python " + " ".join(sys.argv),
+        "commit": commit.stdout.strip(),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"QEMU {version[0]}.{version[1]} without KVM, 2 processors, on {os.cpu_count()} cores",
+        "load": load,
+        "load at the end": os.getloadavg()[0],
+        "kernel": (guest.guest_kernel.folder() / "package").read_text().strip(),
+        "port event to resumed traffic, ms": {k: summary(v) for k, v in events.items()},
+        "standstill, ms": {k: summary(v) for k, v in gaps.items()},
+    }
+    text = json.dumps(result, indent=1)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+    print(text)
+
+
+def summary(values: list[float]) -> dict[str, object]:
+    return {"median": statistics.median(values), "all": sorted(values)}
+
+
+if __name__ == "__main__":
+    main()

@@ -134,7 +134,8 @@ class LoopbackFlow final : public TransferSource, public TransferSink {
     LoopbackFlow* flow = nullptr;
     Descriptor socket;
     void ready(uint32_t) override {
-      while (Descriptor called = accept_from(socket.get())) {
+      int error = 0;
+      while (Descriptor called = accept_from(socket.get(), error)) {
         Caller& caller = *flow->callers_.emplace_back(std::make_unique<Caller>(*flow, std::move(called)));
         caller.watch = flow->reactor_.add(caller.connection->fd(), &caller, false);
       }

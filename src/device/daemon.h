@@ -237,7 +237,11 @@ class Daemon {
   }
 
   STARLING_HOST_DEVICE bool leaves_work() {
-    return b_.task_count > 0 || b_.unpublished_count > 0 || next_parked(m_, d_) != nullptr;
+    if (b_.task_count > 0 || b_.unpublished_count > 0) return true;
+    if (d_.parked == nullptr) return false;
+    // Relaxed: a place that is taken later announces itself. Its entry may not be there yet.
+    const ParkedRing& ring = d_.parked[m_.block_index()];
+    return m_.load_relaxed(&ring.tail) != ring.head;
   }
 
   // Visits every task once. True if any instruction or operation was finished. A residency that ends amid a

@@ -43,6 +43,10 @@ STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, Parked parked)
   // Acquire and release, though nothing hangs on it: the place is free, because its last operation completed
   // before the host launched ours.
   const uint64_t at = m.fetch_add(&ring.tail, 1);
+  // Before the entry: once the operation is complete no such news comes any more, and a host may rest on that
+  // (StreamHost::lonely). Release: the place that was taken; pairs with the host's exchange. A daemon that is
+  // launched for it finds the entry, or leaves the news again (Daemon::leaves_work).
+  m.store_release(daemon.work, 1);
   Parked& entry = ring.entries[at & (ring.capacity - 1)];
   entry.sequence = parked.sequence;
   entry.token = parked.token;
@@ -53,9 +57,6 @@ STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, Parked parked)
   // Release: the entry, and the part with its saved context, before the position; pairs with the acquire in
   // next_parked().
   m.store_release(&entry.position, at + 1);
-  // Release: the entry before the news; pairs with the host's exchange. A host that takes the news and then
-  // launches a daemon has the entry visible to it.
-  m.store_release(daemon.work, 1);
 }
 
 // The oldest entry that the daemon's block has not taken; null: none.

@@ -96,6 +96,9 @@ class Interpreter {
     if (c.tile >= op_.tile_count) return awaits_readers();
     if (c.instruction >= block_.instruction_count) return {};
     const Instruction& i = instructions_[block_.instruction_first + c.instruction];
+    // Who left the block between two tiles waits for nothing yet, and where the next tile has no bytes for
+    // it, it never will: nobody sends, and nobody grants.
+    if (moves_nothing(i, c.tile)) return {};
     for (uint32_t k = 0; k < i.dependency_count; ++k) {
       const Dependency& d = dependencies_[i.dependency_first + k];
       if (!dependency_done(d, c.tile))
@@ -233,6 +236,10 @@ class Interpreter {
       const TileRange range = tile_range(op_, i, k, tile);
       if (range.bytes != 0 || k + 1 >= i.chunks) return {k, range};
     }
+  }
+
+  STARLING_HOST_DEVICE bool moves_nothing(const Instruction& i, uint64_t tile) const {
+    return i.opcode != Opcode::nop && piece_from(i, 0, tile).range.bytes == 0;
   }
 
   STARLING_HOST_DEVICE void combine_others(const Instruction& i, uint32_t k, uint64_t tile) {

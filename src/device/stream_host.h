@@ -71,7 +71,8 @@ class StreamHost {
     // A mark or a kernel, and a wait: two entries at most.
     if (d_.queued(call.stream) + 2 > facts_.launch_limit) return false;
     const bool stands = call.held || (facts_.daemon_first && holds_ > 0);
-    return !stands || lonely(call) || may_hold();
+    alone_ = lonely(call) && settled();
+    return !stands || alone_ || may_hold();
   }
 
   // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
@@ -87,7 +88,7 @@ class StreamHost {
   // After may_enter() under the same lock. placed: the operation is in its lane's ring.
   StreamEntry enter(const StreamCall& call, bool placed) {
     StreamEntry entry{choose(call.stream, placed), 0, 0, 0, 0, 0};
-    entry.alone = entry.path == StreamPath::kKernel && lonely(call);
+    entry.alone = entry.path == StreamPath::kKernel && alone_ && lonely(call);
     if (entry.alone) {
       entry.patience = m_.load_relaxed(facts_.yield);
       solo_ = true;
@@ -196,7 +197,8 @@ class StreamHost {
   // All that is under way is held by this stream: its operations run one after the other, so the one that has
   // begun may keep its place and wait, and no daemon is needed. Nor is anything else of the host: who
   // introduces peers may have to launch a daemon first, for nothing, and stand in the driver behind a call
-  // that waits for the stream.
+  // that waits for the stream. So would a poller that has news of work, old news too, and nobody would tell
+  // the stream that a peer has died: settled() is asked for besides.
   bool lonely(const StreamCall& call) const {
     if (!facts_.daemon_first || facts_.shared_queue || resident_) return false;
     if (!call.held || !call.connected) return false;
@@ -269,6 +271,7 @@ class StreamHost {
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t starts_ = 0;  // operations under way that began as a kernel
   uint32_t under_way_ = 0;  // all of them
+  bool alone_ = false;  // what may_enter() found
   bool solo_ = false;  // they are all held by `solo_stream_`, and there is no daemon
   Stream solo_stream_ = nullptr;
   bool resident_ = false;

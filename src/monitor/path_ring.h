@@ -7,6 +7,7 @@
 // What is under way is said by two words that are renewed at each post and completion; each is whole, both
 // are of no one moment.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -35,13 +36,15 @@ class PathRecorder {
   // Number of the oldest under way; there is one.
   uint64_t oldest() const { return under_way_[completed_ % kMostUnderWay].sequence; }
 
-  // Of the oldest under way: paths complete in order.
-  void completed(uint64_t now_ns) {
+  // Of the oldest under way: paths complete in order. The time may be a guess (a report says for how long it
+  // was held): never before the post, nor before the last completion.
+  void completed(uint64_t at_ns) {
     STARLING_ASSERT(completed_ < posted_, "a transfer is posted before it is completed");
     const UnderWay& transfer = under_way_[completed_++ % kMostUnderWay];
     left_bytes_ -= transfer.bytes;
     store(ring_.bytes, bytes_ += transfer.bytes);
-    write({transfer.posted_ns, now_ns, transfer.bytes, left_bytes_});
+    newest_ns_ = std::max({at_ns, newest_ns_, transfer.posted_ns});
+    write({transfer.posted_ns, newest_ns_, transfer.bytes, left_bytes_});
     say_what_is_left();
   }
 
@@ -86,6 +89,7 @@ class PathRecorder {
   uint64_t left_bytes_ = 0;
   uint64_t bytes_ = 0;
   uint64_t closed_ = 0;
+  uint64_t newest_ns_ = 0;
   UnderWay under_way_[kMostUnderWay];
 };
 

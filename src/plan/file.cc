@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/read_file.h"
 #include "plan/builder.h"
 
 namespace starling {
@@ -214,10 +214,7 @@ void save_plan(const Plan& plan, const std::string& path) {
 }
 
 Plan load_plan(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw system_error("cannot open the plan file " + path, "see that it exists and can be read");
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) throw system_error("cannot read the plan file " + path);
+  const std::string bytes = read_file(path, "the plan file", "write one with `starling compile`");
   return plan_from_bytes(std::as_bytes(std::span(bytes)));
 }
 

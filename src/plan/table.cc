@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/read_file.h"
 #include "plan/builder.h"
 #include "plan/generate.h"
 #include "plan/geometry.h"
@@ -88,13 +89,9 @@ std::shared_ptr<const Plan> TopologyTable::plan(const TableRow& row, const PlanU
 }
 
 ChoiceTable ChoiceTable::load(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || !text)
-    throw Error(Code::system, "the table of choices '" + path + "' cannot be read",
-                "write one with `starling tune`, or unset STARLING_TABLE");
-  return parse(text.str(), path);
+  return parse(
+      read_file(path, "the table of choices", "write one with `starling tune`, or unset STARLING_TABLE"),
+      path);
 }
 
 ChoiceTable ChoiceTable::parse(std::string_view text, std::string source) {

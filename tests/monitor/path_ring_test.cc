@@ -35,6 +35,21 @@ TEST(PathRing, RecordsCarryBothTimesAndWhatIsLeft) {
   EXPECT_FALSE(reader.next(record));
 }
 
+TEST(PathRing, ACompletionIsNeverBeforeItsPostOrTheLastOne) {
+  auto ring = std::make_unique<PathRing>();
+  PathRecorder recorder(*ring);
+  recorder.posted(10, 1);
+  recorder.posted(50, 1);
+  recorder.posted(60, 1);
+  for (const uint64_t guess : {40, 30, 55}) recorder.completed(guess);
+  PathReader reader(*ring);
+  for (const uint64_t expected : {40u, 50u, 60u}) {
+    TransferRecord record;
+    ASSERT_TRUE(reader.next(record));
+    EXPECT_EQ(record.completed_ns, expected);
+  }
+}
+
 TEST(PathRing, WhatWasUnderWayOnAClosedPathLeavesNoRecord) {
   auto ring = std::make_unique<PathRing>();
   PathRecorder recorder(*ring);

@@ -45,6 +45,7 @@ TEST(PlanFile, SavesAndLoads) {
   EXPECT_EQ(load_plan(path).hash(), plan.hash());
   std::remove(path.c_str());
   EXPECT_THROW(load_plan(path), Error);
+  EXPECT_THROW(load_plan("/dev/zero"), Error);  // never ends
   EXPECT_THROW(save_plan(plan, "/nowhere/at/all.plan"), Error);
 }
 

@@ -230,6 +230,20 @@ MUTATIONS = [
         "return m.load_relaxed(out) != 0;",
     ),
     Mutation(
+        "awaits_what_nobody_sends",
+        "who leaves the block before a tile that has no bytes for it is told to wait for messages",
+        INTERPRETER,
+        "    if (moves_nothing(i, c.tile)) return {};\n",
+        "",
+    ),
+    Mutation(
+        "alone_with_old_news",
+        "an operation keeps its place although the host may have to launch a daemon for old news",
+        HOST,
+        "alone_ = lonely(call) && settled();",
+        "alone_ = lonely(call);",
+    ),
+    Mutation(
         "turn_repeats_tile",
         "who leaves the block to another between two tiles does the first one again",
         INTERPRETER,

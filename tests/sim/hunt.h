@@ -30,7 +30,7 @@ inline std::string look(const Core& core, double seconds) {
     const Campaign campaign = turn_in_mixed(seed);
     Case drawn = draw_case(campaign, seed, simulation.plans());
     drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
-    drawn.options.step_bound = 2'000'000;
+    drawn.options.step_bound = 20'000'000;
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     if (!report.ok())
       return std::to_string(seed) + " " + campaign_name(campaign) + " seed " + std::to_string(seed) + ": " +

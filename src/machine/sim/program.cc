@@ -79,6 +79,12 @@ LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine
   lane.reduce_op = kOps[random.below(std::size(kOps))];
   // Every word of a packet is a step of its own: fewer elements do.
   lane.count = 1 + random.skewed(lane.plan->protocol() == Protocol::kPackets ? 256 : 4096);
+  if (lane.plan->protocol() == Protocol::kPull && random.chance(kAlways / 2)) {
+    // A last tile that has bytes for some blocks only.
+    const uint64_t parts = (random.chance(kAlways / 2) ? size : 1) * lane.plan->header(0)->block_count;
+    const uint64_t tile = std::max<uint64_t>(machine.slot_bytes / data_type_bytes(lane.data_type), 1);
+    lane.count = (1 + random.below(3)) * tile * parts + 1 + random.below(4);
+  }
   lane.priority = int16_t(random.below(3)) - 1;
   return lane;
 }

@@ -18,7 +18,7 @@ enum class StreamKind : uint8_t {
   kFewSms,  // as kDisorder, on SMs that the program's own kernels fill
   kOneStream,  // one stream for all
   kInDriver,  // calls that wait for a stream, or for the GPU, inside of the driver; what is held at birth
-              // comes in one order on all ranks
+              // comes in one order on all ranks, or in any where no such call is made
 };
 inline constexpr uint32_t kStreamKindCount = 7;
 

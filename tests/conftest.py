@@ -1,6 +1,7 @@
 """What all Python tests share."""
 
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ import pytest
 # The same examples in every run: what a change breaks is found with that change.
 hypothesis.settings.register_profile("same examples", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same examples")
+
+# A shell that is not interactive lets what it starts in the background ignore Ctrl-C, and everything started by that:
+# tests send it to programs that must end.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -38,7 +38,7 @@ store = dist.FileStore(path, size)
 dist.init_process_group("starling", store=store, rank=rank, world_size=size, timeout=timedelta(hours=1))
 dist.barrier()
 maps = open("/proc/self/maps").read().splitlines()
-print("segments", *{line.split()[-1] for line in maps if "/dev/shm/starling" in line}, flush=True)
+print("segments", *{line.split()[-1] for line in maps if "/dev/shm/starling." in line}, flush=True)
 """
 )
 

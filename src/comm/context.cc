@@ -85,6 +85,7 @@ Context::~Context() {
     unsubmitted_.push_back(Submission{});
     flush_submissions();
   }
+  // Release: the exiting submission; pairs with the acquire in run_poller().
   ending_.store(true, std::memory_order_release);
   cpu::futex_wake_all(&arena_->header()->host.event);
   cpu::ring(&arena_->header()->host);
@@ -467,6 +468,7 @@ void Context::trace(std::vector<starling_trace_record>& out) {
   for (uint32_t b = 0; b < block_count(); ++b) {
     if (memory_.trace_ring(b) == nullptr) continue;
     const TraceRing& ring = *memory_.trace_ring(b);
+    // Acquire: pairs with the block's release of `written`; the records before it are there.
     const uint64_t end = host_machine_.load_acquire(&ring.written);
     for (uint64_t k = end > ring.capacity ? end - ring.capacity : 0; k < end; ++k) {
       const TraceRecord& r = ring.records[k & (ring.capacity - 1)];

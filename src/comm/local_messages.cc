@@ -67,6 +67,7 @@ bool Communicator::match_any_source(AnySource& receive) {
     const LaneShared* theirs = context_.connected_peer(key, 0);
     if (theirs == nullptr) theirs = members_[source].peer.arena->find_lane(key.low, key.high);
     if (theirs == nullptr) continue;
+    // Acquire: pairs with the release in post_call(). Nothing but the count is read by it.
     const uint64_t sent =
         std::atomic_ref<uint64_t>(const_cast<uint64_t&>(theirs->submitted)).load(std::memory_order_acquire);
     if (sent <= context_.submitted(pair_lane(source, rank_, call.tag))) continue;

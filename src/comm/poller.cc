@@ -71,6 +71,7 @@ void Context::run_poller() {
   cpu::Sleeper sleeper(&arena_->header()->host, 0);
   uint64_t next_maintenance = 0;
   uint32_t fruitless = 0;
+  // Acquire: pairs with the release of who ends the context.
   while (!ending_.load(std::memory_order_acquire)) {
     const uint64_t now = cpu::monotonic_ns();
     flight_.alive(now);

@@ -22,6 +22,10 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def _landed(doc: dict[str, Any]) -> str:
+    return f" (its content is in {doc['landed_as']})" if "landed_as" in doc else ""
+
+
 def _origin(doc: dict[str, Any]) -> str:
     machine = doc["machine"]
     versions = ", ".join(
@@ -30,7 +34,7 @@ def _origin(doc: dict[str, Any]) -> str:
         if machine[key]
     )
     return (
-        f"`{doc['command']}`, commit {doc['commit']}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores"
+        f"`{doc['command']}`, commit {doc['commit']}{_landed(doc)}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores"
         + (f", {versions}" if versions else "")
         + "."
     )

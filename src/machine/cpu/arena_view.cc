@@ -14,6 +14,7 @@
 namespace starling::cpu {
 namespace {
 
+// Pairs with the release of whoever publishes what the word leads to (arena.cc, monitor/publish.cc).
 template <class T>
 T acquire(const T& word) {
   return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_acquire);

@@ -19,6 +19,7 @@ void copy_text(char (&to)[N], const std::string& from) {
 }
 
 MonitorShared* shared_of(cpu::Arena& arena) {
+  // Acquire: pairs with the release in publish_rank().
   const uint64_t offset = atomic(arena.header()->monitor_offset).load(std::memory_order_acquire);
   return offset == 0 ? nullptr : reinterpret_cast<MonitorShared*>(arena.at(offset));
 }

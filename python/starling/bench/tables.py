@@ -22,10 +22,6 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def _landed(doc: dict[str, Any]) -> str:
-    return f" (its content is in {doc['landed_as']})" if "landed_as" in doc else ""
-
-
 def _origin(doc: dict[str, Any]) -> str:
     machine = doc["machine"]
     versions = ", ".join(
@@ -33,8 +29,9 @@ def _origin(doc: dict[str, Any]) -> str:
         for name, key in (("PyTorch", "torch"), ("Open MPI", "openmpi"))
         if machine[key]
     )
+    commit = doc["commit"] + (f" (its content is in {doc['landed_as']})" if "landed_as" in doc else "")
     return (
-        f"`{doc['command']}`, commit {doc['commit']}{_landed(doc)}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores"
+        f"`{doc['command']}`, commit {commit}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores"
         + (f", {versions}" if versions else "")
         + "."
     )

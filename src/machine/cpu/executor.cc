@@ -91,6 +91,7 @@ bool CpuExecutor::ask_to_leave() {
   {
     std::lock_guard lock(mutex_);
     if (resident_ == 0 || run_by_caller_ || options_.daemon->block_count != 1) return false;
+    // Release: pairs with the acquires of `drain` in Daemon.
     std::atomic_ref<uint64_t>(options_.daemon->drain).store(launch_, std::memory_order_release);
   }
   ring();

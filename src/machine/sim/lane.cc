@@ -117,12 +117,14 @@ void SimLane::open(SimMachine& host) {
   for (uint32_t e = 0; e < spec_->ranks.size() * channels_; ++e)
     for (uint32_t s = 0; receives_[e].private_slots && s < options_->private_slots; ++s)
       world_->shadow.wrote(receives_[e].private_slots + uint64_t(s) * options_->slot_bytes, 16);
+  // Release: the slots; pairs with the acquire in resolve().
   host.store_release(opened_, 1);
 }
 
 bool SimLane::resolve(SimMachine& host, std::vector<SimLane*>& peers) {
   bool any = false;
   for (uint32_t peer = 0; unresolved_ > 0 && peer < peers.size(); ++peer) {
+    // Acquire: pairs with the release in open().
     if (peer == rank_ || connected_[peer] || host.load_acquire(peers[peer]->opened()) == 0) continue;
     connect(peer, *peers[peer], host);
     any = true;
@@ -136,6 +138,7 @@ void SimLane::connect(uint32_t peer, SimLane& other, SimMachine& host) {
   --unresolved_;
   for (uint32_t channel = 0; channel < channels_; ++channel) {
     introduce(peer, channel, other);
+    // Release: pairs with the acquires in is_connected().
     host.store_release(&introductions_[peer * channels_ + channel].made, 1);
   }
 }

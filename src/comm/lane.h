@@ -135,6 +135,8 @@ class HostLane {
     return !flights_.empty() && (flights_.size() >= depth() || on_device_ < flights_.size());
   }
   bool idle_on_device() const { return on_device_ == 0; }
+  // The next operation would be placed at once.
+  bool has_room() const { return !full() && (on_streams() ? turns_known_ : idle_on_device()); }
   // Rank's own arena: counts its broken lanes.
   cpu::Arena& arena() const { return arena_; }
 

@@ -211,8 +211,9 @@ void Context::record_fault(HostLane& lane, const Fault& fault) {
 
 void Context::fail_waiting(HostLane& lane, const Fault& fault) {
   record_fault(lane, fault);
-  lane.show_fault(uint64_t(fault.kind));
+  // First: showing the fault may stand in the driver behind a call that waits for such a stream.
   release_streams(lane);
+  lane.show_fault(uint64_t(fault.kind));
   for (Flight& flight : lane.take_waiting()) end(flight, status_of(fault.kind), fault.text);
 }
 

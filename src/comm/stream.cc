@@ -29,7 +29,7 @@ void Context::await_stream(device::Stream stream, bool held) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      if (streams.may_enter({stream, held, true})) return;  // its lane is asked about when it is known
+      if (streams.may_enter({stream, held, true, true})) return;  // its lane is asked about when it is known
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
   }
@@ -58,8 +58,10 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& l
     if (lane.resolve()) meet_peers(lane);
     return !lane.resolved() && cpu::monotonic_ns() < met_by;
   };
-  while ((ahead() || meets() || !streams.may_enter({flight.stream, flight.held, lane.resolved()})) &&
-         fault_of(lane).kind == FaultKind::kNone) {
+  auto enters = [&] {
+    return streams.may_enter({flight.stream, flight.held, lane.resolved(), lane.has_room()});
+  };
+  while ((ahead() || meets() || !enters()) && fault_of(lane).kind == FaultKind::kNone) {
     lock.unlock();
     if (!poll_once()) std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
     lock.lock();
@@ -86,7 +88,7 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
   const bool placed = lane.next_for_device() == &flight;
-  flight.entry = executor_->streams()->enter({flight.stream, flight.held, lane.resolved()}, placed);
+  flight.entry = executor_->streams()->enter({flight.stream, flight.held, lane.resolved(), placed});
   flight.entered = true;
   request->set_place({lane.id(), sequence});
   if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});

@@ -2,8 +2,9 @@
 // driver, or the simulator. Rules and reasons: docs/design/0007-start-as-a-kernel.md.
 //
 // None of these waits for another rank, allocates, or synchronizes with the device. Those that take a stream
-// put one entry into it and may stand in the driver while its launch queue is full: they are called without
-// the host's lock. The others are called under it, and return at once.
+// put one entry into it and may stand in the driver while its launch queue is full, or behind a call that
+// waits there for the GPU: they are called without the host's lock. The others are called under it, and return
+// at once: who polls has to hear of completions and of dead peers whatever stands in the driver.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -44,10 +45,12 @@ struct StreamFacts {
 };
 
 // clang-format off
-//   launch_daemon(a)         one kernel of `block_count` blocks on the daemon's own stream; runs until it leaves
-//                            (device/daemon.h). Called only when daemon_resident() is false: a second one behind
-//                            the first could stand before everybody's launches
-//   daemon_resident()        launched, and not yet known to have ended. False: all it stored is visible (acquire)
+//   launch_daemon(a)         asks for one kernel of `block_count` blocks on the daemon's own stream, which somebody
+//                            else launches soon; it runs until it leaves (device/daemon.h). Called only when
+//                            daemon_resident() is false: a second one behind the first could stand before
+//                            everybody's launches
+//   daemon_launched()        the one that was asked for last stands in its stream, or has stood there
+//   daemon_resident()        once launched: not yet known to have ended. False: all it stored is visible (acquire)
 //   launch_start(s, a, n)    one start kernel of n blocks on stream s (device/start.h); `a` is copied
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
@@ -61,6 +64,7 @@ template <class D>
 concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments& start, Stream stream,
                                 uint64_t* word, const uint64_t* seen, uint64_t value, uint32_t blocks) {
   d.launch_daemon(daemon);
+  { d.daemon_launched() } -> std::same_as<bool>;
   { d.daemon_resident() } -> std::same_as<bool>;
   d.launch_start(stream, start, blocks);
   d.write_value(stream, word, value);

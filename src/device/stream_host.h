@@ -12,7 +12,7 @@
 //   enqueue, before the caller puts anything else into the stream
 //
 // and under the lock: poll() now and then and after every push, completed() for every completion that is
-// read.
+// read. Nothing under the lock stands in the driver.
 #pragma once
 #include "device/stream_device.h"
 #include "device/submission_queue.h"
@@ -31,6 +31,7 @@ struct StreamCall {
   Stream stream;
   bool held;  // it is waited for at birth
   bool connected;  // its lane: all peers are known to the blocks
+  bool room;  // may_enter(): its lane's ring has a place for it; enter(): it is there
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -71,8 +72,7 @@ class StreamHost {
     // A mark or a kernel, and a wait: two entries at most.
     if (d_.queued(call.stream) + 2 > facts_.launch_limit) return false;
     const bool stands = call.held || (facts_.daemon_first && holds_ > 0);
-    alone_ = lonely(call) && settled();
-    return !stands || alone_ || may_hold();
+    return !stands || lonely(call) || may_hold();
   }
 
   // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
@@ -80,15 +80,14 @@ class StreamHost {
     if (!guards()) return true;
     observe();
     if (resident_ && !draining_ && !daemon_.stays) raise_drain();
-    if (resident_) return !draining_;
-    launch(true);
-    return true;
+    if (!resident_) launch(true);
+    return !draining_ && !launching_;
   }
 
-  // After may_enter() under the same lock. placed: the operation is in its lane's ring.
-  StreamEntry enter(const StreamCall& call, bool placed) {
-    StreamEntry entry{choose(call.stream, placed), 0, 0, 0, 0, 0};
-    entry.alone = entry.path == StreamPath::kKernel && alone_ && lonely(call);
+  // After may_enter() under the same lock.
+  StreamEntry enter(const StreamCall& call) {
+    StreamEntry entry{choose(call), 0, 0, 0, 0, 0};
+    entry.alone = lonely(call);
     if (entry.alone) {
       entry.patience = m_.load_relaxed(facts_.yield);
       solo_ = true;
@@ -126,7 +125,7 @@ class StreamHost {
   // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
   void poll() {
     serve();
-    if (daemon_.stays && resident_ && !draining_ && holds_ == 0 &&
+    if (daemon_.stays && resident_ && !launching_ && !draining_ && holds_ == 0 &&
         d_.now() - last_activity_ >= facts_.quit_ns)
       drain();
   }
@@ -196,12 +195,11 @@ class StreamHost {
 
   // All that is under way is held by this stream: its operations run one after the other, so the one that has
   // begun may keep its place and wait, and no daemon is needed. Nor is anything else of the host: who
-  // introduces peers may have to launch a daemon first, for nothing, and stand in the driver behind a call
-  // that waits for the stream. So would a poller that has news of work, old news too, and nobody would tell
-  // the stream that a peer has died: settled() is asked for besides.
+  // introduces peers may have to launch a daemon first, which may stand in the driver behind a call that
+  // waits for the stream.
   bool lonely(const StreamCall& call) const {
     if (!facts_.daemon_first || facts_.shared_queue || resident_) return false;
-    if (!call.held || !call.connected) return false;
+    if (!call.held || !call.connected || !by_kernel(call)) return false;
     return under_way_ == 0 || (solo_ && solo_stream_ == call.stream);
   }
 
@@ -218,16 +216,23 @@ class StreamHost {
     ++holds_;
   }
 
-  StreamPath choose(Stream stream, bool placed) {
+  StreamPath choose(const StreamCall& call) {
     // A launch or a mark would stand behind a stream that is held; the daemon, which is there, can run it
     // now.
-    if (facts_.shared_queue && holds_ > 0 && d_.idle(stream)) return StreamPath::kQueue;
-    if (!placed || policy_.doorbells || starts_ >= facts_.start_limit) return StreamPath::kMark;
-    return StreamPath::kKernel;
+    if (facts_.shared_queue && holds_ > 0 && d_.idle(call.stream)) return StreamPath::kQueue;
+    return by_kernel(call) ? StreamPath::kKernel : StreamPath::kMark;
+  }
+
+  bool by_kernel(const StreamCall& call) const {
+    return call.room && !policy_.doorbells && starts_ < facts_.start_limit;
   }
 
   void observe() {
-    if (!resident_ || d_.daemon_resident()) return;
+    if (launching_ && d_.daemon_launched()) {
+      launching_ = false;
+      last_activity_ = d_.now();
+    }
+    if (!resident_ || launching_ || d_.daemon_resident()) return;
     resident_ = false;
     restart_at_ = d_.now() + facts_.restart_ns;
   }
@@ -252,7 +257,7 @@ class StreamHost {
   void launch(bool stays) {
     daemon_.launch = ++launch_;
     daemon_.stays = stays;
-    resident_ = true;
+    resident_ = launching_ = true;
     draining_ = false;
     last_activity_ = d_.now();
     d_.launch_daemon(daemon_);
@@ -271,10 +276,10 @@ class StreamHost {
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t starts_ = 0;  // operations under way that began as a kernel
   uint32_t under_way_ = 0;  // all of them
-  bool alone_ = false;  // what may_enter() found
   bool solo_ = false;  // they are all held by `solo_stream_`, and there is no daemon
   Stream solo_stream_ = nullptr;
-  bool resident_ = false;
+  bool resident_ = false;  // from when it was asked for
+  bool launching_ = false;  // it may not be there yet
   bool draining_ = false;
 };
 

@@ -237,13 +237,6 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "alone_with_old_news",
-        "an operation keeps its place although the host may have to launch a daemon for old news",
-        HOST,
-        "alone_ = lonely(call) && settled();",
-        "alone_ = lonely(call);",
-    ),
-    Mutation(
         "turn_repeats_tile",
         "who leaves the block to another between two tiles does the first one again",
         INTERPRETER,
@@ -616,15 +609,15 @@ MUTATIONS = [
         "queue_before_input",
         "an operation goes through the queue although its stream is not idle",
         HOST,
-        "holds_ > 0 && d_.idle(stream)) return",
+        "holds_ > 0 && d_.idle(call.stream)) return",
         "holds_ > 0) return",
     ),
     Mutation(
         "held_without_daemon",
         "with one hardware queue a stream is held although no daemon is there",
         HOST,
-        "    if (resident_) return !draining_;\n    launch(true);\n    return true;\n",
-        "    return !resident_ || !draining_;\n",
+        "    if (!resident_) launch(true);\n    return !draining_ && !launching_;\n",
+        "    return !resident_ || (!draining_ && !launching_);\n",
     ),
     Mutation(
         "drained_while_held",
@@ -654,6 +647,20 @@ MUTATIONS = [
         HOST,
         "return under_way_ == 0 || (solo_ && solo_stream_ == call.stream);",
         "return holds_ == 0 || (solo_ && solo_stream_ == call.stream);",
+    ),
+    Mutation(
+        "alone_without_a_place",
+        "an operation is let in without a daemon, and starts by a mark, which needs one",
+        HOST,
+        "if (!call.held || !call.connected || !by_kernel(call)) return false;",
+        "if (!call.held || !call.connected) return false;",
+    ),
+    Mutation(
+        "holds_before_the_launch",
+        "a stream is held while the daemon that it needs is only asked for",
+        HOST,
+        "return !draining_ && !launching_;",
+        "return !draining_;",
     ),
     Mutation(
         "patient_for_ever",

@@ -36,7 +36,6 @@ cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields
 CudaExecutor::CudaExecutor(const ExecutorOptions& options)
     : options_(options),
       device_(options),
-      watch_(device_),
       machine_(0, no_waiting(), nullptr, nullptr),
       host_(machine_, device_, facts_of(options), {},
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
@@ -66,7 +65,7 @@ bool CudaExecutor::keep_running(bool work) {
   const uint64_t now = cpu::monotonic_ns();
   if (work && now - looked_at_ns_ > kErrorPeriodNs) {
     looked_at_ns_ = now;
-    watch_.look();
+    device_.look_soon();
     if (!device_.failure().empty()) return false;
   }
   host_.poll();
@@ -115,9 +114,9 @@ bool CudaExecutor::may_hold() {
   return host_.may_hold();
 }
 
-device::StreamEntry CudaExecutor::enter(const device::StreamCall& call, bool placed) {
+device::StreamEntry CudaExecutor::enter(const device::StreamCall& call) {
   std::lock_guard lock(mutex_);
-  return host_.enter(call, placed);
+  return host_.enter(call);
 }
 
 void CudaExecutor::hold(device::StreamEntry& entry) {

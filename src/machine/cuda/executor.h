@@ -6,7 +6,6 @@
 #include <string>
 
 #include "machine/cpu/machine.h"
-#include "machine/cuda/error_watch.h"
 #include "machine/cuda/stream_device.h"
 #include "machine/place.h"
 
@@ -34,7 +33,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   // ---- StreamOperations
   bool may_enter(const device::StreamCall& call) override;
   bool may_hold() override;
-  device::StreamEntry enter(const device::StreamCall& call, bool placed) override;
+  device::StreamEntry enter(const device::StreamCall& call) override;
   void hold(device::StreamEntry& entry) override;
   void completed(const device::StreamEntry& entry) override;
   void poison(const Handover& handover, uint64_t newest) override;
@@ -48,7 +47,6 @@ class CudaExecutor final : public Executor, public StreamOperations {
  private:
   const ExecutorOptions options_;
   CudaStreamDevice device_;
-  ErrorWatch watch_;
   cpu::CpuMachine machine_;  // the host's side of what it shares with blocks
 
   mutable std::mutex mutex_;  // guards all below; ring() comes without the context's lock

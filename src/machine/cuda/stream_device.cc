@@ -56,7 +56,8 @@ uint32_t StreamDepth::queued() {
 
 // ---- the daemon ---------------------------------------------------------------------------------------
 
-CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options) : options_(options) {
+CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
+    : options_(options), thread_([this] { launch_now(); }, [this] { look_for_errors(); }) {
   const DeviceGuard guard(options_.device);
   check(cudaError_t(preload_daemon()), "loading the daemon kernel");
   check(cudaError_t(preload_start()), "loading the start kernel");
@@ -73,6 +74,7 @@ device::Stream CudaStreamDevice::make_stream(bool urgent) {
 }
 
 CudaStreamDevice::~CudaStreamDevice() {
+  thread_.stop();
   try {
     const DeviceGuard guard(options_.device);
     depths_.clear();
@@ -84,9 +86,13 @@ CudaStreamDevice::~CudaStreamDevice() {
 }
 
 void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon) {
+  daemon_ = daemon;
+  thread_.launch();
+}
+
+void CudaStreamDevice::launch_now() {
   const DeviceGuard guard(options_.device);
-  launch_ = daemon.launch;
-  const DaemonLaunch launch{daemon,           *options_.start.submissions,
+  const DaemonLaunch launch{daemon_,          *options_.start.submissions,
                             options_.relayed, options_.blocks_left,
                             options_.left,    options_.drain};
   note(cudaError_t(cuda::launch_daemon(launch, options_.start.block_count, stream_)),
@@ -98,7 +104,7 @@ uint64_t CudaStreamDevice::last_left() const {
   return std::atomic_ref<uint64_t>(*options_.left).load(std::memory_order_acquire) >> 8;
 }
 
-bool CudaStreamDevice::daemon_resident() { return last_left() != launch_; }
+bool CudaStreamDevice::daemon_resident() { return last_left() != daemon_.launch; }
 
 void CudaStreamDevice::look_for_errors() {
   const DeviceGuard guard(options_.device);
@@ -107,6 +113,7 @@ void CudaStreamDevice::look_for_errors() {
 }
 
 void CudaStreamDevice::synchronize_daemon() {
+  thread_.stop();
   const DeviceGuard guard(options_.device);
   cudaStreamSynchronize(stream_);
 }

@@ -12,6 +12,7 @@
 
 #include "device/stream_device.h"
 #include "machine/cuda/daemon.h"
+#include "machine/cuda/driver_thread.h"
 #include "machine/place.h"
 
 namespace starling::cuda {
@@ -57,6 +58,7 @@ class CudaStreamDevice {
   CudaStreamDevice& operator=(const CudaStreamDevice&) = delete;
 
   void launch_daemon(const device::DaemonArguments& daemon);
+  bool daemon_launched() const { return thread_.launched(); }
   bool daemon_resident();
   void launch_start(device::Stream stream, const device::StartArguments& start, uint32_t blocks);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
@@ -68,8 +70,10 @@ class CudaStreamDevice {
 
   // The number of the last residency that is over. Acquire: what it wrote before is there.
   uint64_t last_left() const;
-  // Asks the driver whether the kernels still live.
+  // Asks the driver whether the kernels still live: at once, or soon on a thread of ours.
   void look_for_errors();
+  void look_soon() { thread_.look(); }
+  // Nothing is launched any more; returns when the last daemon has left.
   void synchronize_daemon();
   device::Stream make_stream(bool urgent);
   // "" while all is well; the first failure stays. Any thread.
@@ -78,6 +82,7 @@ class CudaStreamDevice {
  private:
   using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 
+  void launch_now();
   void note(cudaError_t status, const char* what);
   void put(device::Stream stream);
 
@@ -85,12 +90,14 @@ class CudaStreamDevice {
   cudaStream_t stream_ = nullptr;  // the daemon's own
   MemoryOperation write_ = nullptr;
   MemoryOperation wait_ = nullptr;
-  uint64_t launch_ = 0;
+  device::DaemonArguments daemon_{};  // of the last launch
 
   mutable std::mutex mutex_;  // guards all below
   std::map<device::Stream, StreamDepth> depths_;
   std::vector<cudaStream_t> made_;
   std::string failure_;
+
+  DriverThread thread_;  // last: it uses all else
 };
 static_assert(device::StreamDevice<CudaStreamDevice>);
 

@@ -58,12 +58,15 @@ class GpuDevice {
   }
 
   void launch_daemon(const device::DaemonArguments& arguments) {
-    if (!g_.ended(g_.daemon_stream())) w_.scheduler.fail("a daemon is launched behind another one");
+    if (!daemon_launched() || !g_.ended(g_.daemon_stream()))
+      w_.scheduler.fail("a daemon is launched behind another one");
     Kernel kernel;
     kernel.kind = Kernel::Kind::kDaemon;
     kernel.blocks = arguments.daemon->block_count;
-    put(g_.daemon_stream(), kernel, arguments);
+    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
+    g_.put_later(g_.daemon_stream(), kernel);
   }
+  bool daemon_launched() { return g_.later() == 0; }
   bool daemon_resident() { return !g_.idle(g_.daemon_stream()); }
   void launch_start(device::Stream stream, const device::StartArguments& arguments, uint32_t blocks) {
     Kernel kernel;
@@ -111,8 +114,8 @@ class GpuDriver final : public StreamDriver {
 
   bool may_enter(const StreamRequest& request) override { return host_.may_enter(call_of(request)); }
   bool may_hold() override { return host_.may_hold(); }
-  StreamTicket enter(const StreamRequest& request, bool placed) override {
-    return ticket_of(host_.enter(call_of(request), placed));
+  StreamTicket enter(const StreamRequest& request) override {
+    return ticket_of(host_.enter(call_of(request)));
   }
   void hold(StreamTicket& ticket) override {
     device::StreamEntry entry = entry_of(ticket);
@@ -153,7 +156,7 @@ class GpuDriver final : public StreamDriver {
 
  private:
   static device::StreamCall call_of(const StreamRequest& r) {
-    return {GpuDevice::handle_of(r.stream), r.held, r.connected};
+    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path), t.gate, t.waits, t.alone, t.holds, t.patience};

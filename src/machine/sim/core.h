@@ -17,6 +17,7 @@ struct StreamRequest {
   uint32_t stream;
   bool held;
   bool connected;
+  bool room;
 };
 
 // device::StreamEntry, without its namespace.
@@ -36,7 +37,7 @@ class StreamDriver {
   virtual ~StreamDriver() = default;
   virtual bool may_enter(const StreamRequest& request) = 0;
   virtual bool may_hold() = 0;
-  virtual StreamTicket enter(const StreamRequest& request, bool placed) = 0;
+  virtual StreamTicket enter(const StreamRequest& request) = 0;
   virtual void hold(StreamTicket& ticket) = 0;
   virtual void completed(const StreamTicket& ticket) = 0;
   virtual void poll() = 0;

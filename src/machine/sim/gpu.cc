@@ -18,6 +18,7 @@ void Gpu::build(World& world, const Options& options, Client& client, uint32_t r
   streams_.assign(streams + 1, {});
   queues_.clear();
   queues_.resize(options.hardware_queues);
+  later_.clear();
   resident_.clear();
   copies_.clear();
   copy_ends_at_ = 0;
@@ -29,7 +30,9 @@ void Gpu::build(World& world, const Options& options, Client& client, uint32_t r
 void Gpu::add_fibers() {
   Scheduler& scheduler = w_->scheduler;
   front_fiber_ = scheduler.add(rank_, &run_front, this);
+  launcher_fiber_ = scheduler.add(rank_, &run_launcher, this);
   w_->memory.set_unit(front_fiber_, first_unit_);
+  w_->memory.set_unit(launcher_fiber_, first_unit_);
   threads_.reserve(slots_.size() * o_->threads);
   for (uint32_t s = 0; s < slots_.size(); ++s) {
     slots_[s].group.threads = o_->threads;
@@ -67,12 +70,14 @@ void Gpu::wait_for_driver() {
   while (driver_taken_) w_->scheduler.sleep();
 }
 
+bool Gpu::has_room(uint32_t stream) { return !driver_taken_ && queue_of(stream).size() < o_->queue_depth; }
+
 void Gpu::wait_for_room(uint32_t stream) {
-  while (driver_taken_ || queue_of(stream).size() >= o_->queue_depth) w_->scheduler.sleep();
+  while (!has_room(stream)) w_->scheduler.sleep();
 }
 
 // A launch shows the device all that its host stored before.
-void Gpu::add(uint32_t stream, Entry entry) {
+Gpu::Entry Gpu::known(uint32_t stream, Entry entry) {
   Memory& memory = w_->memory;
   memory.fence();
   if (memory.checks()) {
@@ -81,6 +86,12 @@ void Gpu::add(uint32_t stream, Entry entry) {
     memory.advance(fiber);
   }
   entry.stream = stream;
+  if (entry.kernel) entry.kernel->stream = stream;
+  return entry;
+}
+
+void Gpu::add(Entry entry) {
+  const uint32_t stream = entry.stream;
   ++streams_[stream].put;
   queue_of(stream).push_back(std::move(entry));
   w_->scheduler.wake(front_fiber_);
@@ -88,19 +99,41 @@ void Gpu::add(uint32_t stream, Entry entry) {
 
 void Gpu::put(uint32_t stream, const Kernel& kernel, bool ours) {
   wait_for_room(stream);
-  auto entered = std::make_unique<Kernel>(kernel);
-  entered->stream = stream;
-  add(stream, {EntryKind::kKernel, ours, 0, std::move(entered), nullptr, 0, 0, {}});
+  add(known(stream, {EntryKind::kKernel, ours, 0, std::make_unique<Kernel>(kernel), nullptr, 0, 0, {}}));
+}
+
+void Gpu::put_later(uint32_t stream, const Kernel& kernel) {
+  later_.push_back(
+      known(stream, {EntryKind::kKernel, true, 0, std::make_unique<Kernel>(kernel), nullptr, 0, 0, {}}));
+  w_->scheduler.wake(launcher_fiber_);
 }
 
 void Gpu::put_write(uint32_t stream, uint64_t* word, uint64_t value) {
   wait_for_room(stream);
-  add(stream, {EntryKind::kWrite, true, 0, nullptr, word, value, 0, {}});
+  add(known(stream, {EntryKind::kWrite, true, 0, nullptr, word, value, 0, {}}));
 }
 
 void Gpu::put_wait(uint32_t stream, const uint64_t* word, uint64_t value) {
   wait_for_room(stream);
-  add(stream, {EntryKind::kWait, true, 0, nullptr, const_cast<uint64_t*>(word), value, 0, {}});
+  add(known(stream, {EntryKind::kWait, true, 0, nullptr, const_cast<uint64_t*>(word), value, 0, {}}));
+}
+
+void Gpu::launcher() {
+  while (!ending_) {
+    if (later_.empty() || !has_room(later_.front().stream)) {
+      w_->scheduler.sleep();
+      continue;
+    }
+    add(std::move(later_.front()));
+    later_.pop_front();
+    progressed();
+  }
+}
+
+// An entry began or ended: hosts that wait look again.
+void Gpu::progressed() {
+  w_->scheduler.wake(launcher_fiber_);
+  client_->progressed();
 }
 
 bool Gpu::idle(uint32_t stream) {
@@ -132,12 +165,13 @@ void Gpu::wait_in_driver(std::optional<uint32_t> stream) {
   else
     wait_for_entries(0, uint32_t(streams_.size()));
   driver_taken_ = false;
-  client_->progressed();
+  progressed();
 }
 
 void Gpu::end() {
   ending_ = true;
   w_->scheduler.wake(front_fiber_);
+  w_->scheduler.wake(launcher_fiber_);
   for (Thread& thread : threads_)
     if (w_->scheduler.fiber(thread.fiber).state == FiberState::kBlocked)
       w_->scheduler.resume(thread.fiber, 0);
@@ -152,7 +186,7 @@ void Gpu::front() {
     any |= dispatch();
     any |= serve_copies();
     if (any) {
-      client_->progressed();
+      progressed();
       w_->scheduler.step();
     } else {
       w_->scheduler.sleep();
@@ -293,7 +327,7 @@ void Gpu::kernel_ended(Kernel* kernel) {
   stream.busy = false;
   ++stream.ended;
   std::erase_if(kernel->copy ? copies_ : resident_, [kernel](const auto& k) { return k.get() == kernel; });
-  client_->progressed();
+  progressed();
 }
 
 std::string Gpu::state() const {

@@ -61,6 +61,9 @@ class Gpu {
   // ---- by the host's fibers ----------------------------------------------------------------------------
   // Blocks while the launch queue is full.
   void put(uint32_t stream, const Kernel& kernel, bool ours);
+  // Returns at once: a thread of the host puts it in as soon as it can. One at a time.
+  void put_later(uint32_t stream, const Kernel& kernel);
+  uint32_t later() const { return uint32_t(later_.size()); }  // not put in yet
   void put_write(uint32_t stream, uint64_t* word, uint64_t value);
   void put_wait(uint32_t stream, const uint64_t* word, uint64_t value);
   // All that was put into it has ended; true: what it did is known to the caller.
@@ -109,6 +112,7 @@ class Gpu {
   };
 
   static void run_front(void* gpu) { static_cast<Gpu*>(gpu)->front(); }
+  static void run_launcher(void* gpu) { static_cast<Gpu*>(gpu)->launcher(); }
   static void run_thread(void* thread) {
     auto* t = static_cast<Thread*>(thread);
     t->gpu->slot_thread(*t);
@@ -116,7 +120,11 @@ class Gpu {
 
   std::deque<Entry>& queue_of(uint32_t stream) { return queues_[queue_index(stream)]; }
   uint32_t queue_index(uint32_t stream) const { return stream % uint32_t(queues_.size()); }
-  void add(uint32_t stream, Entry entry);
+  Entry known(uint32_t stream, Entry entry);
+  void add(Entry entry);
+  void progressed();
+  void launcher();
+  bool has_room(uint32_t stream);
   void wait_for_room(uint32_t stream);
   void wait_for_entries(uint32_t from_stream, uint32_t to_stream);
 
@@ -136,9 +144,10 @@ class Gpu {
   World* w_ = nullptr;
   const Options* o_ = nullptr;
   Client* client_ = nullptr;
-  uint32_t rank_ = 0, first_unit_ = 0, front_fiber_ = 0;
+  uint32_t rank_ = 0, first_unit_ = 0, front_fiber_ = 0, launcher_fiber_ = 0;
   std::vector<SimStream> streams_;
   std::vector<std::deque<Entry>> queues_;
+  std::deque<Entry> later_;
   // Begun, not ended; in the order in which they began.
   std::deque<std::unique_ptr<Kernel>> resident_;
   std::deque<std::unique_ptr<Kernel>> copies_;

@@ -50,6 +50,8 @@ class SimLane {
   uint64_t submitted() const { return submitted_; }
   uint64_t completed() const { return completed_; }
   bool has_work_for_core() const { return placed_ < submitted_ && placed_ - oldest_ < kLaneDepth; }
+  // The next operation would be placed at once.
+  bool has_room() const { return placed_ == submitted_ && placed_ - oldest_ < kLaneDepth; }
   Oracle oracle(uint64_t index) const { return {spec_, hash_combine(hash_combine(77, core_->id), index)}; }
 
   // Fills the buffers of the next operation.

@@ -191,8 +191,10 @@ void StreamRank::start(const Step& step) {
 
 // As device/stream_host.h asks of its callers.
 void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) {
-  const auto request = [&] { return StreamRequest{step.stream, step.held != 0, lane.resolved()}; };
-  for (lock(); !lane.broken && !driver_->may_enter(request()); lock()) {
+  const auto request = [&](bool room) {
+    return StreamRequest{step.stream, step.held != 0, lane.resolved(), room};
+  };
+  for (lock(); !lane.broken && !driver_->may_enter(request(lane.has_room())); lock()) {
     unlock();
     w_->scheduler.sleep();  // until an entry of some stream begins or ends
   }
@@ -203,7 +205,7 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
   ++submitted_;
   const bool placed = lane.placed() == index && lane.has_work_for_core();
   const Submission submission = placed ? lane.place(o_->first_sequence) : Submission{};
-  const StreamTicket ticket = driver_->enter(request(), placed);
+  const StreamTicket ticket = driver_->enter(request(placed));
   tickets_[step.lane].emplace(index, ticket);
   ++by_path_[ticket.path];
   if (placed && ticket.path != kByKernel) {

@@ -70,8 +70,14 @@ set_target_properties(starling_cuda PROPERTIES CUDA_SEPARABLE_COMPILATION ON CUD
   CUDA_RUNTIME_LIBRARY Static BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
   LINK_DEPENDS "${CMAKE_SOURCE_DIR}/cmake/exports_cuda.map")
 
-# bench/gpu: programs that measure on GPUs, over the C API.
+# bench/gpu: programs that measure on GPUs, over the C API; and the kernels that run beside collectives, for Python.
 if(STARLING_BUILD_BENCH)
+  add_library(gpu.beside MODULE bench/gpu/beside.cu)
+  target_link_libraries(gpu.beside PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)
+  set_target_properties(gpu.beside PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
+  if(from_pip)
+    install(TARGETS gpu.beside LIBRARY DESTINATION starling/bin)
+  endif()
   file(GLOB gpu_benches CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/bench/gpu/*_bench.cu"
     "${CMAKE_SOURCE_DIR}/bench/gpu/*_probe.cu")
   foreach(source IN LISTS gpu_benches)

@@ -2,35 +2,52 @@
 # Builds what is missing, tests and measures on a machine with GPUs, in one go and within bounds: every step has a
 # time limit, so that a hang costs a step and not the machine's time.
 #
-#   scripts/gpu_run.sh STEP...          e.g. probe times disorder python tests torch
+#   scripts/gpu_run.sh STEP... [OUT_DIR]       an argument with a slash and no colon is the folder of the results
 #
-# The library and its CUDA part may come along, built elsewhere: PREBUILT=folder with libstarling.so,
-# libstarling_cuda.so and the programs of build/*/bench. Logs go to $OUT (default build/gpu_run).
+#   tests        tests/gpu, without the programs        programs     DFCCL §6.1's programs beside NCCL (gpu_disorder_N.json)
+#   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
+#   many         1,000 registered collectives, and a million small operations (OPERATIONS=n)
+#   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives
+#   probe queues priorities calls times disorder one_queue    of bench/gpu
+#   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
+#   package      builds only
+#
+# N is the number of GPUs: GPUS, or as many as there are. The library and its CUDA part may come along, built elsewhere:
+# PREBUILT=folder with libstarling.so, libstarling_cuda.so and what is in build/*/bench. Results name the commit that
+# COMMIT says where this is no clone. One summary.log has the end of every step's log.
 set -u
 cd "$(dirname "$0")/.."
 ROOT=$PWD
+steps=()
+for argument in "$@"; do
+  if [[ $argument == */* && $argument != *:* ]]; then OUT=$argument; else steps+=("$argument"); fi
+done
 OUT=${OUT:-$ROOT/build/gpu_run}
 PREBUILT=${PREBUILT:-$ROOT/build/gpu/prebuilt}
 SITE=${SITE:-/tmp/starling_site}
 PYTHON=${PYTHON:-python3}
 LIMIT=${LIMIT:-100}
-mkdir -p "$OUT"
+COMMIT=${COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null)}
+mkdir -p "$OUT/logs"
 export CUDA_MODULE_LOADING=EAGER NCCL_NVLS_ENABLE=0 PYTHONUNBUFFERED=1 STARLING_TIMEOUT_S=${STARLING_TIMEOUT_S:-20}
+failed=0
 
-bounded() { # name, then the command
-  local name=$1
-  shift
+bounded() { # seconds, name, then the command
+  local limit=$1 name=$2
+  shift 2
   local begin=$SECONDS
-  timeout -k 5 "$LIMIT" "$@" >"$OUT/$name.log" 2>&1
+  timeout -k 5 "$limit" "$@" >"$OUT/logs/$name.log" 2>&1
   local status=$?
-  echo "== $name: status $status, $((SECONDS - begin)) s"
-  tail -n "${LINES_SHOWN:-25}" "$OUT/$name.log"
+  [ $status = 0 ] || failed=1
+  { echo "== $name: status $status$([ $status = 124 ] && echo " (not finished within $limit s)"), $((SECONDS - begin)) s"
+    tail -n "${LINES_SHOWN:-25}" "$OUT/logs/$name.log"; } | tee -a "$OUT/summary.log"
 }
 
 build_library() {
   [ -f "$PREBUILT/libstarling_cuda.so" ] && return
   cmake -S . -B build/gpu -G Ninja -DSTARLING_CUDA=ON -DSTARLING_BUILD_TESTS=OFF -DSTARLING_BUILD_BENCH=ON \
-    -DSTARLING_PYTHON=OFF >"$OUT/cmake.log" && ninja -C build/gpu >"$OUT/build.log" || exit 1
+    -DSTARLING_PYTHON=OFF >"$OUT/logs/cmake.log" 2>&1 && ninja -C build/gpu >"$OUT/logs/build.log" 2>&1 ||
+    { tail -30 "$OUT"/logs/{cmake,build}.log; exit 1; }
   mkdir -p "$PREBUILT"
   cp build/gpu/libstarling.so build/gpu/libstarling_cuda.so build/gpu/bench/gpu.* "$PREBUILT"
 }
@@ -41,39 +58,89 @@ build_package() {
   mkdir -p "$SITE/objects"
   cp -r python/starling "$SITE/"
   mkdir -p "$SITE/starling/lib" "$SITE/starling/bin"
-  cp "$PREBUILT"/*.so "$SITE/starling/lib/"
-  cp -r include "$SITE/starling/"
+  cp "$PREBUILT"/lib*.so "$SITE/starling/lib/"
+  for program in "$PREBUILT"/gpu.*; do ln -sf "$(realpath "$program")" "$SITE/starling/bin/"; done
+  cp -r include plans "$SITE/starling/"
   cp -r src/torch "$SITE/starling/torch_src"
   local nanobind
   nanobind=$($PYTHON -c 'import nanobind, os; print(os.path.dirname(nanobind.__file__))')
   local includes="-I$nanobind/include -I$nanobind/ext/robin_map/include -I$($PYTHON -c 'import sysconfig; print(sysconfig.get_path("include"))')"
   printf '%s\n' "$nanobind/src/nb_combined.cpp" src/python/*.cc | xargs -P "$(nproc)" -I{} sh -c \
     'g++ -std=c++20 -O2 -fPIC -fvisibility=hidden -fno-strict-aliasing -DNDEBUG -Iinclude -Isrc '"$includes"' -c {} -o '"$SITE"'/objects/$(basename {}).o' \
-    >"$OUT/package.log" 2>&1 || { tail -20 "$OUT/package.log"; exit 1; }
+    >"$OUT/logs/package.log" 2>&1 || { tail -20 "$OUT/logs/package.log"; exit 1; }
   g++ -shared -o "$SITE/starling/_core.so" "$SITE"/objects/*.o -L"$SITE/starling/lib" -lstarling "-Wl,-rpath,\$ORIGIN/lib" || exit 1
+}
+
+# Once for all ranks of all steps, so that no rank's time limit pays for it.
+build_adapter() {
+  build_package
+  $PYTHON -m starling.cli torch build >"$OUT/logs/adapter.log" 2>&1 || { tail -20 "$OUT/logs/adapter.log"; exit 1; }
+}
+
+run_pytest() { # seconds, name, arguments
+  bounded "$1" "$2" "$PYTHON" -m pytest -q -p no:cacheprovider "${@:3}"
+}
+
+bench() { # seconds, result's name, arguments of `starling bench`
+  build_adapter
+  bounded "$1" "$2" "$PYTHON" -m starling.cli bench "${@:3}" --json "$OUT/$2.json"
+}
+
+# Small counts: the sanitizer runs kernels some hundred times slower.
+sanitized() { # tool
+  STARLING_TIMEOUT_S=200 bounded 220 "sanitizer_$1" compute-sanitizer --tool "$1" --error-exitcode 9 --launch-timeout 200 \
+    --print-limit 20 "$PREBUILT/gpu.collective_bench" gpus=2 as=threads libraries=starling repetitions=1 slice_us=1 \
+    kinds=all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv sizes=8,20000,1500000 limit_s=150
 }
 
 build_library
 NCCL=$($PYTHON -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + "/lib")' 2>/dev/null)
 export LD_LIBRARY_PATH=$PREBUILT:${NCCL:-}:${LD_LIBRARY_PATH:-}
 export PYTHONPATH=$SITE:$ROOT/tests
-nvidia-smi -L | tee "$OUT/gpus.log"
-for step in "$@"; do
+nvidia-smi -L | tee "$OUT/logs/gpus.log"
+GPUS=${GPUS:-$(nvidia-smi -L | grep -c '^GPU')}
+for step in "${steps[@]}"; do
   case $step in
-  probe) bounded probe "$PREBUILT/gpu.resident_probe" ;;
-  queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded queues "$PREBUILT/gpu.resident_probe" copies ;;
-  priorities) bounded priorities "$PREBUILT/gpu.resident_probe" priorities ;;
-  calls) bounded calls "$PREBUILT/gpu.resident_probe" calls ;;
-  times) bounded times "$PREBUILT/gpu.stream_bench" times ;;
-  disorder) for every in 0 1 4; do bounded "disorder$every" "$PREBUILT/gpu.stream_bench" disorder 4 200 $every; done ;;
-  one_queue) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded one_queue "$PREBUILT/gpu.stream_bench" disorder 4 50 1 ;;
-  collectives) bounded collectives "$PREBUILT/gpu.collective_bench" 4 67108864 60 ;;
-  package) build_package ;;
-  python:*) build_package && bounded "python_$(basename "${step#python:}" .py)" $PYTHON -m pytest -x -q -p no:cacheprovider "${step#python:}" ;;
+  tests)
+    build_adapter
+    run_pytest 280 tests -x tests/gpu --deselect tests/gpu/test_programs.py::test_situations \
+      --ignore tests/gpu/test_many.py
+    ;;
+  programs) bench 270 "gpu_disorder_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-30}" ;;
+  bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
+  bench:quick) bench 120 "gpu_collectives_$GPUS" gpu -n "$GPUS" --quick --timeout 100 ;;
+  many)
+    build_adapter
+    OPERATIONS=${OPERATIONS:-1000000} run_pytest 200 many tests/gpu/test_many.py
+    ;;
+  sanitizer) for tool in memcheck racecheck; do sanitized $tool; done ;;
+  probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
+  queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;
+  priorities) bounded "$LIMIT" priorities "$PREBUILT/gpu.resident_probe" priorities ;;
+  calls) bounded "$LIMIT" calls "$PREBUILT/gpu.resident_probe" calls ;;
+  times) bounded "$LIMIT" times "$PREBUILT/gpu.stream_bench" times ;;
+  disorder) for every in 0 1 4; do bounded "$LIMIT" "disorder$every" "$PREBUILT/gpu.stream_bench" disorder 4 200 $every; done ;;
+  one_queue) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" one_queue "$PREBUILT/gpu.stream_bench" disorder 4 50 1 ;;
+  package) build_adapter ;;
+  python:*)
+    IFS=, read -r -a words <<<"${step#python:}"
+    build_adapter
+    run_pytest "$LIMIT" "python_$(basename "${words[0]%%::*}" .py)" -x "${words[@]}"
+    ;;
   script:*) # with arguments, separated by blanks
-    words=(${step#script:})
-    build_package && bounded "script_$(basename "${words[0]}" .py)_${words[2]:-all}" "$PYTHON" "${words[@]}"
+    read -r -a words <<<"${step#script:}"
+    build_adapter
+    bounded "$LIMIT" "script_$(basename "${words[0]}" .py)_${words[2]:-all}" "$PYTHON" "${words[@]}"
     ;;
   *) echo "unknown step $step" && exit 2 ;;
   esac
 done
+
+# A tree without its history does not know its commit.
+if [ -n "$COMMIT" ]; then
+  for file in "$OUT"/*.json; do
+    [ -f "$file" ] && sed -i "s/^ \"commit\": \"\"/ \"commit\": \"$COMMIT\"/" "$file"
+  done
+fi
+grep '^==' "$OUT/summary.log" 2>/dev/null
+exit $failed

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <unistd.h>
 #include <starling/starling.h>
 
 #include <algorithm>
@@ -13,12 +14,14 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <type_traits>
 
 namespace gpu_bench {
 
 [[noreturn]] inline void die(const char* what, const char* why) {
   std::fprintf(stderr, "%s: %s\n", what, why);
-  std::exit(1);
+  std::fflush(stdout);
+  _exit(1);  // destructors would wait for what goes on
 }
 inline void cuda(cudaError_t status, const char* what) {
   if (status != cudaSuccess) die(what, cudaGetErrorString(status));
@@ -27,20 +30,46 @@ inline void ok(starling_status status, const char* what) {
   if (status != STARLING_SUCCESS) die(what, starling_last_error());
 }
 
-// The few functions of NCCL that are used; its header is not needed.
+// The functions of NCCL that are used; its header is not needed. They return 0 for success.
 struct Nccl {
   using Comm = void*;
-  int (*init_all)(Comm*, int, const int*);
-  int (*all_reduce)(const void*, void*, size_t, int type, int op, Comm, cudaStream_t);
+  struct UniqueId {
+    char bytes[128];
+  };
+  int (*get_unique_id)(UniqueId*) = nullptr;
+  int (*init_rank)(Comm*, int ranks, UniqueId, int rank) = nullptr;
+  int (*init_all)(Comm*, int, const int*) = nullptr;
+  int (*all_reduce)(const void*, void*, size_t, int type, int op, Comm, cudaStream_t) = nullptr;
+  int (*all_gather)(const void*, void*, size_t, int type, Comm, cudaStream_t) = nullptr;
+  int (*reduce_scatter)(const void*, void*, size_t, int type, int op, Comm, cudaStream_t) = nullptr;
+  int (*broadcast)(const void*, void*, size_t, int type, int root, Comm, cudaStream_t) = nullptr;
+  int (*reduce)(const void*, void*, size_t, int type, int op, int root, Comm, cudaStream_t) = nullptr;
+  int (*all_to_all)(const void*, void*, size_t, int type, Comm, cudaStream_t) = nullptr;  // from 2.28 on
+  int (*send)(const void*, size_t, int type, int peer, Comm, cudaStream_t) = nullptr;
+  int (*receive)(void*, size_t, int type, int peer, Comm, cudaStream_t) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
+  int (*get_version)(int*) = nullptr;
   int version = 0;
+
+  // libnccl.so.2 as the loader finds it; false: it is not there, or lacks a function.
   bool load() {
     void* library = dlopen("libnccl.so.2", RTLD_NOW);
     if (library == nullptr) return false;
-    init_all = reinterpret_cast<decltype(init_all)>(dlsym(library, "ncclCommInitAll"));
-    all_reduce = reinterpret_cast<decltype(all_reduce)>(dlsym(library, "ncclAllReduce"));
-    const auto get_version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
-    if (get_version != nullptr) get_version(&version);
-    return init_all != nullptr && all_reduce != nullptr;
+    bool all = true;
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      return function != nullptr;
+    };
+    find(all_to_all, "ncclAlltoAll");
+    all &= find(get_unique_id, "ncclGetUniqueId") && find(init_rank, "ncclCommInitRank");
+    all &= find(init_all, "ncclCommInitAll") && find(all_reduce, "ncclAllReduce");
+    all &= find(all_gather, "ncclAllGather") && find(reduce_scatter, "ncclReduceScatter");
+    all &= find(broadcast, "ncclBroadcast") && find(reduce, "ncclReduce");
+    all &= find(send, "ncclSend") && find(receive, "ncclRecv");
+    all &= find(group_start, "ncclGroupStart") && find(group_end, "ncclGroupEnd");
+    if (find(get_version, "ncclGetVersion")) get_version(&version);
+    return all;
   }
 };
 
@@ -73,25 +102,26 @@ inline double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-// One rank's context and its communicator of all ranks.
+// One rank's context and its communicator of all ranks, which meet in the store; null: in the job that
+// STARLING_JOB names.
 struct Member {
   starling_context* context = nullptr;
   starling_comm* comm = nullptr;
 
-  Member(int rank, int ranks, int device, Store& store) {
+  Member(int rank, int ranks, int device, Store* store) {
     cuda(cudaSetDevice(device), "cudaSetDevice");
     starling_context_options options{};
     options.struct_bytes = sizeof options;
     const std::string name = "cuda:" + std::to_string(device);
     options.device = name.c_str();
     ok(starling_context_create(&options, &context), "context");
-    const starling_store functions{&store, store_set, store_get};
+    const starling_store functions{store, store_set, store_get};
     starling_comm_options join{};
     join.struct_bytes = sizeof join;
     join.rank = uint32_t(rank);
     join.size = uint32_t(ranks);
     join.name = "bench";
-    join.store = &functions;
+    join.store = store != nullptr ? &functions : nullptr;
     ok(starling_comm_create(context, &join, &comm), "communicator");
   }
   ~Member() {

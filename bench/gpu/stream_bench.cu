@@ -104,7 +104,7 @@ Times measure(Job& job, cudaStream_t stream, int burst, Call&& call) {
 }
 
 void times(Job& job, int rank, size_t largest) {
-  const Member member(rank, job.gpus, rank, job.store);
+  const Member member(rank, job.gpus, rank, &job.store);
   float *input, *output;
   unsigned* wrong;
   cuda(cudaMalloc(&input, largest), "cudaMalloc");
@@ -145,7 +145,7 @@ void times(Job& job, int rank, size_t largest) {
 
 void disorder(Job& job, int rank, int iterations, int every) {
   constexpr int kLanes = 8;
-  const Member member(rank, job.gpus, rank, job.store);
+  const Member member(rank, job.gpus, rank, &job.store);
   std::vector<float*> inputs(kLanes), outputs(kLanes);
   std::vector<size_t> counts(kLanes);
   std::vector<cudaStream_t> streams(kLanes);

@@ -1,7 +1,9 @@
-"""Goal: DFCCL §6.1's two programs, which hang other libraries, finish on GPUs with right sums.
+"""Goal: DFCCL §6.1's programs, which hang other libraries, finish on GPUs with right sums, in all situations of §2.3.
 
 Method: ranks launch eight all-reduces in random orders of their own, with torch.cuda.synchronize() after every k-th
-submission; as threads and as processes. Every element is checked.
+submission; as threads and as processes. Then the cases of `starling bench gpu-disorder` (synchronizing calls, few
+multiprocessors left, one hardware queue, one stream) through PyTorch and through the library's own API. Every element
+is checked; who makes no progress is ended.
 """
 
 import functools
@@ -12,6 +14,8 @@ import pytest
 from comm.programs import COUNTS, random_order
 from gpu import gpus
 from starling import Communicator
+from starling.bench.gpu_disorder import OURS, Run, jobs_of
+from starling.bench.gpu_programs import CASES
 
 pytestmark = pytest.mark.gpu
 ITERATIONS = 200
@@ -64,6 +68,25 @@ def test_programs(machine: str, every: int) -> None:
         assert of_rank["completions"] == of_rank["submissions"] == ITERATIONS * len(COUNTS)
     if every:
         assert sum(of_rank["quits_stuck"] + of_rank["quits_drained"] for of_rank in statistics) > 0
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("connections", sorted({case.connections for case in CASES.values()}))
+@pytest.mark.parametrize("library", OURS)
+@pytest.mark.parametrize("ranks", (2, 4))
+def test_situations(ranks: int, library: str, connections: int) -> None:
+    """Cases run one after the other in the same processes, for who has parked once must go on being right."""
+    if ranks > gpus.count():
+        pytest.skip(f"{ranks} ranks need as many GPUs; here are {gpus.count()}")
+    cases = [name for name, case in CASES.items() if case.connections == connections]
+    rows = Run(ranks, ITERATIONS).together(jobs_of(library, cases))
+    assert [row["case"] for row in rows] == cases
+    bad = [row for row in rows if row["outcome"] != "right"]
+    assert not bad, "\n".join(
+        f"{row['case']}: {row['outcome']} after {row['iterations']} iterations: {row.get('text', '')}\n"
+        f"{row.get('stacks', '')}"
+        for row in bad
+    )
 
 
 def messages(comm: Communicator, rounds: int) -> float:

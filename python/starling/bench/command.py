@@ -11,7 +11,7 @@ Examples:
 
   starling bench --collective all_reduce,all_gather -n 2,4 --compare gloo,openmpi --json out.json
 
-  starling bench disorder | late-rank | cq | monitor | choice | gpu | all
+  starling bench disorder | late-rank | cq | monitor | choice | gpu | gpu-disorder | all
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from typing import Annotated, Any
 
 import typer
 
-from . import choice, completion_queue, convention, disorder, everything, gpu, late_rank, monitor, tables
+from . import (
+    choice,
+    completion_queue,
+    convention,
+    disorder,
+    everything,
+    gpu,
+    gpu_disorder,
+    late_rank,
+    monitor,
+    tables,
+)
 from . import collectives as collective_run
 from .collectives import Sweep
 from .joined import follow, place_in_job
@@ -40,6 +51,7 @@ app.command("cq")(completion_queue.command)
 app.command("monitor")(monitor.command)
 app.command("choice")(choice.command)
 app.command("gpu")(gpu.command)
+app.command("gpu-disorder")(gpu_disorder.command)
 app.command("all")(everything.command)
 app.command("tables")(tables.command)
 

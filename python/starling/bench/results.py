@@ -59,6 +59,7 @@ def machine() -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2),
         "torch": _version_of("torch"),
         "openmpi": _openmpi_version(),
+        **({"gpus": gpus} if (gpus := _gpus()) else {}),
     }
 
 
@@ -77,6 +78,20 @@ def _cpu_name() -> str:
         return platform.processor()
     found = re.search(r"^model name\s*: (.*)$", text, re.M)
     return found[1] if found else platform.machine()
+
+
+def _gpus() -> str:
+    """As "2 x NVIDIA H200, driver 580.0"; "" without GPUs."""
+    try:
+        query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        text = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30).stdout
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    lines = text.strip().splitlines()
+    if not lines:
+        return ""
+    name, _, driver = lines[0].partition(", ")
+    return f"{len(lines)} x {name}, driver {driver}"
 
 
 def _version_of(distribution: str) -> str:

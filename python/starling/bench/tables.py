@@ -30,8 +30,9 @@ def _origin(doc: dict[str, Any]) -> str:
         if machine[key]
     )
     commit = doc["commit"] + (f" (its content is in {doc['landed_as']})" if "landed_as" in doc else "")
+    gpus = f", {machine['gpus']}" if machine.get("gpus") else ""
     return (
-        f"`{doc['command']}`, commit {commit}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores"
+        f"`{doc['command']}`, commit {commit}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores{gpus}"
         + (f", {versions}" if versions else "")
         + "."
     )
@@ -151,11 +152,73 @@ def completion_queue_table(doc: dict[str, Any]) -> str:
     return text + _table(header, lines) + f"\n{_origin(doc)}\n"
 
 
+GPU_SIZES = [8, 2 << 10, 32 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 1 << 30]
+
+
+def gpu_collectives_table(doc: dict[str, Any]) -> str:
+    """Starling / NCCL: microseconds up to 2 MB, bus bandwidth above."""
+    rows, settings = doc["rows"], doc["settings"]
+    names = list(dict.fromkeys(row["collective"] for row in rows))
+    asked = {8 * 4**k for k in range(20)} | set(GPU_SIZES)
+    all_sizes = sorted({row["size_bytes"] for row in rows} & asked)
+    shown = [size for size in all_sizes if size in GPU_SIZES] if len(all_sizes) > 9 else all_sizes
+    lines = []
+    for size in shown:
+        unit, key = ("µs", "time_us") if size <= 2 << 20 else ("GB/s", "busbw_gb_per_s")
+        line = [f"{bytes_text(size)}, {unit}"]
+        for name in names:
+            # The smallest sizes have one element of each rank at least.
+            of_name = [row for row in rows if row["collective"] == name]
+            nearest = min(of_name, key=lambda row: abs(row["size_bytes"] - size))
+            found = [nearest["out_of_place"].get(one, {}).get(key) for one in ("starling", "nccl")]
+            line.append(" / ".join("-" if value is None else f"{value:.3g}" for value in found))
+        lines.append(line)
+    text = (
+        f"Collectives on {settings['gpus']} GPUs, ranks are {settings['as']}, out of place, Starling / NCCL "
+        f"{_nccl_version(settings['nccl'])} in the same run: one of many calls in a stream, with a kernel that reads "
+        "its result behind each; µs, from 8 MB on GB/s of bus bandwidth:\n\n"
+    )
+    return text + _table(["", *names], lines) + f"\n{_origin(doc)}\n"
+
+
+def _nccl_version(number: int) -> str:
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def gpu_disorder_table(doc: dict[str, Any]) -> str:
+    rows = doc["rows"]
+    ours = list(dict.fromkeys(row["library"] for row in rows if not row["library"].startswith("nccl")))
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        mine = {row["library"]: row for row in rows if row["case"] == case}
+        theirs = next((row for name, row in mine.items() if name.startswith("nccl")), None)
+        cells = [_outcome(mine.get(name)) for name in ours] + [_outcome(theirs)]
+        lines.append([f"{next(iter(mine.values()))['situation']}: {case}", *cells])
+    settings = doc["settings"]
+    text = (
+        f"DFCCL §6.1's program in the situations of §2.3: eight all-reduces in a random order of each of "
+        f"{settings['ranks']} ranks' own, {settings['iterations']} iterations, every element compared. µs an iteration "
+        f"where all was right; hung: no iteration ended for {settings['limit_s']:.0f} s. NCCL has a communicator for "
+        "each of the eight:\n\n"
+    )
+    return text + _table(["", *ours, "NCCL"], lines) + f"\n{_origin(doc)}\n"
+
+
+def _outcome(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    if row["outcome"] == "right":
+        return f"right, {row['us_per_iteration']:,.0f}" if "us_per_iteration" in row else "right"
+    return f"**{row['outcome']}** after {row['iterations']}"
+
+
 MAKERS = {
     "collectives": collectives_tables,
     "disorder": disorder_table,
     "late_rank": late_rank_table,
     "completion_queue": completion_queue_table,
+    **{f"gpu_collectives_{gpus}": gpu_collectives_table for gpus in (2, 4)},
+    **{f"gpu_disorder_{gpus}": gpu_disorder_table for gpus in (2, 4)},
 }
 
 

@@ -1,0 +1,166 @@
+"""Goal: the GPU benchmarks' parents report what their programs found, what was wrong, and what hung, without a GPU.
+
+Method: the disorder programs on CPU tensors, also with a rank that is stopped, and one that dies; a program in the
+place of the compiled one that prints rows, and one that stands still.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from starling.bench import gpu
+from starling.bench.gpu_disorder import Job, Run, described, jobs_of
+from starling.bench.gpu_programs import CASES, order_of
+
+ALONE = "disorder alone"
+
+
+def run_of(**options: Any) -> Run:
+    return Run(
+        **{"ranks": 2, "iterations": 3, "limit_s": 60, "device": "cpu", "say": lambda text: None, **options}
+    )
+
+
+@pytest.mark.parametrize("library", ["starling in PyTorch", "starling's API", "gloo"])
+def test_disorder_is_right(library: str) -> None:
+    cases = [ALONE, "one stream"]
+    rows = run_of().together(jobs_of(library, cases))
+    assert [(row["case"], row["outcome"], row["iterations"]) for row in rows] == [
+        (case, "right", 3) for case in cases
+    ]
+    assert all(row["us_per_iteration"] > 0 for row in rows)
+
+
+def test_orders_differ_from_rank_to_rank() -> None:
+    assert order_of(-1, 0) == order_of(-1, 1) == list(range(8))
+    assert any(order_of(k, 0) != order_of(k, 1) for k in range(5))
+
+
+@pytest.mark.parametrize(("kill", "outcome"), [(signal.SIGSTOP, "hung"), (signal.SIGKILL, "failed")])
+def test_who_hangs_or_dies_is_told(kill: signal.Signals, outcome: str) -> None:
+    """Of a rank that is stopped the operations' own timeouts would tell: they are longer than the limit here."""
+    run = run_of(iterations=100_000, limit_s=5 if outcome == "hung" else 60, timeout_s=250)
+    job = Job("starling's API", [ALONE], 0)
+    hit = threading.Event()
+
+    def hit_a_rank() -> None:
+        while not hit.is_set():
+            if job._processes and job._seen and job._begun() > 0:
+                os.kill(job._processes[1].pid, kill)
+                hit.set()
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=hit_a_rank)
+    thread.start()
+    try:
+        rows = run.together([job])
+    finally:
+        hit.set()
+        thread.join()
+    assert [row["outcome"] for row in rows] == [outcome], rows
+    assert rows[0]["iterations"] > 0
+    if outcome == "hung":
+        assert "in iteration" in rows[0]["stacks"]  # where a rank was
+    assert not job._processes
+
+
+def test_every_situation_has_cases() -> None:
+    assert {case.situation for case in CASES.values()} == {
+        "none",
+        "synchronization",
+        "depleted resources",
+        "single queue",
+    }
+
+
+def program(folder: Path, text: str) -> Path:
+    path = folder / gpu.PROGRAM
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return folder
+
+
+HEAD = {"gpus": 2, "device": "a GPU", "as": "processes", "nccl": 22809}
+
+
+def printed(*rows: dict[str, Any]) -> str:
+    return "".join(f"echo '{json.dumps(row)}'\n" for row in (HEAD, *rows))
+
+
+def row(size: int, in_place: bool, ours_us: float, theirs_us: float, wrong: int = 0) -> dict[str, Any]:
+    return {
+        "collective": "all_reduce",
+        "size_bytes": size,
+        "count": size // 4,
+        "in_place": in_place,
+        "starling": {
+            "samples_us": [ours_us] * 3,
+            "call_us": 1,
+            "latency_us": 30,
+            "cpu_us": 20,
+            "wrong": wrong,
+        },
+        "nccl": {"samples_us": [theirs_us] * 3, "call_us": 1, "latency_us": 15, "wrong": 0},
+    }
+
+
+SWEEP = gpu.Sweep(2, ["all_reduce"], [8, 4096], timeout_s=60)
+
+
+def test_rows_have_nccl_tests_columns(tmp_path: Path) -> None:
+    text = printed(
+        row(8, False, 10, 5), row(8, True, 11, 5), row(4096, False, 20, 40), row(4096, True, 20, 40)
+    )
+    said: list[str] = []
+    doc = gpu.measure(SWEEP, program(tmp_path, text), said.append)
+    assert "failure" not in doc
+    assert [one["size_bytes"] for one in doc["rows"]] == [8, 4096]
+    ours = doc["rows"][1]["out_of_place"]["starling"]
+    assert ours["time_us"] == 20 and ours["latency_us"] == 30 and ours["cpu_us"] == 20
+    assert ours["busbw_gb_per_s"] == pytest.approx(4096 / 20e-6 / 1e9, rel=1e-3)  # 2 (n - 1) / n is 1
+    assert said[-1].split()[:2] == ["4096", "1024"] and "2.00" in said[-1]
+
+
+def test_wrong_results_failures_and_hangs_are_told(tmp_path: Path) -> None:
+    from starling.bench.collectives import wrong_rows
+
+    doc = gpu.measure(SWEEP, program(tmp_path, printed(row(8, False, 1, 1, wrong=7))), lambda text: None)
+    assert "7 wrong" in wrong_rows(doc)[0]
+    doc = gpu.measure(
+        SWEEP,
+        program(tmp_path, printed(row(8, False, 1, 1)) + "echo hung: joining >&2\nexit 4\n"),
+        lambda text: None,
+    )
+    assert "exit code 4" in doc["failure"] and "hung: joining" in doc["failure"] and len(doc["rows"]) == 1
+    begin = time.monotonic()
+    short = gpu.Sweep(2, ["all_reduce"], [8], timeout_s=2)
+    doc = gpu.measure(
+        short, program(tmp_path, printed(row(8, False, 1, 1)) + "sleep 600\n"), lambda text: None
+    )
+    assert "not finished within 2 s" in doc["failure"] and len(doc["rows"]) == 1
+    assert time.monotonic() - begin < 300
+
+
+def test_the_readme_s_tables(tmp_path: Path) -> None:
+    from starling.bench import tables
+
+    text = printed(
+        row(8, False, 10, 5), row(8, True, 11, 5), row(4096, False, 20, 40), row(4096, True, 20, 40)
+    )
+    doc = gpu.measure(gpu.Sweep(2, ["all_reduce"], [8, 4096]), program(tmp_path, text), lambda text: None)
+    table = tables.gpu_collectives_table(doc)
+    assert "NCCL 2.28.9" in table and "| 8 B, µs | 10 / 5 |" in table
+    rows = run_of().together(jobs_of("starling's API", [ALONE]))
+    hung = {"case": ALONE, "library": "nccl", "outcome": "hung", "iterations": 0}
+    settings = {"ranks": 2, "iterations": 3, "limit_s": 30}
+    disorder = {**doc, "settings": settings, "rows": [described(one) for one in [*rows, hung]]}
+    table = tables.gpu_disorder_table(disorder)
+    assert "| none: disorder alone | right, " in table and "| **hung** after 0 |" in table

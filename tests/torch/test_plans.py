@@ -8,10 +8,10 @@ with the plan in its hook against plain DDP over gloo.
 import random
 
 import pytest
+import small_training
 import torch
 import torch.distributed as dist
 from rank_pool import RankPool, reference_group
-from torch.nn.parallel import DistributedDataParallel
 
 import starling.torch
 from starling import lang
@@ -139,31 +139,11 @@ def planned_hook(group: object, bucket: dist.GradBucket) -> torch.futures.Future
     return work.get_future().then(lambda done: done.value()[0])
 
 
-def losses(group: object, planned: bool) -> list[float]:
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
-    parallel = DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.05)
-    if planned:
-        parallel.register_comm_hook(group, planned_hook)
-    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.05)
-    data = torch.Generator().manual_seed(dist.get_rank())
-    history = []
-    for _ in range(6):
-        inputs = torch.randn(16, 64, generator=data)
-        loss = torch.nn.functional.cross_entropy(parallel(inputs), inputs[:, :10].argmax(dim=1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        history.append(loss.item())
-    return history
-
-
 def check_training() -> None:
     group = dist.new_group()
     starling.torch.add_plan(everything(dist.get_world_size()), group=group)
-    ours = losses(group, True)
-    theirs = losses(reference_group(), False)
-    torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=1e-4, atol=1e-5)
+    ours = small_training.losses(group, lambda parallel: parallel.register_comm_hook(group, planned_hook))
+    small_training.assert_same(ours, small_training.losses(reference_group()))
     dist.destroy_process_group(group)
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from starling import cpu, errors
 from starling._version import __version__
-from starling.comm import Communicator, Recv, Send, wait_all
+from starling.comm import Communicator, wait_all
 from starling.context import Context, Order, Scheduling, Statistics, TraceRecord
 from starling.errors import StarlingError
+from starling.messages import Recv, Send
 from starling.request import Request
 
 __all__ = [

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +23,8 @@ from starling import _core
 from starling.context import Context, default_context
 from starling.environment import place
 from starling.errors import InvalidArgumentError, StarlingError, from_status
+from starling.messages import Array, Callback, Messages
+from starling.numbers import COLLECTIVES, REDUCTIONS
 from starling.request import Request, Stream, callback_of, handle_of, locked, start_of, timeout_ns_of
 from starling.stores import FileStore, Store
 
@@ -32,55 +34,11 @@ if TYPE_CHECKING:
     from starling.ir import Plan
     from starling.lang import Program
 
-__all__ = ["COLLECTIVES", "REDUCTIONS", "Communicator", "Recv", "Send", "wait_all"]
+__all__ = ["Communicator", "wait_all"]
 
-# The C API's numbers.
-REDUCTIONS = {
-    name: number
-    for number, name in enumerate(("sum", "prod", "min", "max", "avg", "premul_sum", "band", "bor", "bxor"))
-}
-COLLECTIVES = {
-    name: number
-    for number, name in enumerate(
-        (
-            "all_reduce",
-            "all_gather",
-            "reduce_scatter",
-            "broadcast",
-            "reduce",
-            "all_to_all",
-            "gather",
-            "scatter",
-            "send",
-            "recv",
-            "barrier",
-        )
-    )
-}
-
-Array: TypeAlias = Any  # DLPack or the buffer protocol: numpy arrays, CPU tensors
-Callback: TypeAlias = Callable[[StarlingError | None], Any]
 Counts: TypeAlias = Sequence[int] | None
 
 _creations = itertools.count()
-
-
-@dataclass(frozen=True)
-class Send:
-    """A message of a ``Communicator.batch``."""
-
-    buffer: Array
-    peer: int
-    tag: int = 0
-
-
-@dataclass(frozen=True)
-class Recv:
-    """A message of a ``Communicator.batch``; peer None: from any rank."""
-
-    buffer: Array
-    peer: int | None = None
-    tag: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,7 +51,7 @@ class _Registered:
     size: int
 
 
-class Communicator:
+class Communicator(Messages):
     """A group of ranks. Collective: returns when all ranks have joined.
 
     Args:
@@ -597,87 +555,7 @@ class Communicator:
         )  # fmt: skip
         return self._keep(Request(core, buffers))
 
-    # ---- messages ------------------------------------------------------------------------------------------
-
-    def send(
-        self,
-        input: Array,
-        peer: int,
-        tag: int = 0,
-        priority: int = 0,
-        timeout: float | None = None,
-        *,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """Sends ``input`` to ``peer``. Messages of one (sender, receiver, tag) arrive in order; others in any."""
-        return self._message("send", input, peer, tag, priority, timeout, dtype, callback, stream, hold)
-
-    def recv(
-        self,
-        output: Array,
-        peer: int | None = None,
-        tag: int = 0,
-        priority: int = 0,
-        timeout: float | None = None,
-        *,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """Receives a message of exactly this size from ``peer``; None: from any rank, see ``Request.source``."""
-        return self._message(
-            "recv",
-            output,
-            -1 if peer is None else peer,
-            tag,
-            priority,
-            timeout,
-            dtype,
-            callback,
-            stream,
-            hold,
-        )
-
-    def batch(self, messages: Iterable[Send | Recv], timeout: float | None = None) -> list[Request]:
-        """Submits sends and receives together, in any order; a request for each."""
-        return [
-            self.send(message.buffer, message.peer, message.tag, timeout=timeout)
-            if isinstance(message, Send)
-            else self.recv(message.buffer, message.peer, message.tag, timeout=timeout)
-            for message in messages
-        ]
-
-    def _message(
-        self,
-        kind: str,
-        buffer: Array,
-        peer: int,
-        tag: int,
-        priority: int,
-        timeout: float | None,
-        dtype: str | None,
-        callback: Callback | None,
-        stream: Stream,
-        hold: bool,
-    ) -> Request:
-        buffers = (locked(buffer),)
-        core = self._core.submit_message(
-            COLLECTIVES[kind],
-            buffer,
-            peer,
-            tag,
-            dtype,
-            priority,
-            timeout_ns_of(timeout),
-            callback_of(callback, buffers),
-            start_of(stream, hold),
-            handle_of(stream),
-        )
-        return self._keep(Request(core, buffers))
+    # ---- what is under way -----------------------------------------------------------------------------------
 
     def _keep(self, request: Request) -> Request:
         """Keeps the buffers of what is under way alive, also if the caller drops the request."""

@@ -14,9 +14,9 @@ from starling.plans import program
 from typer.testing import CliRunner
 
 from starling import Communicator, ir
-from starling.comm import COLLECTIVES as NUMBERS
 from starling.lang.source import program_of
 from starling.launch import RanksFailedError, run_processes, run_threads
+from starling.numbers import COLLECTIVES as NUMBERS
 from starling.tune import Link, Machine, Table, cost_us, timeline
 from starling.tune.candidates import COLLECTIVES, ROOTED, Candidate, candidates
 from starling.tune.command import app

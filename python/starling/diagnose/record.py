@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from starling.comm import REDUCTIONS
+from starling.numbers import REDUCTIONS
 
 MAGIC = 0x3154484749464C53
 NO_GROUP = 0xFFFFFFFF

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from starling.comm import COLLECTIVES as NUMBERS
 from starling.comm import Communicator
 from starling.launch import run_processes, run_threads
+from starling.numbers import COLLECTIVES as NUMBERS
 from starling.tune.candidates import OF_PARTS, REDUCING, Candidate
 
 Progress = Callable[[int], None]

@@ -212,6 +212,16 @@ STARLING_API uint32_t starling_comm_size(const starling_comm* comm);
 STARLING_API starling_status starling_comm_abort(starling_comm* comm, const char* reason);
 /* STARLING_SUCCESS, or the first failure of the communicator (message by starling_last_error). */
 STARLING_API starling_status starling_comm_error(starling_comm* comm);
+/* How the communicator's large messages go: the same on all ranks, from creation on. */
+typedef struct starling_large_messages {
+  size_t struct_bytes; /* sizeof(starling_large_messages) */
+  int32_t reads; /* 1: ranks read them out of each other's buffers; 0: through slots of shared memory */
+  uint64_t slots_ns, read_ns; /* of an all_gather of 512 KiB when ranks that are processes joined; 0: not
+                                 timed, because of STARLING_PULL, of ranks that may not read each other or
+                                 have no core each, or because they are threads */
+} starling_large_messages;
+STARLING_API starling_status starling_comm_large_messages(starling_comm* comm,
+                                                          starling_large_messages* found);
 STARLING_API starling_status starling_comm_set_timeout(starling_comm* comm, int64_t timeout_ns);
 /* Ends at once what has no partner (any-source receives, sends to oneself). Waits half a second at most for
  * other operations under way, then aborts the communicator, on every rank: wait for your requests before.

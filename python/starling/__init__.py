@@ -8,7 +8,7 @@ from pathlib import Path
 
 from starling import cpu, errors
 from starling._version import __version__
-from starling.comm import Communicator, wait_all
+from starling.comm import Communicator, LargeMessages, wait_all
 from starling.context import Context, Order, Scheduling, Statistics, TraceRecord
 from starling.errors import StarlingError
 from starling.messages import Recv, Send
@@ -17,6 +17,7 @@ from starling.request import Request
 __all__ = [
     "Communicator",
     "Context",
+    "LargeMessages",
     "Order",
     "Recv",
     "Request",

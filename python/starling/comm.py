@@ -34,11 +34,24 @@ if TYPE_CHECKING:
     from starling.ir import Plan
     from starling.lang import Program
 
-__all__ = ["Communicator", "wait_all"]
+__all__ = ["Communicator", "LargeMessages", "wait_all"]
 
 Counts: TypeAlias = Sequence[int] | None
 
 _creations = itertools.count()
+
+
+@dataclass(frozen=True)
+class LargeMessages:
+    """How a communicator's large messages go: read out of each other's buffers, or through slots of shared memory.
+
+    slots_us, read_us: of an all_gather of 512 KiB, timed when ranks that are processes joined; None: not timed, because
+        of ``STARLING_PULL``, of ranks that may not read each other or have no core each, or because they are threads.
+    """
+
+    read: bool
+    slots_us: float | None
+    read_us: float | None
 
 
 @dataclass(frozen=True)
@@ -516,6 +529,13 @@ class Communicator(Messages):
     def topology(self) -> str:
         """By which tables know the group: "cpu:threads:ranks=4:per_host=4:blocks=1:cores=2"."""
         return str(self._core.topology)
+
+    @property
+    def large_messages(self) -> LargeMessages:
+        """How the group's large messages go; the same on all ranks, from the beginning."""
+        read, slots_ns, read_ns = self._core.large_messages
+        timed = slots_ns > 0
+        return LargeMessages(read, slots_ns / 1e3 if timed else None, read_ns / 1e3 if timed else None)
 
     def run_plan(
         self,

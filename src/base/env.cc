@@ -21,7 +21,7 @@ struct Bytes {
   std::int64_t Settings::* field;
 };
 using Field = std::variant<bool Settings::*, std::int64_t Settings::*, double Settings::*,
-                           std::string Settings::*, LogLevel Settings::*, Bytes>;
+                           std::string Settings::*, LogLevel Settings::*, Pull Settings::*, Bytes>;
 
 struct Row {
   std::string_view name;
@@ -53,9 +53,10 @@ const std::vector<Row>& table() {
       {"STARLING_JOB", "text", "",
        "Names the job where no store is given: the same on all ranks, different from other jobs of the user.",
        &Settings::job},
-      {"STARLING_PULL", "0|1", "1",
-       "Ranks of one process, and processes on CPUs where the kernel lets them, read large operations' "
-       "buffers directly. 0: for memory that peers cannot read (of GPUs: cudaMallocAsync, expandable "
+      {"STARLING_PULL", "auto|0|1", "auto",
+       "Whether ranks read large operations' buffers directly. auto: ranks of one process do, and processes "
+       "on CPUs where the kernel lets them and it was faster when they joined. 1: whatever is faster. 0: "
+       "never, on no rank; for memory that peers cannot read (of GPUs: cudaMallocAsync, expandable "
        "segments).",
        &Settings::pull},
       {"STARLING_TABLE", "path", "",
@@ -159,6 +160,13 @@ bool parse_flag(const Row& row, std::string_view text) {
   refuse(row, text, "set it to 1 or 0");
 }
 
+Pull parse_pull(const Row& row, std::string_view text) {
+  if (text == "auto") return Pull::kAuto;
+  if (text == "0") return Pull::kNever;
+  if (text == "1") return Pull::kAlways;
+  refuse(row, text, "set it to auto, 0 or 1");
+}
+
 LogLevel parse_level(const Row& row, std::string_view text) {
   for (int level = 0; level <= static_cast<int>(LogLevel::trace); ++level) {
     if (text == log_level_name(static_cast<LogLevel>(level))) return static_cast<LogLevel>(level);
@@ -178,6 +186,7 @@ struct Assign {
   void operator()(double Settings::* field) const { out.*field = parse_number<double>(row, text, text); }
   void operator()(std::string Settings::* field) const { out.*field = std::string(text); }
   void operator()(LogLevel Settings::* field) const { out.*field = parse_level(row, text); }
+  void operator()(Pull Settings::* field) const { out.*field = parse_pull(row, text); }
   void operator()(Bytes bytes) const { out.*bytes.field = parse_bytes(row, text); }
 };
 

@@ -13,6 +13,9 @@
 
 namespace starling {
 
+// STARLING_PULL: whether ranks read large messages out of each other's buffers.
+enum class Pull : std::uint8_t { kNever, kAuto, kAlways };
+
 struct Settings {
   LogLevel log_level{};
   double timeout_s{};
@@ -22,7 +25,7 @@ struct Settings {
   std::string job;
   std::string table;
   std::string flight_dir;
-  bool pull{};
+  Pull pull{};
   std::string host_id;
   std::string tcp_interfaces;
   bool tcp_striping{};

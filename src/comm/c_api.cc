@@ -357,6 +357,18 @@ starling_status starling_comm_topology(starling_comm* comm, char** name) {
   });
 }
 
+starling_status starling_comm_large_messages(starling_comm* comm, starling_large_messages* found) {
+  return guarded([&] {
+    starling_large_messages& result = required(found, "found");
+    sized(found, "starling_large_messages");
+    const Communicator& group = *living(comm, "comm")->comm;
+    const LargeMessageTimes times = group.large_message_times().value_or(LargeMessageTimes{});
+    result.reads = group.reads_large_messages();
+    result.slots_ns = times.slots_ns;
+    result.read_ns = times.read_ns;
+  });
+}
+
 starling_status starling_run(starling_comm* comm, int64_t id, const void* input, void* output,
                              starling_callback callback, void* user) {
   return guarded([&] { living(comm, "comm")->comm->run_registered(id, input, output, callback, user); });

@@ -47,6 +47,7 @@ std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOpt
                          {group.key.high, group.key.low, options.name, options.rank, options.size});
   auto made = std::unique_ptr<Communicator>(
       new Communicator(context, options.rank, std::move(group), options.name, bounded.timeout_ns));
+  made->time_large_messages(bounded);
   made->use_table_of_settings(LogLevel::warn);
   return made;
 }
@@ -57,12 +58,14 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       members_(std::move(group.members)),
       readable_(group.readable),
       own_cores_(group.own_cores),
+      always_reads_(group.always_reads),
+      large_message_times_(group.times),
       key_(entered(context, group.key, name)),
       name_(std::move(name)),
       flight_group_(add_to_flight(context, key_, name_, rank, members_, group.subgroup)),
       timeout_ns_(timeout_ns) {
   // The same on all ranks, as their plans must be.
-  one_process_ = settings().pull;
+  one_process_ = settings().pull != Pull::kNever;
   for (const Member& member : members_)
     if (member.peer.arena != nullptr && member.peer.arena->header()->process_nonce != cpu::process_nonce())
       one_process_ = false;
@@ -70,7 +73,7 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
 
 LoweringContext Communicator::lowering(uint32_t rank, uint32_t size) {
   return {rank,    size,    context_.block_count(), &context_.plans(), context_.on_gpu(),
-          nullptr, nullptr, one_process_,           readable_,         own_cores_,
+          nullptr, nullptr, one_process_,           readable_,         reads_large_messages(),
           &chosen_};
 }
 
@@ -294,7 +297,7 @@ std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>
 
 std::unique_ptr<Communicator> Communicator::make_subgroup(const std::vector<uint32_t>& ranks,
                                                           const std::string& name, const char* kind) {
-  Group group{{}, {}, readable_, own_cores_, true};
+  Group group{{}, {}, readable_, own_cores_, always_reads_, large_message_times_, true};
   // The name comes last: whatever is in it, no two groups have one text.
   std::string text = std::string(kind) + "/" + std::to_string(ranks.size());
   uint32_t own = uint32_t(ranks.size());

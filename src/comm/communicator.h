@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "comm/chosen_plans.h"
 #include "comm/context.h"
 #include "comm/join.h"
+#include "comm/large_messages.h"
 #include "comm/store.h"
 #include "plan/added.h"
 #include "plan/table.h"
@@ -34,6 +36,12 @@ class Communicator final : public PollHook {
   RequestPtr submit(const starling_operation& call);
 
   Topology topology() const;
+
+  // Whether ranks read large messages where they lie, as STARLING_PULL and the group have it. The same on all
+  // ranks.
+  bool reads_large_messages() const;
+  // None: nothing was timed, because nothing hung on it.
+  const std::optional<LargeMessageTimes>& large_message_times() const { return large_message_times_; }
 
   // Throws Error(invalid_argument) if the plan is for other groups than this, or its name is taken;
   // Error(unsupported) if the daemon is too small for it.
@@ -68,6 +76,11 @@ class Communicator final : public PollHook {
   std::unique_ptr<Communicator> make_subgroup(const std::vector<uint32_t>& ranks, const std::string& name,
                                               const char* kind);
   LoweringContext lowering(uint32_t rank, uint32_t size);
+  void time_large_messages(const CommOptions& options);
+  std::optional<LargeMessageTimes> timed_in_lane(const LaneKey& key, const CommOptions& options);
+  // In ns, from the call to its end on this rank.
+  uint64_t time_call(const LaneKey& key, const starling_operation& call, bool reads,
+                     const CommOptions& options);
   struct AnySource {
     RequestPtr request;
     starling_operation call;
@@ -115,7 +128,8 @@ class Communicator final : public PollHook {
   const uint32_t rank_;
   std::vector<Member> members_;
   bool one_process_ = false;  // all of them
-  const bool readable_, own_cores_;  // as in Group
+  const bool readable_, own_cores_, always_reads_;  // as in Group
+  std::optional<LargeMessageTimes> large_message_times_;
   const LaneKey key_;
   const std::string name_;
   const uint32_t flight_group_;

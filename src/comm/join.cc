@@ -19,6 +19,8 @@ namespace {
 
 constexpr const char* kReadable = " readable";
 constexpr const char* kOwnCores = " cores";
+constexpr const char* kAlwaysReads = " always";
+constexpr std::string_view kTimes = " times ";  // then two numbers: by slots, read
 constexpr int64_t kInterruptibleNs = 100'000'000;
 constexpr int64_t kGlanceNs = 1'000'000;  // at what is in a store or is not
 constexpr int64_t kDeathNs = 2'000'000'000;  // how often a caller's store is left to look whether peers live
@@ -68,7 +70,8 @@ class Joining {
         store_(store),
         deadline_(cpu::monotonic_ns() + uint64_t(options.timeout_ns)) {
     group_.members.resize(options.size);
-    group_.readable = settings().pull && !context.on_gpu();
+    group_.readable = settings().pull != Pull::kNever && !context.on_gpu();
+    group_.always_reads = settings().pull == Pull::kAlways;
     group_.own_cores = long(options.size) <= sysconf(_SC_NPROCESSORS_ONLN);
   }
 
@@ -150,6 +153,7 @@ class Joining {
       same_group(wait_for("joined", rank, std::min(store_.patience_ns(), kDeathNs)), rank);
     store_.withdraw(key_of_rank("arena", 0));
     store_.withdraw(key_of_rank("ports", 0));
+    group_.times = known_times();
     store_.set(key_of_rank("complete", 0), what_was_found());
     for (uint32_t rank = 1; rank < options_.size; ++rank)
       while (store_.holds(key_of_rank("joined", rank)) && group_.members[rank].peer.arena->alive())
@@ -159,7 +163,13 @@ class Joining {
 
   void report() {
     store_.set(key_of_rank("joined", options_.rank), what_was_found());
-    same_group(wait_for("complete", 0, std::min(store_.patience_ns(), kDeathNs)), 0);
+    const std::string found = wait_for("complete", 0, std::min(store_.patience_ns(), kDeathNs));
+    same_group(found, 0);
+    if (const size_t at = found.find(kTimes); at != std::string::npos) {
+      LargeMessageTimes times;
+      std::istringstream(found.substr(at + kTimes.size())) >> times.slots_ns >> times.read_ns;
+      group_.times = times;
+    }
     store_.withdraw(key_of_rank("arena", options_.rank));
     store_.withdraw(key_of_rank("ports", options_.rank));
     store_.withdraw(key_of_rank("joined", options_.rank));
@@ -238,13 +248,19 @@ class Joining {
   }
 
   std::string what_was_found() const {
-    return text_of(group_.key) + (group_.readable ? kReadable : "") + (group_.own_cores ? kOwnCores : "");
+    std::string found = text_of(group_.key) + (group_.readable ? kReadable : "") +
+                        (group_.own_cores ? kOwnCores : "") + (group_.always_reads ? kAlwaysReads : "");
+    if (group_.times)
+      found += std::string(kTimes) + std::to_string(group_.times->slots_ns) + " " +
+               std::to_string(group_.times->read_ns);
+    return found;
   }
 
   // Also leaves of what was found what the other one found too.
   void same_group(const std::string& value, uint32_t rank) {
     group_.readable &= value.find(kReadable) != std::string::npos;
     group_.own_cores &= value.find(kOwnCores) != std::string::npos;
+    group_.always_reads &= value.find(kAlwaysReads) != std::string::npos;
     if (value.substr(0, value.find(' ')) == text_of(group_.key)) return;
     throw Error(
         Code::mismatch,

@@ -3,7 +3,7 @@
 //   every rank      claims to be this rank, as long as its communicator lives
 //   every rank      arena := its introduction     waits for everybody's arena, maps them, tries to read them
 //   all but rank 0  joined := key, what it saw    waits for rank 0's "complete"
-//   rank 0          waits for everybody's joined  complete := key, what all saw
+//   rank 0          waits for everybody's joined  complete := key, what all saw; what it knows of times
 //
 // Nobody goes on (and perhaps leaves again) before all have found each other. In a store of our own everybody
 // takes back what it has set, and what rank 0 waits for is never taken back before it was read: "joined" goes
@@ -13,10 +13,12 @@
 // jobs have a rank that is left over, and its claim is refused while the other job's rank of that number
 // lives. So no two such jobs run on in silence.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/context.h"
+#include "comm/large_messages.h"
 #include "comm/store.h"
 
 namespace starling {
@@ -38,6 +40,8 @@ struct Group {
   // The same on all ranks, as what they choose by it must be.
   bool readable = false;  // every rank may read every other's memory
   bool own_cores = false;  // there is a core for each
+  bool always_reads = false;  // STARLING_PULL=1, on every rank
+  std::optional<LargeMessageTimes> times;  // as rank 0 knew them from an earlier group
   bool subgroup = false;  // of another communicator
 };
 

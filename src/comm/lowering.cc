@@ -107,12 +107,11 @@ uint16_t hints_of(const LoweringContext& context, const Shape& shape) {
 // A plan of the caller's own has no other form.
 std::shared_ptr<const Plan> refuse_pull(std::shared_ptr<const Plan> plan) {
   if (plan->protocol() != Protocol::kPull) return plan;
-  throw Error(
-      Code::unsupported,
-      "plan '" + plan->name() +
-          "' pulls from peers' buffers, which takes ranks that are threads of one process, STARLING_PULL=1, "
-          "and a reduction other than premul_sum",
-      "compile it with another protocol");
+  throw Error(Code::unsupported,
+              "plan '" + plan->name() +
+                  "' pulls from peers' buffers, which takes ranks that are threads of one process, "
+                  "STARLING_PULL not 0, and a reduction other than premul_sum",
+              "compile it with another protocol");
 }
 
 // How the blocks may read peers' buffers.
@@ -168,7 +167,7 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
     if (auto known = context.chosen->find(key)) return known;
   const Choice choice =
       choose({shape.collective, context.size, shape.choice_bytes, DataType(call.data_type),
-              context.block_limit, context.on_gpu, pulls.at_all, pulls.by_address, context.own_cores});
+              context.block_limit, context.on_gpu, pulls.at_all, pulls.by_address, context.reads});
   request.block_count = choice.block_count;
   auto plan = context.plans->get(choice.algorithm, request);
   if (context.chosen != nullptr) context.chosen->add(key, plan);

@@ -28,7 +28,7 @@ struct LoweringContext {
   const TopologyTable* table = nullptr;  // measured for such a group; null: none
   bool one_process = false;  // all ranks: their blocks address each other's buffers
   bool readable = false;  // all ranks: their blocks can copy out of each other's buffers
-  bool own_cores = false;  // of the whole group: nobody waits for one that does not run
+  bool reads = false;  // all ranks: what is large, unless told otherwise
   ChosenPlans* chosen = nullptr;  // of the communicator: earlier choices; null: none are kept
 };
 

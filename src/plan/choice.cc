@@ -140,7 +140,7 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
 // Whether the request allows what the row's algorithm reads.
 bool may_pull(const Row& row, const ChoiceRequest& request) {
   if (without_pull(row.algorithm) == row.algorithm) return true;
-  return request.pulls && (request.on_gpu || request.own_cores || row.only == kThreads);
+  return request.pulls && (request.on_gpu || request.pulling_pays || row.only == kThreads);
 }
 
 bool fits(const Row& row, const ChoiceRequest& request) {

@@ -34,7 +34,7 @@ struct ChoiceRequest {
   bool on_gpu = false;
   bool pulls = false;  // blocks can read peers' buffers
   bool one_process = false;  // and address them: all ranks are threads of one
-  bool own_cores = false;  // nobody waits for a rank that does not run
+  bool pulling_pays = false;  // between processes, or where a rank waits for one that may not run
 };
 
 struct Choice {

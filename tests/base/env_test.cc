@@ -45,13 +45,21 @@ TEST(Settings, EachTypeIsParsed) {
   EXPECT_EQ(settings.arena_bytes, std::int64_t{2} << 30);
 }
 
+TEST(Settings, PullHasThreeValues) {
+  EXPECT_EQ(read({}).pull, Pull::kAuto);
+  EXPECT_EQ(read({"STARLING_PULL=auto"}).pull, Pull::kAuto);
+  EXPECT_EQ(read({"STARLING_PULL=0"}).pull, Pull::kNever);
+  EXPECT_EQ(read({"STARLING_PULL=1"}).pull, Pull::kAlways);
+  EXPECT_NE(refusal("STARLING_PULL=2").find("auto, 0 or 1"), std::string::npos);
+}
+
 TEST(Settings, BadValuesAreRefusedByNameWithARemedy) {
   for (const char* entry :
        {"STARLING_LOG=loud", "STARLING_TIMEOUT_S=soon", "STARLING_TIMEOUT_S=nan", "STARLING_TIMEOUT_S=inf",
         "STARLING_TIMEOUT_S=1e10", "STARLING_BLOCKS=4294967297", "STARLING_WINDOW=1025",
-        "STARLING_TIMEOUT_S=-1", "STARLING_BLOCKS=-1", "STARLING_BLOCKS=2x",
-        "STARLING_BLOCKS=", "STARLING_POOL_BYTES=-1", "STARLING_POOL_BYTES=k",
-        "STARLING_POOL_BYTES=99999999999999g", "STARLING_ARENA_BYTES=1k"}) {
+        "STARLING_TIMEOUT_S=-1", "STARLING_BLOCKS=-1", "STARLING_BLOCKS=2x", "STARLING_BLOCKS=",
+        "STARLING_POOL_BYTES=-1", "STARLING_POOL_BYTES=k", "STARLING_POOL_BYTES=99999999999999g",
+        "STARLING_ARENA_BYTES=1k", "STARLING_PULL=2", "STARLING_PULL=", "STARLING_PULL=yes"}) {
     const std::string text = refusal(entry);
     const std::string name = std::string(entry).substr(0, std::string_view(entry).find('='));
     EXPECT_NE(text.find(name), std::string::npos) << entry << " gave: " << text;

@@ -94,6 +94,20 @@ def test_info_as_json() -> None:
     assert blocks["help"]
 
 
+def test_info_measures_how_large_messages_go() -> None:
+    done = starling("info", "--json", "--measure")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["large_messages"]
+    assert set(found) == {"read", "slots_us", "read_us"}
+    if found["read_us"] is not None:
+        assert found["read"] == (found["read_us"] < found["slots_us"])
+    told = starling("info", "--measure", code="import os; os.environ['STARLING_PULL'] = '1'")
+    assert "messages between two processes are read where they lie" in told.stdout or not found["read_us"]
+    refused = starling("info", "--measure", code="import os; os.environ['STARLING_PULL'] = '2'")
+    assert refused.returncode == 0, refused.stderr
+    assert "STARLING_PULL='2' is not valid" in refused.stdout
+
+
 def test_version() -> None:
     import starling as package
 

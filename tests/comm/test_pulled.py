@@ -1,5 +1,5 @@
-"""Goal: processes read large messages out of each other's buffers if all of them may, and none if one may not; a
-sender that dies before its message was read is an error.
+"""Goal: processes read large messages out of each other's buffers if all of them may and it was faster when they
+joined, or all are told to, and none if one may not; a sender that dies before its message was read is an error.
 
 Method: two processes that meet through STARLING_JOB; how many instructions an all_gather took tells slots from
 buffers, because a tile that is read from a buffer is larger than a slot.
@@ -8,6 +8,7 @@ buffers, because a tile that is read from a buffer is larger than a slot.
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,41 @@ comm.all_gather(part, whole, algorithm="all_pairs_pull", lane="gather").wait(150
 assert (whole == [part - comm.rank, part - comm.rank + 1]).all()
 comm.barrier(lane="end").wait(150)
 print(comm.context.statistics().instructions - before)
+"""
+
+# Prints how large messages go, and how many instructions one took that was not told its algorithm; for two groups.
+CHOICE = """
+import numpy as np, starling
+context = starling.Context()
+for name in ("world", "again"):
+    earlier = context.statistics().submissions
+    comm = starling.Communicator(context, name=name, timeout=150)
+    timing = context.statistics().submissions - earlier
+    part, whole = np.ones(1 << 17, "float32"), np.zeros((comm.size, 1 << 17), "float32")
+    before = context.statistics().instructions
+    comm.all_gather(part, whole, lane="gather").wait(150)
+    assert (whole == 1).all()
+    comm.barrier(lane="end").wait(150)
+    found = comm.large_messages
+    instructions = context.statistics().instructions - before
+    print(found.read, found.slots_us, found.read_us, timing > 0, instructions)
+"""
+
+# Rank 1 dies when it has joined: while the other one waits for it to time how large messages go.
+DEATH_AT_TIMING = """
+import os, sys, starling
+class Store(starling.stores.FileStore):
+    def get(self, key, timeout):
+        value = super().get(key, timeout)
+        if key.endswith("complete/0"):
+            os._exit(1)
+        return value
+try:
+    rank = int(os.environ["RANK"])
+    starling.Communicator(rank=rank, size=2, store=Store({folder!r}), timeout=150)
+    print("joined")
+except starling.errors.PeerFailedError as error:
+    print(error)
 """
 
 DEATH = """
@@ -50,22 +86,22 @@ except starling.errors.PeerFailedError as error:
 """
 
 
-def run(program: str, folder: Path, pulls: tuple[str, str]) -> list[str]:
-    """What the two ranks print."""
+def run(program: str, folder: Path, pulls: Sequence[str]) -> list[str]:
+    """What the ranks print, one for each value of STARLING_PULL."""
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", program],
             env=dict(
                 os.environ,
                 RANK=str(rank),
-                WORLD_SIZE="2",
+                WORLD_SIZE=str(len(pulls)),
                 STARLING_JOB=f"pulled {folder}",
                 STARLING_PULL=pulls[rank],
             ),
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(len(pulls))
     ]
     try:
         return [rank.communicate(timeout=BOUND_S)[0].strip() for rank in ranks]
@@ -98,6 +134,53 @@ def test_one_rank_that_may_not_is_enough_for_slots(tmp_path: Path) -> None:
     counts = run(GATHER, tmp_path, ("1", "0"))
     assert counts == run(GATHER, tmp_path, ("0", "0"))
     assert int(counts[0]) > 3 * (4 << 18) // TILE_BYTES + BARRIER
+
+
+def ways(folder: Path, pulls: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """Of a job: [read, slots_us, read_us, timed now] of its groups, and how many instructions its gathers took."""
+    ranks = run(CHOICE, folder, pulls)
+    assert ranks == [ranks[0]] * len(pulls)  # all ranks know the same
+    lines = [line.split() for line in ranks[0].splitlines()]
+    return [line[:4] for line in lines], [line[4] for line in lines]
+
+
+def test_what_was_faster_when_the_ranks_joined_is_done(tmp_path: Path) -> None:
+    if not may_read_a_sibling():
+        pytest.skip("the kernel lets no process read another one's memory")
+    if (os.cpu_count() or 1) < 2:
+        pytest.skip("reading is for ranks that have a core each")
+    read_ways, read = ways(tmp_path, ("1", "1"))
+    slots_ways, slots = ways(tmp_path, ("0", "0"))
+    assert read_ways == [["True", "None", "None", "False"]] * 2
+    assert slots_ways == [["False", "None", "None", "False"]] * 2
+    assert read[0] != slots[0]
+    for pulls in (("auto", "auto"), ("auto", "1"), ("1", "auto")):
+        groups, instructions = ways(tmp_path, pulls)
+        for (reads, slots_us, read_us, _), count in zip(groups, instructions, strict=True):
+            # Where others want the cores nothing can be said: then slots.
+            assert (reads == "True") == (slots_us != "None" and float(read_us) < float(slots_us))
+            assert count == (read if reads == "True" else slots)[0]
+        first, second = groups
+        assert first[3] == "True"
+        assert second[3] == str(first[1] == "None")  # once it was found out, nobody times again
+        assert second[:3] == first[:3] or first[1] == "None"
+
+
+def test_one_rank_that_never_reads_is_enough_to_time_nothing(tmp_path: Path) -> None:
+    for pulls in (("auto", "0"), ("0", "auto"), ("1", "0")):
+        assert ways(tmp_path, pulls)[0] == [["False", "None", "None", "False"]] * 2
+
+
+def test_ranks_that_share_cores_time_nothing(tmp_path: Path) -> None:
+    ranks = (os.cpu_count() or 1) + 1
+    assert ways(tmp_path, ("auto",) * ranks)[0] == [["False", "None", "None", "False"]] * 2
+
+
+def test_a_rank_that_dies_before_anything_was_timed_is_named(tmp_path: Path) -> None:
+    if not may_read_a_sibling():
+        pytest.skip("the kernel lets no process read another one's memory")
+    program = DEATH_AT_TIMING.format(folder=str(tmp_path))
+    assert "rank 1 (process" in run(program, tmp_path, ("auto", "auto"))[0]
 
 
 def test_a_sender_that_died_is_named(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ TEST(Choice, PullsOnCpusWhatAllSendAndReceiveAlike) {
 TEST(Choice, KnowsThreadsTypesAndCores) {
   ChoiceRequest request{Collective::kAllReduce, 4, 1 << 20, DataType::kFloat32, 1};
   EXPECT_EQ(choose(request).algorithm, "ring");
-  request.pulls = true;  // processes that share cores: who is read from may not run
+  request.pulls = true;  // processes, and slots are faster there
   EXPECT_EQ(choose(request).algorithm, "ring");
   request.one_process = true;
   EXPECT_EQ(choose(request).algorithm, "two_shot_pull");

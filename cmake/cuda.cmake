@@ -84,6 +84,7 @@ if(STARLING_BUILD_BENCH)
     get_filename_component(name "${source}" NAME_WE)
     add_executable(gpu.${name} "${source}")
     target_link_libraries(gpu.${name} PRIVATE starling CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)
+    target_include_directories(gpu.${name} PRIVATE src)  # overhead_bench measures the daemon's own structures
     set_target_properties(gpu.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench"
       BUILD_RPATH "$ORIGIN/.." INSTALL_RPATH "$ORIGIN/../lib")
     if(from_pip)

@@ -6,6 +6,8 @@
 #
 #   tests        tests/gpu, without the programs        programs     DFCCL §6.1's programs beside NCCL (gpu_disorder_N.json)
 #   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
+#   overlap      computation beside collectives (gpu_overlap_N.json, .png)
+#   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
 #   many         1,000 registered collectives, and a million small operations (OPERATIONS=n)
 #   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
@@ -109,6 +111,8 @@ for step in "${steps[@]}"; do
   programs) bench 270 "gpu_disorder_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-30}" ;;
   bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
   bench:quick) bench 120 "gpu_collectives_$GPUS" gpu -n "$GPUS" --quick --timeout 100 ;;
+  overlap) bench 200 "gpu_overlap_$GPUS" overlap -n "$GPUS" --timeout 170 --plot "$OUT/gpu_overlap_$GPUS.png" ;;
+  overheads) bench 110 gpu_overheads gpu-overheads ;;
   many)
     build_adapter
     OPERATIONS=${OPERATIONS:-1000000} run_pytest 200 many tests/gpu/test_many.py

@@ -164,3 +164,40 @@ def test_the_readme_s_tables(tmp_path: Path) -> None:
     disorder = {**doc, "settings": settings, "rows": [described(one) for one in [*rows, hung]]}
     table = tables.gpu_disorder_table(disorder)
     assert "| none: disorder alone | right, " in table and "| **hung** after 0 |" in table
+
+
+def test_overlap_joins_what_its_ranks_found(tmp_path: Path) -> None:
+    from starling.bench import overlap, plots, tables
+
+    def reported(kernel_slowdown: float, poller: float) -> str:
+        numbers = {**dict.fromkeys(overlap.NUMBERS, 2.0), "kernel_slowdown": kernel_slowdown}
+        names = {"kernel": "issue-bound", "collective": "all_reduce", "library": "starling"}
+        return json.dumps({**names, **numbers, "cpu_shares": {"poller": poller}}) + "\n"
+
+    (tmp_path / "results.0").write_text(reported(1.5, 0.1) + reported(1.0, 0.0))
+    (tmp_path / "results.1").write_text(
+        reported(1.3, 0.4) + reported(1.0, 0.0)[:20]
+    )  # not written to its end
+    rows = overlap._merged(tmp_path, 2)
+    assert [row["kernel_slowdown"] for row in rows] == [1.4]
+    assert rows[0]["cpu_shares"] == {"poller": 0.4}
+    assert "poller 0.40" in overlap.line(rows[0])
+    settings = {"ranks": 2, "bytes": 256 << 20}
+    machine = {"cpu": "c", "cores": 2, "torch": "", "openmpi": ""}
+    doc = {"rows": rows, "settings": settings, "machine": machine, "command": "", "commit": "", "date": ""}
+    assert "| all_reduce | 1.40 / - | 2.00 / - |" in tables.overlap_table(doc)
+    plots.plot_overlap(doc, tmp_path / "overlap.png")
+    assert (tmp_path / "overlap.png").stat().st_size > 1000
+
+
+def test_overheads_stand_beside_dfccl_s(tmp_path: Path) -> None:
+    from starling.bench import gpu_overheads, tables
+
+    keys = {key: 1.0 for _, key, *_ in gpu_overheads.ROWS} | {"daemon_shared_bytes": 26000}
+    path = program(tmp_path, f"echo '{json.dumps(keys)}'\n") / gpu.PROGRAM
+    path.rename(tmp_path / gpu_overheads.PROGRAM)
+    doc = gpu_overheads.measure(2, 1000, tmp_path)
+    assert "| shared memory of a daemon's block, KB | 26 | 13 |" in tables.gpu_overheads_table(doc)
+    (tmp_path / gpu_overheads.PROGRAM).write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(gpu.RunFailedError, match="exit code 3"):
+        gpu_overheads.measure(2, 1000, tmp_path)

@@ -11,7 +11,8 @@ Examples:
 
   starling bench --collective all_reduce,all_gather -n 2,4 --compare gloo,openmpi --json out.json
 
-  starling bench disorder | late-rank | cq | monitor | choice | gpu | gpu-disorder | all
+  starling bench disorder | late-rank | cq | monitor | choice | gpu | gpu-disorder |
+  gpu-overheads | overlap | all
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from . import (
     everything,
     gpu,
     gpu_disorder,
+    gpu_overheads,
     late_rank,
     monitor,
+    overlap,
     tables,
 )
 from . import collectives as collective_run
@@ -52,6 +55,8 @@ app.command("monitor")(monitor.command)
 app.command("choice")(choice.command)
 app.command("gpu")(gpu.command)
 app.command("gpu-disorder")(gpu_disorder.command)
+app.command("gpu-overheads")(gpu_overheads.command)
+app.command("overlap")(overlap.command)
 app.command("all")(everything.command)
 app.command("tables")(tables.command)
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-COLORS = {"starling": "#0072B2", "torch": "#56B4E9", "gloo": "#D55E00", "openmpi": "#009E73"}
+COLORS = {
+    "starling": "#0072B2",
+    "torch": "#56B4E9",
+    "gloo": "#D55E00",
+    "openmpi": "#009E73",
+    "nccl": "#76B900",
+}
 
 
 def pyplot() -> Any:
@@ -118,6 +124,46 @@ def plot_disorder(doc: dict[str, Any], path: Path) -> None:
     axis.set_ylabel("ms for eight all-reduces")
     axis.legend(fontsize=7)
     axis.grid(alpha=0.3, axis="y")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def plot_overlap(doc: dict[str, Any], path: Path) -> None:
+    """Slowdowns of computation (left) and of the collective (right), a row of panels for each kernel."""
+    plt = pyplot()
+    rows = doc["rows"]
+    kernels = list(dict.fromkeys(row["kernel"] for row in rows))
+    collectives = list(dict.fromkeys(row["collective"] for row in rows))
+    libraries = list(dict.fromkeys(row["library"] for row in rows))
+    figure, axes = plt.subplots(
+        len(kernels), 2, figsize=(11, 2.6 * len(kernels) + 0.4), sharex=True, squeeze=False
+    )
+    width = 0.8 / len(libraries)
+    for pair, kernel in zip(axes, kernels, strict=True):
+        for axis, key in zip(pair, ("kernel_slowdown", "collective_slowdown"), strict=True):
+            for index, library in enumerate(libraries):
+                found = {
+                    row["collective"]: row[key]
+                    for row in rows
+                    if (row["kernel"], row["library"]) == (kernel, library)
+                }
+                places = [k + (index - len(libraries) / 2) * width for k in range(len(collectives))]
+                heights = [found.get(name, 0) for name in collectives]
+                axis.bar(places, heights, width, align="edge", label=library, color=COLORS.get(library))
+            axis.axhline(1, color="black", lw=0.6)
+            axis.grid(alpha=0.3, axis="y")
+            axis.set_xticks(range(len(collectives)), collectives, rotation=20, fontsize=8)
+        pair[0].set_ylabel(kernel, fontsize=9)
+    axes[0][0].set_title("computation: times as long beside the collective", fontsize=10)
+    axes[0][1].set_title("collective: times as long beside computation", fontsize=10)
+    axes[0][0].legend(fontsize=7)
+    settings = doc["settings"]
+    figure.suptitle(
+        f"{settings['ranks']} GPUs, {bytes_text(settings['bytes'])}; {doc['machine'].get('gpus', '')}",
+        fontsize=9,
+    )
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -204,6 +204,36 @@ def gpu_disorder_table(doc: dict[str, Any]) -> str:
     return text + _table(["", *ours, "NCCL"], lines) + f"\n{_origin(doc)}\n"
 
 
+def overlap_table(doc: dict[str, Any]) -> str:
+    """Slowdowns of the kernel and of the collective, Starling / NCCL."""
+    rows, settings = doc["rows"], doc["settings"]
+    kernels = list(dict.fromkeys(row["kernel"] for row in rows))
+    lines = []
+    for collective in dict.fromkeys(row["collective"] for row in rows):
+        line = [collective]
+        for kernel in kernels:
+            for key in ("kernel_slowdown", "collective_slowdown"):
+                found = {
+                    row["library"]: f"{row[key]:.2f}"
+                    for row in rows
+                    if (row["collective"], row["kernel"]) == (collective, kernel)
+                }
+                line.append(f"{found.get('starling', '-')} / {found.get('nccl', '-')}")
+        lines.append(line)
+    header = [text for kernel in kernels for text in (kernel, "the collective beside it")]
+    text = (
+        f"Computation beside collectives of {bytes_text(settings['bytes'])} on {settings['ranks']} GPUs: how many "
+        "times as long each takes, Starling / NCCL:\n\n"
+    )
+    return text + _table(["", *header], lines) + f"\n{_origin(doc)}\n"
+
+
+def gpu_overheads_table(doc: dict[str, Any]) -> str:
+    lines = [[f"{row['what']}, {row['unit']}", f"{row['starling']:.3g}", row["dfccl"]] for row in doc["rows"]]
+    text = "What yielding costs on a GPU, in the form of DFCCL §6.2 (whose figures are from other GPUs):\n\n"
+    return text + _table(["", "Starling", "DFCCL"], lines) + f"\n{_origin(doc)}\n"
+
+
 def _outcome(row: dict[str, Any] | None) -> str:
     if row is None:
         return "-"
@@ -218,6 +248,8 @@ MAKERS = {
     "late_rank": late_rank_table,
     "completion_queue": completion_queue_table,
     **{f"gpu_collectives_{gpus}": gpu_collectives_table for gpus in (2, 4)},
+    "gpu_overheads": gpu_overheads_table,
+    **{f"gpu_overlap_{gpus}": overlap_table for gpus in (2, 4)},
     **{f"gpu_disorder_{gpus}": gpu_disorder_table for gpus in (2, 4)},
 }
 

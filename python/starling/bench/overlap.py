@@ -1,0 +1,213 @@
+"""`starling bench overlap`: what computation and collectives on GPUs cost each other, Starling and NCCL in one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .convention import parse_bytes
+from .options import Json, Programs, finish, refuse, speaker, words
+from .programs import MissingProgramError, find_program
+from .results import document
+
+NUMBERS = (
+    "kernel_alone_us",
+    "kernel_beside_us",
+    "kernel_slowdown",
+    "collective_alone_us",
+    "collective_beside_us",
+    "collective_slowdown",
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What to measure."""
+
+    ranks: int
+    size_bytes: int
+    kernels: list[str]
+    collectives: list[str]
+    libraries: list[str]
+    repetitions: int = 3
+    timeout_s: float = 150.0
+
+    def arguments(self, folder: Path) -> list[str]:
+        return [
+            *("--size", str(self.ranks), "--bytes", str(self.size_bytes)),
+            *("--repetitions", str(self.repetitions), "--folder", str(folder)),
+            *("--libraries", ",".join(self.libraries), "--kernels", ",".join(self.kernels)),
+            *("--collectives", ",".join(self.collectives), "--limit", str(self.timeout_s - 5)),
+        ]
+
+
+def measure(
+    study: Study, programs: Path | None, say: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], str]:
+    """Rows, and what went wrong, "" if nothing did: the rows until then are there."""
+    from .beside import LIBRARY
+
+    find_program(LIBRARY, programs)  # or the remedy
+    say(f"# {study.size_bytes} bytes of bfloat16 on {study.ranks} GPUs; times in us, slowdowns as ratios")
+    say(
+        f"# {'kernel':<16} {'collective':<15} {'library':<9} | {'kernel':>8} {'beside':>8} {'slower':>6} | "
+        f"{'collect.':>8} {'beside':>8} {'slower':>6} | CPU, of a core"
+    )
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="starling-overlap-") as name:
+        folder = Path(name)
+        processes = _start(study, folder, programs)
+        deadline = time.monotonic() + study.timeout_s
+        try:
+            while True:
+                left = [process.poll() for process in processes]
+                for row in _merged(folder, study.ranks)[len(rows) :]:
+                    rows.append(row)
+                    say(line(row))
+                if all(code is not None for code in left):
+                    break
+                if any(code not in (None, 0) for code in left) or time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+            codes = [process.poll() for process in processes]
+        finally:
+            _end(processes)
+        failure = (
+            "" if all(code == 0 for code in codes) else f"exit codes {codes}: {_last_words(folder, codes)}"
+        )
+    return rows, failure
+
+
+def _start(study: Study, folder: Path, programs: Path | None) -> list[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "starling.bench.overlap_rank", *study.arguments(folder)]
+    command += ["--programs", str(programs)] if programs else []
+    environment = {
+        **os.environ,
+        "CUDA_MODULE_LOADING": "EAGER",
+        "NCCL_NVLS_ENABLE": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    processes = []
+    for rank in range(study.ranks):
+        with (folder / f"log.{rank}").open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    [*command, "--rank", str(rank)],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+    return processes
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=20)
+
+
+def _last_words(folder: Path, codes: list[int | None]) -> str:
+    texts = [(folder / f"log.{rank}").read_text(errors="replace")[-1500:] for rank in range(len(codes))]
+    return " | ".join(f"rank {rank}: {text.strip()}" for rank, text in enumerate(texts))
+
+
+def _merged(folder: Path, ranks: int) -> list[dict[str, Any]]:
+    """Means over ranks of what all have reported; CPU shares of the busiest rank."""
+    reports = []
+    for rank in range(ranks):
+        path = folder / f"results.{rank}"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        reports.append([json.loads(text) for text in lines])
+    rows = []
+    for of_pair in zip(*reports, strict=False):
+        row = dict(of_pair[0])
+        for key in NUMBERS:
+            row[key] = round(statistics.fmean(one[key] for one in of_pair), 3)
+        row["cpu_shares"] = max(
+            (one["cpu_shares"] for one in of_pair), key=lambda shares: sum(shares.values())
+        )
+        rows.append(row)
+    return rows
+
+
+def line(row: dict[str, Any]) -> str:
+    shares = ", ".join(f"{name} {share:.2f}" for name, share in row["cpu_shares"].items()) or "-"
+    return (
+        f"  {row['kernel']:<16} {row['collective']:<15} {row['library']:<9} | {row['kernel_alone_us']:>8.0f} "
+        f"{row['kernel_beside_us']:>8.0f} {row['kernel_slowdown']:>6.2f} | {row['collective_alone_us']:>8.0f} "
+        f"{row['collective_beside_us']:>8.0f} {row['collective_slowdown']:>6.2f} | {shares}"
+    )
+
+
+def command(
+    ranks: Annotated[int, typer.Option("-n", "--ranks", min=2, help="processes, one a GPU")] = 2,
+    size: Annotated[str, typer.Option("-b", "--bytes", help="of a collective")] = "256M",
+    kernel: Annotated[str, typer.Option(help="some of them; default: all")] = "",
+    collective: Annotated[str, typer.Option("--collective", "-C", help="some of them; default: all")] = "",
+    libraries: Annotated[str, typer.Option(help="separated by commas")] = "starling,nccl",
+    repetitions: Annotated[int, typer.Option(min=1, help="their median counts")] = 3,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=20, help="seconds for all")] = 150,
+    plot: Annotated[Path | None, typer.Option(help="draw the slowdowns into this PNG")] = None,
+    programs: Programs = None,
+    json_path: Json = None,
+) -> None:
+    """Computation beside collectives: how much slower each becomes, with Starling and with NCCL.
+
+    Kernels: an 8192^3 bf16 matrix product, one bound by the L2 cache, one by instruction issue, as long as each other.
+    What is measured runs beside the other from begin to end. CPU: threads of a rank while it only communicates.
+
+    Exit codes: 0 measured; 1 the run failed (what was measured is written); 2 options to change.
+    """
+    try:
+        from .overlap_rank import COLLECTIVES, KERNELS
+    except ModuleNotFoundError as error:
+        refuse(f"needs {error.name}", 3)
+    for what, chosen, known in (
+        ("kernel", words(kernel), KERNELS),
+        ("collective", words(collective), COLLECTIVES),
+        ("library", words(libraries), ("starling", "nccl")),
+    ):
+        for name in chosen:
+            if name not in known:
+                refuse(f"no {what} '{name}'; choose from {', '.join(known)}")
+    study = Study(
+        ranks,
+        parse_bytes(size),
+        words(kernel) or list(KERNELS),
+        words(collective) or list(COLLECTIVES),
+        words(libraries),
+        repetitions,
+        timeout_s,
+    )
+    try:
+        rows, failure = measure(study, programs, speaker(json_path))
+    except MissingProgramError as error:
+        refuse(error)
+    settings = {"ranks": ranks, "bytes": study.size_bytes, "type": "bfloat16", "repetitions": repetitions}
+    doc = document("overlap", settings, rows, **({"failure": failure} if failure else {}))
+    finish(doc, json_path)
+    if plot is not None and rows:
+        from .plots import plot_overlap
+
+        plot_overlap(doc, plot)
+    if failure:
+        refuse(failure, 1)

@@ -1,0 +1,297 @@
+"""Computation beside collectives, the side of one rank: a process of `starling bench overlap`.
+
+Both libraries serve groups of the same processes. A gate lets both streams begin at the same time. For each pair the
+one that is measured runs beside the other from its begin to its end, which goes on for twice as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import faulthandler
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .beside import Beside
+
+MATRIX = 8192
+L2_BYTES = 24 << 20  # fits the cache, and no multiprocessor's own
+SPAN_MS = 20.0
+CPU_S = 0.5
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "send_recv",
+)
+KERNELS = ("matrix product", "L2-bound", "issue-bound")
+
+
+@dataclass
+class Place:
+    rank: int
+    size: int
+    device: torch.device
+
+
+class Kernels:
+    """Each call puts one kernel of about 1.5 ms into the current stream."""
+
+    def __init__(self, place: Place, programs: Path | None) -> None:
+        assert place.device.index is not None
+        self._beside = Beside(place.device.index, programs)
+        self._a, self._b, self._c = (
+            torch.randn(MATRIX, MATRIX, device=place.device, dtype=torch.bfloat16) for _ in range(3)
+        )
+        self._data = torch.zeros(L2_BYTES, dtype=torch.uint8, device=place.device)
+        self._sink = torch.zeros(4, dtype=torch.uint8, device=place.device)
+        self._passes, self._rounds = 100, 1000
+
+    def of(self, name: str) -> Callable[[], Any]:
+        return {
+            "matrix product": lambda: torch.mm(self._a, self._b, out=self._c),
+            "L2-bound": self._l2,
+            "issue-bound": self._issue,
+        }[name]
+
+    def _l2(self) -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        self._beside.l2(stream, self._data.data_ptr(), L2_BYTES, self._passes, self._sink.data_ptr())
+
+    def _issue(self) -> None:
+        self._beside.issue(torch.cuda.current_stream().cuda_stream, self._rounds, self._sink.data_ptr())
+
+    def calibrate(self, of_one: Callable[[Callable[[], Any]], float]) -> None:
+        """As long as the matrix product; ``of_one`` measures a kernel, in microseconds."""
+        for kernel in map(self.of, KERNELS):  # loads it
+            kernel()
+        wanted = of_one(self.of("matrix product"))
+        self._passes = max(round(self._passes * wanted / of_one(self._l2)), 1)
+        self._rounds = max(round(self._rounds * wanted / of_one(self._issue)), 1)
+
+
+class Collectives:
+    """``launch`` puts one into the current stream and orders what comes behind after it."""
+
+    def __init__(self, place: Place, size_bytes: int) -> None:
+        self._place = place
+        count = size_bytes // 2 // place.size * place.size  # bfloat16; parts are alike
+        self._input, self._output = (
+            torch.zeros(count, dtype=torch.bfloat16, device=place.device) for _ in range(2)
+        )
+
+    def launch(self, name: str, group: Any) -> None:
+        whole, other = self._input, self._output
+        part = other[: other.numel() // self._place.size]
+        works: list[Any]
+        if name == "all_reduce":
+            works = [dist.all_reduce(whole, group=group, async_op=True)]
+        elif name == "all_gather":
+            works = [dist.all_gather_into_tensor(whole, part, group=group, async_op=True)]
+        elif name == "reduce_scatter":
+            works = [dist.reduce_scatter_tensor(part, whole, group=group, async_op=True)]
+        elif name == "broadcast":
+            works = [dist.broadcast(whole, 0, group=group, async_op=True)]
+        elif name == "reduce":
+            works = [dist.reduce(whole, 0, group=group, async_op=True)]
+        elif name == "all_to_all":
+            works = [dist.all_to_all_single(other, whole, group=group, async_op=True)]
+        else:
+            after, before = (self._place.rank + step for step in (1, self._place.size - 1))
+            works = dist.batch_isend_irecv(
+                [
+                    dist.P2POp(dist.isend, whole, after % self._place.size, group),
+                    dist.P2POp(dist.irecv, other, before % self._place.size, group),
+                ]
+            )
+        for work in works:
+            work.wait()
+
+
+class Measured:
+    """Times of two loops that begin together, each in a stream of its own."""
+
+    def __init__(self, place: Place, meet: Callable[[], None]) -> None:
+        self._meet = meet
+        self._gate, self._compute, self._communicate = (torch.cuda.Stream(place.device) for _ in range(3))
+
+    def us(
+        self, compute: Callable[[], Any], computes: int, communicate: Callable[[], Any], communications: int
+    ) -> tuple[float, float]:
+        """Microseconds of a kernel, and of a collective; 0 for what is not run."""
+        torch.cuda.synchronize()
+        self._meet()
+        with torch.cuda.stream(self._gate):
+            torch.cuda._sleep(20_000_000)  # 10 ms: both loops are in their streams by then
+            opened = self._gate.record_event()
+        ends = []
+        for stream, call, count in (
+            (self._communicate, communicate, communications),
+            (self._compute, compute, computes),
+        ):
+            with torch.cuda.stream(stream):
+                stream.wait_event(opened)
+                first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                first.record()
+                for _ in range(count):
+                    call()
+                last.record()
+                ends.append((first, last, count))
+        torch.cuda.synchronize()
+        communicated, computed = (
+            1e3 * first.elapsed_time(last) / max(count, 1) for first, last, count in ends
+        )
+        return (computed if computes else 0.0, communicated if communications else 0.0)
+
+
+def thread_seconds() -> dict[str, float]:
+    """CPU seconds of the process's threads but the main one, by their names."""
+    found: dict[str, float] = {}
+    tick = os.sysconf("SC_CLK_TCK")
+    for task in Path("/proc/self/task").iterdir():
+        if int(task.name) == os.getpid():
+            continue
+        try:
+            name, fields = (task / "comm").read_text().strip(), (task / "stat").read_text()
+        except OSError:
+            continue  # it has ended
+        user, system = fields.rpartition(")")[2].split()[11:13]
+        found[name] = found.get(name, 0.0) + (int(user) + int(system)) / tick
+    return found
+
+
+def cpu_shares(work: Callable[[], Any]) -> dict[str, float]:
+    """Of one core, by thread, while the GPU does ``work`` for about CPU_S. The main thread sleeps meanwhile."""
+    before, begin = thread_seconds(), time.monotonic()
+    work()
+    left = CPU_S - (time.monotonic() - begin)
+    if left > 0:
+        time.sleep(left)
+    seconds = time.monotonic() - begin
+    after = thread_seconds()
+    shares = {name: (value - before.get(name, 0.0)) / seconds for name, value in after.items()}
+    return {name: round(share, 3) for name, share in shares.items() if share >= 0.01}
+
+
+class Rank:
+    def __init__(self, place: Place, options: argparse.Namespace, results: Any) -> None:
+        self.place, self.results, self.repetitions = place, results, options.repetitions
+        libraries = options.libraries.split(",")
+        dist.init_process_group(
+            "starling",
+            store=dist.FileStore(f"{options.folder}/store", place.size),
+            rank=place.rank,
+            world_size=place.size,
+            timeout=datetime.timedelta(seconds=30),
+        )
+        self.groups = {name: dist.new_group(range(place.size), backend=name) for name in libraries}
+        self._met = torch.zeros(1, device=place.device)
+        self.kernels = Kernels(place, options.programs)
+        self.collectives = Collectives(place, options.bytes)
+        self.measured = Measured(place, self.meet)
+        self.kernels.calibrate(lambda kernel: self.measured.us(kernel, 5, lambda: None, 0)[0])
+
+    def meet(self) -> None:
+        dist.all_reduce(self._met)
+        torch.cuda.synchronize()
+
+    def collective(self, name: str, library: str) -> Callable[[], None]:
+        return lambda: self.collectives.launch(name, self.groups[library])
+
+    def median(self, one: Callable[[], float]) -> float:
+        """The same on all ranks, as counts are made of it."""
+        times = torch.tensor(
+            [statistics.median(one() for _ in range(self.repetitions))], device=self.place.device
+        )
+        dist.all_reduce(times)
+        return float(times) / self.place.size
+
+    def measure(self, kernels: list[str], collectives: list[str]) -> None:
+        for library in self.groups:
+            for name in collectives:
+                self.beside_all(kernels, name, library)
+
+    def beside_all(self, kernels: list[str], collective: str, library: str) -> None:
+        communicate = self.collective(collective, library)
+        for _ in range(3):  # connects, and loads what is to be loaded
+            communicate()
+        torch.cuda.synchronize()
+        alone_us = self.median(lambda: self.measured.us(lambda: None, 0, communicate, 8)[1])
+        shares = self.cpu(communicate, alone_us)
+        for kernel in kernels:
+            self.pair(kernel, collective, library, alone_us, shares)
+
+    def cpu(self, communicate: Callable[[], None], alone_us: float) -> dict[str, float]:
+        count = min(max(int(CPU_S * 0.8e6 / alone_us), 1), 400)
+
+        def work() -> None:
+            for _ in range(count):
+                communicate()
+
+        self.meet()
+        return cpu_shares(work)
+
+    def pair(
+        self, kernel: str, collective: str, library: str, collective_us: float, shares: dict[str, float]
+    ) -> None:
+        compute, communicate = self.kernels.of(kernel), self.collective(collective, library)
+        us = self.measured.us
+        compute_us = self.median(lambda: us(compute, 8, communicate, 0)[0])
+        computes = max(round(SPAN_MS * 1e3 / compute_us), 2)
+        communications = max(round(SPAN_MS * 1e3 / collective_us), 2)
+        # What is measured ends first: the other one is still there.
+        beside_us = self.median(lambda: us(compute, computes, communicate, 2 * communications)[0])
+        slowed_us = self.median(lambda: us(compute, 2 * computes, communicate, communications)[1])
+        row = {
+            "kernel": kernel,
+            "collective": collective,
+            "library": library,
+            "kernel_alone_us": round(compute_us, 1),
+            "kernel_beside_us": round(beside_us, 1),
+            "kernel_slowdown": round(beside_us / compute_us, 3),
+            "collective_alone_us": round(collective_us, 1),
+            "collective_beside_us": round(slowed_us, 1),
+            "collective_slowdown": round(slowed_us / collective_us, 3),
+            "cpu_shares": shares,
+        }
+        self.results.write(json.dumps(row) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("--rank", "--size", "--bytes", "--repetitions"):
+        parser.add_argument(name, type=int, required=True)
+    for name in ("--folder", "--libraries", "--kernels", "--collectives"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--programs", type=Path)
+    parser.add_argument("--limit", type=float, required=True)
+    options = parser.parse_args()
+    faulthandler.dump_traceback_later(options.limit, exit=True)  # a hang ends, and says where
+    device = torch.device("cuda", options.rank)
+    torch.cuda.set_device(device)
+    import starling.torch  # noqa: F401  registers the backend
+
+    with Path(options.folder, f"results.{options.rank}").open("w", buffering=1) as results:
+        rank = Rank(Place(options.rank, options.size, device), options, results)
+        rank.measure(options.kernels.split(","), options.collectives.split(","))
+    torch.cuda.synchronize()
+    rank.meet()
+    sys.stdout.flush()
+    os._exit(0)  # two libraries' threads are still there
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -317,5 +317,6 @@ int main(int argc, char** argv) {
     begin_step("leaving", options.limit_s);
   });
   std::fflush(stdout);
+  if (!options.nccl) return status;
   _exit(status);  // NCCL's threads are still there
 }

@@ -25,7 +25,15 @@ ALONE = "disorder alone"
 
 def run_of(**options: Any) -> Run:
     return Run(
-        **{"ranks": 2, "iterations": 3, "limit_s": 60, "device": "cpu", "say": lambda text: None, **options}
+        **{
+            "ranks": 2,
+            "iterations": 3,
+            "limit_s": 60,
+            "our_limit_s": 60,
+            "device": "cpu",
+            "say": lambda text: None,
+            **options,
+        }
     )
 
 
@@ -70,6 +78,12 @@ def test_who_hangs_or_dies_is_told(kill: signal.Signals, outcome: str) -> None:
     if outcome == "hung":
         assert "in iteration" in rows[0]["stacks"]  # where a rank was
     assert not job._processes
+
+
+def test_what_is_left_at_the_deadline_is_not_run() -> None:
+    run = run_of(iterations=100_000, deadline=time.monotonic() + 5)
+    rows = run.together(jobs_of("starling's API", [ALONE, "one stream"]))
+    assert [row["outcome"] for row in rows] == ["not run"] * 2
 
 
 def test_every_situation_has_cases() -> None:

@@ -6,6 +6,7 @@ What hangs, hangs in processes of its own, and is ended after a time without pro
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -55,7 +56,12 @@ class Job:
         command = [sys.executable, "-m", "starling.bench.gpu_programs", "--size", str(run.ranks)]
         command += ["--folder", str(self._folder), "--library", self.library, "--device", run.device]
         command += ["--cases", ";".join(self.cases), "--iterations", str(run.iterations)]
-        command += ["--free", str(run.free), "--timeout", str(run.timeout_s or run.limit_s * 0.8)]
+        command += [
+            "--free",
+            str(run.free),
+            "--timeout",
+            str(run.timeout_s or run.limit_of(self.library) * 0.8),
+        ]
         command += ["--programs", str(run.programs)] if run.programs else []
         environment = {**os.environ, "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "1"}
         if self.library in OURS:  # the first launch of a kernel that is not loaded waits for the whole GPU
@@ -93,7 +99,7 @@ class Job:
             self._end()
             if self.cases and not self._told_failure():
                 self._give_up("failed", f"exit codes {codes}", run)
-        elif now - self._changed_at > (START_LIMIT_S if self._begun() < 0 else run.limit_s):
+        elif now - self._changed_at > (START_LIMIT_S if self._begun() < 0 else run.limit_of(self.library)):
             for process in self._processes:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGUSR1)
@@ -171,6 +177,12 @@ class Job:
         self._processes = []
 
     def step(self, run: Run) -> None:
+        if time.monotonic() > run.deadline:
+            self._end()
+            for case in list(self.cases):
+                self._take(
+                    {"case": case, "library": self.library, "outcome": "not run", "iterations": 0}, run
+                )
         if self._processes:
             self.look(run)
         if not self._processes:
@@ -193,11 +205,18 @@ class Run:
     ranks: int
     iterations: int = 200
     limit_s: float = 30.0
+    our_limit_s: float = (
+        12.0  # an iteration takes milliseconds: what hangs should not cost the other cases their time
+    )
     timeout_s: float = 0.0  # of an operation; 0: before the limit, for an error that says who waits for whom
     free: int = 8
     device: str = "cuda"
     programs: Path | None = None
     say: Callable[[str], None] = print
+    deadline: float = math.inf  # of time.monotonic(): what is left then is not run
+
+    def limit_of(self, library: str) -> float:
+        return min(self.limit_s, self.our_limit_s) if library in OURS else self.limit_s
 
     def together(self, jobs: list[Job]) -> list[dict[str, Any]]:
         """Runs the jobs beside each other; the rows."""
@@ -279,6 +298,7 @@ def command(
         str, typer.Option(help="separated by commas")
     ] = "starling in PyTorch,starling's API,nccl",
     device: Annotated[str, typer.Option(help="cuda, or cpu: to try the machinery")] = "cuda",
+    total_s: Annotated[float, typer.Option("--timeout", help="seconds for all; the rest is not run")] = 600,
     programs: Programs = None,
     json_path: Json = None,
 ) -> None:

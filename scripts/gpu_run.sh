@@ -10,7 +10,7 @@
 #   overlap      computation beside collectives (gpu_overlap_N.json, .png)
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
 #   many         1,000 registered collectives, a million small operations (OPERATIONS=n), ranks that are killed
-#   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives
+#   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives and small cases of the conformance suite
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   package      builds only
@@ -89,11 +89,14 @@ bench() { # seconds, result's name, arguments of `starling bench`
   bounded "$1" "$2" "$PYTHON" -m starling.cli bench "${@:3}" --json "$OUT/$2.json"
 }
 
-# Small counts: the sanitizer runs kernels some hundred times slower.
+# Small counts: the sanitizer runs kernels some hundred times slower. Of PyTorch's kernels none is loaded.
 sanitized() { # tool
-  STARLING_TIMEOUT_S=200 bounded 220 "sanitizer_$1" compute-sanitizer --tool "$1" --error-exitcode 9 \
-    --print-limit 20 "$PREBUILT/gpu.collective_bench" gpus=2 as=threads libraries=starling repetitions=1 slice_us=1 \
-    kinds=all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv sizes=8,20000 limit_s=150
+  local tool=(compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20)
+  bounded 100 "sanitizer_$1" "${tool[@]}" "$PREBUILT/gpu.collective_bench" gpus=2 as=threads libraries=starling \
+    repetitions=1 slice_us=1 kinds=all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv \
+    sizes=8,20000 limit_s=90
+  build_package
+  CUDA_MODULE_LOADING=LAZY bounded 130 "sanitizer_$1_conformance" "${tool[@]}" "$PYTHON" tests/gpu/small_cases.py "${CASES:-60}"
 }
 
 build_library

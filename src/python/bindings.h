@@ -3,6 +3,8 @@
 #include <nanobind/nanobind.h>
 #include <starling/starling.h>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -74,10 +76,28 @@ struct Request {
   ~Request() { starling_request_free(handle); }
 };
 
+// Both are destroyed by name. Where Ctrl-C came between their making and their first owner in Python, nobody
+// can: then their destructors do it, in the process that made them.
 struct Context {
   starling_context* handle = nullptr;
   std::shared_ptr<ContextUse> use = std::make_shared<ContextUse>();
+  pid_t made_in = getpid();
   starling_context* get() const;
+  Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+};
+
+struct Communicator {
+  starling_comm* handle = nullptr;
+  std::shared_ptr<ContextUse> use;  // its context's
+  pid_t made_in = getpid();
+  Communicator(starling_comm* comm, std::shared_ptr<ContextUse> of) : handle(comm), use(std::move(of)) {}
+  Communicator(Communicator&& other) noexcept
+      : handle(std::exchange(other.handle, nullptr)), use(other.use), made_in(other.made_in) {}
+  starling_comm* get() const;
+  ~Communicator();
 };
 
 }  // namespace starling::python

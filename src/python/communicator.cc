@@ -21,17 +21,19 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace starling::python {
+
+starling_comm* Communicator::get() const {
+  if (handle == nullptr) raise(STARLING_INVALID_ARGUMENT, "the communicator was destroyed; make a new one");
+  return handle;
+}
+
+Communicator::~Communicator() {
+  if (handle == nullptr || made_in != getpid()) return;
+  const WithoutGil waiting;
+  starling_comm_destroy(handle);
+}
+
 namespace {
-
-struct Communicator {
-  starling_comm* handle = nullptr;
-  std::shared_ptr<ContextUse> use;  // its context's
-
-  starling_comm* get() const {
-    if (handle == nullptr) raise(STARLING_INVALID_ARGUMENT, "the communicator was destroyed; make a new one");
-    return handle;
-  }
-};
 
 // A Python object with set(key, bytes) and get(key, timeout_s), as starling_store; and Ctrl-C meanwhile,
 // which may come inside of its methods.
@@ -89,7 +91,7 @@ int interrupted(void* user) {
 
 void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t size, const std::string& name,
             nb::object store, int64_t timeout_ns) {
-  new (&comm) Communicator{nullptr, context.use};
+  Communicator made(nullptr, context.use);
   starling_context* owner = context.get();
   Meeting meeting{std::move(store), std::nullopt};
   const starling_store functions{&meeting, store_set, store_get};
@@ -105,10 +107,11 @@ void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t 
   starling_status status;
   {
     const WithoutGil free;
-    status = starling_comm_create(owner, &options, &comm.handle);
+    status = starling_comm_create(owner, &options, &made.handle);
   }
   if (meeting.interruption) throw std::move(*meeting.interruption);
   check(status);
+  new (&comm) Communicator(std::move(made));
 }
 
 // None where this rank has no part.
@@ -116,7 +119,7 @@ std::optional<Communicator> child_of(const Communicator& parent, starling_status
                                      starling_comm* child) {
   check(status);
   if (child == nullptr) return std::nullopt;
-  return Communicator{child, parent.use};
+  return Communicator(child, parent.use);
 }
 
 std::optional<Communicator> split(const Communicator& comm, int color, int key) {

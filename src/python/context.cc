@@ -19,6 +19,12 @@ starling_context* Context::get() const {
   return handle;
 }
 
+Context::~Context() {
+  if (handle == nullptr || made_in != getpid()) return;
+  const WithoutGil waiting;
+  starling_context_destroy(handle);
+}
+
 namespace {
 
 // Reads the fields that the dict names; a name that does not exist is an error.

@@ -238,3 +238,44 @@ def test_interrupt_in_a_store_of_python(tmp_path: Path) -> None:
     out, err = process.communicate(timeout=BOUND_S)
     assert out.split() == ["up", "interrupted"]
     assert err == ""
+
+
+def test_interrupt_when_the_group_was_just_made() -> None:
+    """Nobody in Python owns it yet: it goes all the same, and its context can."""
+    program = """
+import os, signal, threading, starling
+
+class Store(starling.stores.InProcessStore):
+    def __init__(self):
+        super().__init__()
+        self.held = threading.Lock()
+        self.held.acquire()
+        self.thread = threading.Thread(target=self.interrupt)
+        self.thread.start()
+    def interrupt(self):
+        self.held.acquire()
+        os.kill(os.getpid(), signal.SIGINT)
+    def set(self, key, value):
+        super().set(key, value)
+        if "/complete/" in key:  # the last thing that the group needs Python for
+            self.held.release()
+
+interrupted = 0
+for attempt in range(100):
+    store, context = Store(), starling.Context()
+    try:
+        starling.Communicator(context, rank=0, size=1, store=store)
+        while True:
+            pass
+    except KeyboardInterrupt:
+        interrupted += not context._communicators
+    store.thread.join()
+    context.destroy()
+print("before it had an owner:", interrupted > 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=BOUND_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith("before it had an owner:")

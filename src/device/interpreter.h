@@ -79,8 +79,10 @@ class Interpreter {
       c.instruction = 0;
       if constexpr (M::kTakesTurns) {
         // By the leader for all. Slots keep both sides of a message busy; a pull's sender only names
-        // addresses.
-        if (protocol_ == Protocol::kPull && c.tile + 1 < op_.tile_count && m_.any(leads(m_) && yields_())) {
+        // addresses. A block without instructions has nothing to take turns with: no step of its own would
+        // show that it went on, and the tile would not be saved.
+        if (protocol_ == Protocol::kPull && block_.instruction_count > 0 && c.tile + 1 < op_.tile_count &&
+            m_.any(leads(m_) && yields_())) {
           ++c.tile;
           return Outcome::kStuck;
         }

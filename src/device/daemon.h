@@ -103,7 +103,8 @@ class Daemon {
     if (leave != 0)
       quit(LeaveReason(leave - 1));
     else if (fruitless > 0 && !arrived)
-      m_.idle(fruitless);
+      // Nobody rings when a completion that found no place would find one: the first pass does not sleep.
+      m_.idle(b_.unpublished_count > 0 ? 1 : fruitless);
   }
 
   STARLING_HOST_DEVICE uint32_t fetch() {
@@ -461,6 +462,8 @@ class Daemon {
     const uint64_t sequence = operation.sequence;
     const uint64_t token = operation.token;
     if (!count_finished(m_, lane, sequence, operation.finished_target)) return;
+    // Our other blocks may sleep before the lane's next operation, if that fences.
+    if (d_.block_count > 1) m_.notify(lane.doorbell);
     trace_at(m_, b_.trace, now, TraceEvent::kPublish, lane.id, sequence, 0);
     if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
       b_.unpublished[b_.unpublished_count++] = token;

@@ -43,8 +43,9 @@ class Case {
     for (uint32_t k = 0; k < 2; ++k) {
       LaneSpec lane;
       lane.ranks = {0, 1};
-      lane.count = 4;
-      lane.plan = simulation_.plans().get(small.algorithm, {Collective::kAllReduce, 2, 0, 1, false});
+      CallSpec& call = lane.calls.emplace_back();
+      call.count = 4;
+      call.plan = simulation_.plans().get(small.algorithm, {Collective::kAllReduce, 2, 0, 1, false});
       program_.lanes.push_back(lane);
     }
     limits_.expiries_per_fiber = small.expiries;

@@ -47,6 +47,28 @@ void let_a_rank_die(Case& drawn) {
   drawn.options.timeout_ns = 2'000'000;
 }
 
+// One lane, whose order is the same everywhere, and budgets that never end: who waits for the dead hears of
+// it in its wait.
+void let_waits_last(Case& drawn) {
+  Options& o = drawn.options;
+  o.initial_budget = o.minimum_budget = o.maximum_budget = 1'000'000'001;
+  o.poll_ns = 10'000;
+  for (auto& steps : drawn.program.steps)
+    std::erase_if(steps, [](const Step& s) { return s.names_lane() && s.lane != 0; });
+}
+
+// Nothing but the bell is heard in time: who is not rung makes no progress. So nobody leaves for being idle,
+// and no program asks for that.
+void let_ranks_sleep(Case& drawn) {
+  Options& o = drawn.options;
+  o.bells = 1;
+  o.threads = 1;  // as where blocks sleep: the fence of who rings is not for stores of other threads
+  o.sleep_ns = o.quit_period = o.residency_limit = 1'000'000'000;
+  o.forced_quit_chance = o.drain_chance = 0;
+  for (auto& steps : drawn.program.steps)
+    std::erase_if(steps, [](const Step& s) { return s.kind == StepKind::kSynchronize; });
+}
+
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
   drawn.program = stream_program(kind, seed, drawn.options, plans);
@@ -91,7 +113,12 @@ Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
     return stream_case(StreamKind(uint32_t(campaign) - uint32_t(Campaign::kStreams)), seed, plans);
   Case drawn{{}, random_options(seed), seed};
   drawn.program = random_program(seed, drawn.options, plans);
+  Random random(seed, 12);
   if (campaign == Campaign::kDeath) let_a_rank_die(drawn);
+  if (random.chance(kAlways / 4))
+    let_ranks_sleep(drawn);
+  else if (campaign == Campaign::kDeath && random.chance(kAlways / 8))
+    let_waits_last(drawn);
   return drawn;
 }
 

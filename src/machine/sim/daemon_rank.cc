@@ -26,6 +26,10 @@ void DaemonRank::add_block_fibers() {
       threads_.back().fiber = groups_[b].fibers[t] = fiber;
       w_->memory.set_unit(fiber, groups_[b].unit);
     }
+    if (!o_->bells) continue;
+    groups_[b].bell = &w_->bells[index_];
+    w_->bells[index_].blocks.push_back(&groups_[b]);
+    w_->bells[index_].poller = poller_fiber_;
   }
 }
 
@@ -123,6 +127,7 @@ void DaemonRank::run_thread(SimMachine& machine, Thread& thread) {
 }
 
 LeaveReason DaemonRank::run_core(SimMachine& machine, const Thread& thread) {
+  if (thread.thread == 0) groups_[thread.block].listens = false;
   return core_->run(machine, {daemon_, completions_, o_->completion_kind, thread.launch, pool_,
                               block_states_[thread.block]});
 }

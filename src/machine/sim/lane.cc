@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace starling::sim {
+namespace {
+
+uint64_t chunk_bytes_of(const PlanHeader& plan, uint64_t group_bytes) {
+  const uint64_t per_group = plan.chunks_per_group;
+  return per_group == 1 ? group_bytes : ((group_bytes + per_group - 1) / per_group + 15) & ~15ull;
+}
+
+}  // namespace
 
 void SimLane::build(World& world, const Options& options, const LaneSpec& spec, uint32_t id,
                     uint32_t rank_in_lane, uint32_t depth, std::byte* pool) {
@@ -19,7 +27,13 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
   Region& region = world.memory.region();
   const uint32_t size = uint32_t(spec.ranks.size());
-  channels_ = spec.plan->header(rank_)->channel_count;
+  channels_ = 0;
+  uint32_t private_slots = options.private_slots;
+  for (const CallSpec& call : spec.calls) {
+    const PlanHeader* plan = call.plan->header(rank_);
+    channels_ = std::max<uint32_t>(channels_, plan->channel_count);
+    private_slots = std::max<uint32_t>(private_slots, plan->minimum_slots);
+  }
   const uint32_t ends = size * channels_;
   core_ = region.make<Lane>();
   sends_ = region.make<SendEnd>(ends);
@@ -47,11 +61,12 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_->finished = region.make<uint64_t>(kLaneDepth);
   finished_targets_.assign(kLaneDepth, 0);
   core_->fault = fault_;
+  core_->doorbell = bell_of(rank_);
   core_->id = id;
   core_->peer_count = size;
   core_->rank = rank_;
   core_->channel_count = channels_;
-  core_->private_slots = options.private_slots;
+  core_->private_slots = private_slots;
   core_->slot_bytes = options.slot_bytes;
   core_->packet_bytes = options.packet_bytes;
   core_->pool_slot_bytes = options.pool_slots ? options.slot_bytes : 0;
@@ -61,15 +76,15 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_->blocks = blocks;
   unresolved_ = 0;
   connected_.assign(size, 1);
-  make_slots();
+  for (const CallSpec& call : spec.calls) make_slots(*call.plan);
   buffers_.assign(depth, {});
   times_.assign(depth, 0);
 }
 
-// Only connections that the plan has get slots, and are made.
-void SimLane::make_slots() {
-  const PlanView plan = spec_->plan->view(rank_);
-  const uint32_t slots = options_->private_slots;
+// Only connections that a plan has get slots, and are made.
+void SimLane::make_slots(const Plan& of) {
+  const PlanView plan = of.view(rank_);
+  const uint32_t slots = core_->private_slots;
   const uint64_t first = options_->first_message;
   for (uint32_t b = 0; b < plan.header->block_count; ++b) {
     const BlockPlan& block = plan.blocks()[b];
@@ -77,6 +92,7 @@ void SimLane::make_slots() {
       const Connection c = plan.connections()[block.receive_first + k];
       expect(c.peer);
       ReceiveEnd& end = receive_end(c.peer, c.channel);
+      if (end.private_slots != nullptr) continue;  // another plan has it, too
       end.private_slots = world_->shadow.slots().allocate(uint64_t(slots) * options_->slot_bytes);
       end.received = end.expected = end.posted_seen = first;
       end.granted = first + slots;
@@ -115,7 +131,7 @@ void SimLane::open(SimMachine& host) {
   open_ = true;
   // The slots are the owner's until it says that they are there.
   for (uint32_t e = 0; e < spec_->ranks.size() * channels_; ++e)
-    for (uint32_t s = 0; receives_[e].private_slots && s < options_->private_slots; ++s)
+    for (uint32_t s = 0; receives_[e].private_slots && s < core_->private_slots; ++s)
       world_->shadow.wrote(receives_[e].private_slots + uint64_t(s) * options_->slot_bytes, 16);
   // Release: the slots; pairs with the acquire in resolve().
   host.store_release(opened_, 1);
@@ -129,6 +145,7 @@ bool SimLane::resolve(SimMachine& host, std::vector<SimLane*>& peers) {
     connect(peer, *peers[peer], host);
     any = true;
   }
+  if (any) host.notify(bell_of(rank_));  // blocks may sleep for want of a connection
   return any;
 }
 
@@ -149,6 +166,7 @@ void SimLane::introduce(uint32_t peer, uint32_t channel, SimLane& other) {
   theirs.inbox = &other.inbox(rank_, channel);
   theirs.private_slots = other.receive_end(rank_, channel).private_slots;
   theirs.pool = other.pool();
+  theirs.doorbell = bell_of(peer);
   theirs.packets = const_cast<uint64_t*>(other.receive_end(rank_, channel).packets);
 }
 
@@ -186,10 +204,13 @@ void SimLane::submit(uint64_t now) {
 }
 
 void SimLane::make_buffers() {
-  const Oracle truth = oracle(submitted_);
   Buffers& b = buffers_[submitted_ % buffers_.size()];
   Region& region = world_->shadow.buffers();
-  const uint64_t in = truth.input_bytes(rank_), out = truth.output_bytes(rank_);
+  uint64_t in = 0, out = 0;  // of the largest operation: these are used again and again
+  for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
+    in = std::max(in, oracle(k).input_bytes(rank_));
+    out = std::max(out, oracle(k).output_bytes(rank_));
+  }
   if (in && !b.input) b.input = region.allocate(in);
   if (out && !b.output) b.output = region.allocate(out);
 }
@@ -229,23 +250,32 @@ std::string SimLane::check(uint64_t index) const {
   return "a kernel behind operation " + std::to_string(index) + " reads wrong bytes";
 }
 
+uint64_t SimLane::scratch_bytes() const {
+  uint64_t most = 0;
+  for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
+    const PlanHeader& plan = *spec_->calls[k].plan->header(rank_);
+    most = std::max(most, plan.scratch_chunks * chunk_bytes_of(plan, oracle(k).group_bytes()));
+  }
+  return most;
+}
+
 Submission SimLane::place(uint64_t first_sequence) {
   const uint64_t sequence = first_sequence + placed_;
   const uint32_t at = sequence % kLaneDepth;
   Buffers& b = buffers_[placed_ % buffers_.size()];
-  const PlanHeader* plan = spec_->plan->header(rank_);
+  const CallSpec& call = spec_->call(placed_);
+  const PlanHeader* plan = call.plan->header(rank_);
   Operation op{};
   op.plan = plan;
   op.sequence = sequence;
   op.group_bytes = oracle(placed_).group_bytes();
-  const uint64_t per_group = plan->chunks_per_group;
-  op.chunk_bytes =
-      per_group == 1 ? op.group_bytes : ((op.group_bytes + per_group - 1) / per_group + 15) & ~15ull;
+  op.chunk_bytes = chunk_bytes_of(*plan, op.group_bytes);
   const uint64_t message = plan->protocol == Protocol::kPackets ? core_->packet_bytes : core_->slot_bytes;
   op.tile_bytes = (message / std::max<uint32_t>(plan->largest_chunks, 1)) & ~uint64_t(15);
   op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
-  op.data_type = spec_->data_type;
-  op.reduce_op = spec_->reduce_op;
+  op.data_type = call.data_type;
+  op.reduce_op = call.reduce_op;
+  op.scalar = call.factor(rank_);
   op.block_count = uint8_t(plan->block_count);
   op.fence_previous = plan->canonical && last_canonical_ ? 0 : 1;
   op.fence_previous |= world_->scheduler.random().chance(options_->fence_chance);
@@ -254,8 +284,8 @@ Submission SimLane::place(uint64_t first_sequence) {
   op.token = (uint64_t(core_->id) + 1) << 28 | (sequence & 0xfffffff);
   op.buffers[uint32_t(BufferKind::kInput)].base = b.input;
   op.buffers[uint32_t(BufferKind::kOutput)].base = b.output;
-  if (plan->scratch_chunks > 0 && !b.scratch)
-    b.scratch = world_->shadow.buffers().allocate(plan->scratch_chunks * op.chunk_bytes);
+  if (const uint64_t most = scratch_bytes(); most > 0 && !b.scratch)
+    b.scratch = world_->shadow.buffers().allocate(most);
   op.buffers[uint32_t(BufferKind::kScratch)].base = b.scratch;
   // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
   // pass.
@@ -290,7 +320,11 @@ std::string SimLane::complete(uint64_t index, bool faulty, Expected& shared) {
 }
 
 uint64_t SimLane::ends_hash(uint32_t number) const {
-  const PlanView plan = spec_->plan->view(rank_);
+  const LaneBlock& part = core_->blocks[number];
+  const bool begun = part.context.started && part.context.sequence == part.next;
+  // Plans of one lane may give a connection to different blocks, in operations that wait for each other.
+  if (!begun && spec_->calls.size() > 1) return 0;
+  const PlanView plan = spec_->call(part.next - options_->first_sequence).plan->view(rank_);
   uint64_t hash = 0;
   if (number >= plan.header->block_count) return hash;
   const BlockPlan& block = plan.blocks()[number];
@@ -329,13 +363,13 @@ std::string SimLane::leaks(const std::vector<SimLane*>& peers) const {
         return who() + std::to_string(other.packets_sent - options_->first_message) +
                " packet messages were sent, " +
                std::to_string(end.packets_received - options_->first_message) + " received";
-      if (end.granted - end.received != options_->private_slots)
+      if (end.granted - end.received != core_->private_slots)
         return who() + std::to_string(end.granted - end.received) +
                " credits are left, not the private slots'";
       uint32_t seen = 0;
       for (uint64_t g = end.received; g < end.granted; ++g)
         seen |= 1u << std::min(end.grants[g % kMaxCredits], 31u);
-      if (seen != (1u << options_->private_slots) - 1) return who() + "a private slot did not come home";
+      if (seen != (1u << core_->private_slots) - 1) return who() + "a private slot did not come home";
     }
   for (uint32_t b = 0; b < options_->blocks; ++b)
     if (core_->blocks[b].pending != 0) return "a block still has an operation pending";
@@ -377,11 +411,14 @@ std::string SimLane::describe(const void* address) const {
       return "packets of the connector from " + std::to_string(e / channels_) + ", " + lane;
   for (uint64_t e = 0; e < ends; ++e)
     if (receives_[e].private_slots &&
-        within(receives_[e].private_slots, options_->private_slots * core_->slot_bytes))
+        within(receives_[e].private_slots, core_->private_slots * core_->slot_bytes))
       return "slot of the connector from " + std::to_string(e / channels_) + ", " + lane;
   for (const Buffers& b : buffers_) {
-    if (b.input && within(b.input, oracle(0).input_bytes(rank_))) return "input, " + lane;
-    if (b.output && within(b.output, oracle(0).output_bytes(rank_))) return "output, " + lane;
+    for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
+      if (b.input && within(b.input, oracle(k).input_bytes(rank_))) return "input, " + lane;
+      if (b.output && within(b.output, oracle(k).output_bytes(rank_))) return "output, " + lane;
+    }
+    if (b.scratch && within(b.scratch, scratch_bytes())) return "scratch, " + lane;
   }
   return "";
 }

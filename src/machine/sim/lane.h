@@ -52,7 +52,9 @@ class SimLane {
   bool has_work_for_core() const { return placed_ < submitted_ && placed_ - oldest_ < kLaneDepth; }
   // The next operation would be placed at once.
   bool has_room() const { return placed_ == submitted_ && placed_ - oldest_ < kLaneDepth; }
-  Oracle oracle(uint64_t index) const { return {spec_, hash_combine(hash_combine(77, core_->id), index)}; }
+  Oracle oracle(uint64_t index) const {
+    return {spec_, &spec_->call(index), hash_combine(hash_combine(77, core_->id), index)};
+  }
 
   // Fills the buffers of the next operation.
   void submit(uint64_t now);
@@ -89,7 +91,8 @@ class SimLane {
   // Gives up what the core never got.
   void drop_waiting() { submitted_ = placed_; }
 
-  // Of the block's ends of connectors: while the block is away, nobody changes them.
+  // Of the block's ends of connectors in the operation that it is at: while the block is away, nobody changes
+  // them.
   uint64_t ends_hash(uint32_t block) const;
   // Connectors are as they were made, but for the counters. An empty text if so.
   std::string leaks(const std::vector<SimLane*>& peers) const;
@@ -108,9 +111,13 @@ class SimLane {
     std::byte* output;
     std::byte* scratch;
   };
-  void make_slots();
+  void make_slots(const Plan& plan);
   void expect(uint32_t peer);
   const uint64_t* make_packets();
+  uint64_t scratch_bytes() const;
+  Bell* bell_of(uint32_t rank) const {
+    return options_->bells ? &world_->bells[spec_->ranks[rank]] : nullptr;
+  }
   void connect(uint32_t peer, SimLane& other, SimMachine& host);
   void introduce(uint32_t peer, uint32_t channel, SimLane& other);
 

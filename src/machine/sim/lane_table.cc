@@ -28,8 +28,16 @@ void LaneTable::open(SimLane& lane) {
   if (lane.is_open()) return;
   SimMachine host(*c_->world, nullptr, 0, 0);
   lane.open(host);
+  ring_hosts(lane);
   Scheduler& scheduler = c_->world->scheduler;
   connect_after_[lane.core().id] = scheduler.now() + scheduler.random().skewed(c_->options->connect_delay_ns);
+}
+
+// As real hosts do, after what peers' pollers look at.
+void LaneTable::ring_hosts(const SimLane& lane) {
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  if (!c_->options->bells) return;
+  for (const uint32_t rank : lane.spec().ranks) host.ring_host(c_->world->bells[rank]);
 }
 
 bool LaneTable::may_connect(const SimLane& lane) const {
@@ -64,6 +72,9 @@ bool LaneTable::breaks(SimLane& lane) {
   }
   for (SimLane* peer : c_->lanes[lane.number()])
     if (host.load_acquire(peer->fault()) == 0) host.store_release(peer->fault(), 1);
+  if (c_->options->bells)
+    for (const uint32_t rank : lane.spec().ranks) host.notify(&c_->world->bells[rank]);
+  ring_hosts(lane);
   return true;
 }
 
@@ -71,7 +82,7 @@ bool LaneTable::give_back(bool closing) {
   SimMachine host(*c_->world, nullptr, 0, 0);
   bool all = true;
   for (SimLane* lane : mine_) {
-    if (!lane->is_open() || lane->spec().plan->protocol() != Protocol::kPull) continue;
+    if (!lane->is_open() || !lane->spec().has(Protocol::kPull)) continue;
     const bool broken = host.load_acquire(lane->fault()) != 0;
     if (broken || closing) withdraw(*lane);
     if (!broken || lane->given_back) continue;
@@ -92,6 +103,7 @@ void LaneTable::withdraw(SimLane& lane) {
     if (peer == lane.rank() || lane.told[peer] || !lane.is_connected(peer)) continue;
     if (!c_->core->withdraw(host, lane.on_device(), members[peer]->out_word(lane.rank()))) return;
     lane.told[peer] = 1;
+    if (c_->options->bells) host.ring_host(c_->world->bells[lane.spec().ranks[peer]]);
   }
 }
 

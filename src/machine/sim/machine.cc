@@ -120,18 +120,53 @@ bool SimMachine::explored_expiry() {
 // Between two looks nothing that was seen can change but by a store or by time: so the fiber sleeps until one
 // of them does. Not before the first, as only then is the budget's end noted.
 void SimMachine::pause(uint32_t attempt) {
-  if (attempt > 0) w_.scheduler.sleep();
+  if (attempt == 0) return;
+  const uint64_t poll_ns = w_.scheduler.options().poll_ns;
+  if (poll_ns != 0) w_.scheduler.note_deadline(w_.scheduler.now() + poll_ns);
+  w_.scheduler.sleep();
 }
 
 // What changed while it waited for something else, it has not looked at again: so it looks sometimes anyway,
 // even in a residency that ends only by order.
-void SimMachine::idle(uint32_t) {
-  const Options& o = w_.scheduler.options();
-  if (!w_.scheduler.exploring()) w_.scheduler.note_deadline(w_.scheduler.now() + o.quit_period);
+void SimMachine::idle(uint32_t pass) {
+  Scheduler& scheduler = w_.scheduler;
+  const Options& o = scheduler.options();
+  if (group_->bell != nullptr) return sleep_at_bell(pass);
+  if (!scheduler.exploring()) scheduler.note_deadline(scheduler.now() + o.quit_period);
   if (o.idle_sleeps)
-    w_.scheduler.sleep();
+    scheduler.sleep();
   else
-    w_.scheduler.yield();
+    scheduler.yield();
+}
+
+// The first pass spins; the second prepares, and one more comes before the sleep, as the doorbell's protocol
+// asks.
+void SimMachine::sleep_at_bell(uint32_t pass) {
+  constexpr uint64_t kSpinNs = 1000;
+  Scheduler& scheduler = w_.scheduler;
+  if (pass == 1) {
+    scheduler.note_deadline(scheduler.now() + kSpinNs);
+    return scheduler.sleep();
+  }
+  if (!std::exchange(group_->listens, true)) {
+    scheduler.listen();
+    return fence();
+  }
+  scheduler.note_deadline(scheduler.now() + scheduler.options().sleep_ns);
+  scheduler.sleep_until_rung();
+  group_->listens = false;
+}
+
+// The fence comes between the store that is told of and the look at who sleeps.
+void SimMachine::ring(Bell& bell) {
+  fence();
+  for (const BlockGroup* block : bell.blocks)
+    if (block->listens) w_.scheduler.wake(block->fibers[0]);
+}
+
+void SimMachine::ring_host(Bell& bell) {
+  fence();
+  w_.scheduler.wake(bell.poller);
 }
 
 }  // namespace starling::sim

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "machine/sim/memory.h"
 #include "machine/sim/scheduler.h"
@@ -15,11 +16,20 @@
 
 namespace starling::sim {
 
+struct BlockGroup;
+
+// Of a rank's daemon.
+struct Bell : Doorbell {
+  std::vector<BlockGroup*> blocks;
+  uint32_t poller = 0;  // fiber of the rank's host
+};
+
 // What all fibers share.
 struct World {
   Scheduler scheduler;
   Memory memory;
   Shadow shadow;
+  std::vector<Bell> bells;  // by rank; Options::bells
   Region fast{size_t(1) << 22};  // the fast memory of GPUs' blocks, where they keep copies of plans and lanes
 };
 
@@ -32,6 +42,8 @@ struct BlockGroup {
   uint32_t arrived = 0;
   bool value = false;  // of the barrier that is filling
   bool result = false;  // of the last one
+  bool listens = false;  // its leader is about to sleep until its rank's bell is rung
+  Bell* bell = nullptr;  // of its rank; null: nobody rings
   const uint64_t* trace_written = nullptr;  // accesses to the block's trace take no time
   std::byte* stage = nullptr;  // kStageSlots of SimMachine's; null: the block reads plans where they are
 };
@@ -132,9 +144,16 @@ class SimMachine {
   bool expired(uint64_t start, uint64_t budget);
   void pause(uint32_t attempt);
   void idle(uint32_t pass);
-  void busy() {}
-  void notify(Doorbell*) {}
-  void notify_host() {}
+  void busy() {
+    if (group_) group_->listens = false;
+  }
+  void notify(Doorbell* bell) {
+    if (bell != nullptr) ring(*static_cast<Bell*>(bell));
+  }
+  void notify_host() {
+    if (group_ && group_->bell != nullptr) ring_host(*group_->bell);
+  }
+  void ring_host(Bell& bell);
 
  private:
   bool is_trace(const uint64_t* p) const;
@@ -155,6 +174,8 @@ class SimMachine {
     w_.memory.store(p, v, release);
     if (release) w_.scheduler.step();  // others may act on it before we go on
   }
+  void ring(Bell& bell);
+  void sleep_at_bell(uint32_t pass);
   bool meet(bool value);
   bool explored_expiry();
 

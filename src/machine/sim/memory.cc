@@ -72,9 +72,9 @@ void Memory::changed(Location& location) {
   if (location.watcher_count > kWatchers) {
     const uint32_t rank = scheduler_->fiber(location.watchers[0]).rank;
     for (uint32_t f = 0; f < scheduler_->fiber_count(); ++f)
-      if (location.watcher_count == kMixed || scheduler_->fiber(f).rank == rank) scheduler_->wake(f);
+      if (location.watcher_count == kMixed || scheduler_->fiber(f).rank == rank) scheduler_->notice(f);
   } else {
-    for (uint32_t k = 0; k < location.watcher_count; ++k) scheduler_->wake(location.watchers[k]);
+    for (uint32_t k = 0; k < location.watcher_count; ++k) scheduler_->notice(location.watchers[k]);
   }
   location.watcher_count = 0;
 }

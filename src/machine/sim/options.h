@@ -24,9 +24,14 @@ struct Options {
   uint32_t idle_sleeps =
       1;         // an idle block looks again when something changed; 0: all the time, as a GPU does
 
+  // As on the CPU machine (wire/doorbell.h): idle blocks and pollers hear of nothing but the bell. Else they
+  // look again when something changed.
+  uint32_t bells = 0;
+  uint64_t sleep_ns = 0;  // bells: after so long they look all the same
+
   // What a GPU adds (gpu.h); for programs with streams.
   uint32_t hardware_queues = 8;  // shared by all streams of a rank; no more than streams: the daemon's too
-  uint32_t queue_depth = 64;     // entries that a queue takes before whoever adds one is blocked
+  uint32_t queue_depth = 64;  // entries that a queue takes before whoever adds one is blocked
   uint32_t launch_limit = 48;  // of them, that the runtime uses (device/stream_device.h, as the next ones)
   uint32_t gate_limit = 2;
   uint32_t start_limit = 64;
@@ -61,6 +66,9 @@ struct Options {
   uint64_t late_rank_ns = 0;  // by so much at most
   uint32_t callback_submits =
       0;  // chance that a lane's next operation is submitted by the last one's callback
+  uint32_t poller_away_chance = 0;  // per round of the host's poller: that it looks again only ...
+  uint64_t poller_away_ns = 0;  // ... after so long, at most
+  uint64_t poll_ns = 0;  // a bounded wait looks at least so often, as machines do; 0: when something changed
   uint32_t fence_chance = 0;  // per operation: that it must wait for all blocks to finish the lane's last one
   int32_t dying_rank = -1;  // it stops for ever ...
   uint64_t dying_ns = 0;  // ... at this time

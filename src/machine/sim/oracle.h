@@ -10,6 +10,7 @@ namespace starling::sim {
 // One operation of one lane; `seed` differs between operations, so that stale bytes are wrong bytes.
 struct Oracle {
   const LaneSpec* lane;
+  const CallSpec* call;
   uint64_t seed;
 
   uint64_t group_bytes() const;
@@ -22,7 +23,7 @@ struct Oracle {
   void fill_input(uint32_t rank, std::byte* to) const;
   void expected_output(uint32_t rank, std::byte* to) const;
   // The output is the same on every rank.
-  bool same_everywhere() const { return lane->plan->collective() == Collective::kAllReduce; }
+  bool same_everywhere() const { return call->plan->collective() == Collective::kAllReduce; }
 
  private:
   template <class T>

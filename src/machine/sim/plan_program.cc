@@ -20,10 +20,11 @@ LaneSpec lane_of(const GivenPlan& given, uint64_t largest_count, Random& random)
   static constexpr DataType kTypes[] = {DataType::kInt32, DataType::kUint8, DataType::kInt64};
   LaneSpec lane;
   for (uint32_t r = 0; r < given.plan->rank_count(); ++r) lane.ranks.push_back(r);
-  lane.plan = given.plan;
-  lane.data_type = kTypes[random.below(std::size(kTypes))];
-  lane.count = 1 + random.below(uint32_t(largest_count));
-  lane.origins = given.origins;
+  CallSpec& call = lane.calls.emplace_back();
+  call.plan = given.plan;
+  call.data_type = kTypes[random.below(std::size(kTypes))];
+  call.count = 1 + random.below(uint32_t(largest_count));
+  call.origins = given.origins;
   return lane;
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "machine/sim/crossing_plan.h"
 #include "machine/sim/random.h"
 #include "plan/generate.h"
+#include "plan/geometry.h"
 
 namespace starling::sim {
 namespace {
@@ -11,6 +13,17 @@ namespace {
 constexpr uint64_t kSizes[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20};
 
 }  // namespace
+
+uint32_t LaneSpec::block_count() const {
+  uint32_t most = 1;
+  for (const CallSpec& call : calls) most = std::max(most, call.plan->block_count());
+  return most;
+}
+
+bool LaneSpec::has(Protocol protocol) const {
+  return std::any_of(calls.begin(), calls.end(),
+                     [protocol](const CallSpec& call) { return call.plan->protocol() == protocol; });
+}
 
 uint32_t Program::depth(uint32_t lane) const {
   uint32_t deepest = 1;
@@ -32,8 +45,9 @@ Program dfccl_program(const DfcclOptions& o, uint64_t seed, const Options& machi
   for (uint32_t c = 0; c < o.collectives; ++c) {
     LaneSpec lane;
     for (uint32_t r = 0; r < o.ranks; ++r) lane.ranks.push_back(r);
-    lane.count = std::max<uint64_t>(kSizes[c % std::size(kSizes)] / o.divisor / 4, 1);
-    lane.plan = plans.get("ring", {Collective::kAllReduce, o.ranks, 0, machine.blocks, false});
+    CallSpec& call = lane.calls.emplace_back();
+    call.count = std::max<uint64_t>(kSizes[c % std::size(kSizes)] / o.divisor / 4, 1);
+    call.plan = plans.get("ring", {Collective::kAllReduce, o.ranks, 0, machine.blocks, false});
     program.lanes.push_back(std::move(lane));
   }
   program.steps.resize(o.ranks);
@@ -52,38 +66,77 @@ Program dfccl_program(const DfcclOptions& o, uint64_t seed, const Options& machi
   return program;
 }
 
-LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine, PlanCache& plans) {
-  LaneSpec lane;
-  for (uint32_t r = 0; r < rank_count; ++r)
-    if (random.chance(3 * kAlways / 4)) lane.ranks.push_back(r);
-  if (lane.ranks.size() < 2) lane.ranks = {0, 1};
-  shuffle(lane.ranks, random);
-  static constexpr Collective kKinds[] = {
-      Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
-      Collective::kBroadcast, Collective::kReduce,    Collective::kAllToAll,
-      Collective::kGather,    Collective::kScatter,   Collective::kSendRecv};
-  const Collective kind = kKinds[random.below(std::size(kKinds))];
-  if (kind == Collective::kSendRecv) lane.ranks.resize(2);
-  const uint32_t size = uint32_t(lane.ranks.size());
+namespace {
+
+constexpr Collective kKinds[] = {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+                                 Collective::kBroadcast, Collective::kReduce,    Collective::kAllToAll,
+                                 Collective::kGather,    Collective::kScatter,   Collective::kSendRecv};
+
+std::shared_ptr<const Plan> random_plan(Collective kind, uint32_t size, Random& random,
+                                        const Options& machine, PlanCache& plans) {
   const auto names = algorithms_for(kind);
   std::string_view algorithm = names[random.below(uint32_t(names.size()))];
   if (!algorithm_takes(algorithm, kind, size)) algorithm = names[0];
   const bool rooted = kind == Collective::kBroadcast || kind == Collective::kReduce ||
                       kind == Collective::kGather || kind == Collective::kScatter;
   const uint32_t root = rooted ? random.below(size) : 0;
-  lane.plan = plans.get(algorithm, {kind, size, root, 1 + random.below(machine.blocks), false});
+  const uint32_t blocks = 1 + random.below(machine.blocks);
+  if (blocks == 1 || random.chance(kAlways / 2))
+    return plans.get(algorithm, {kind, size, root, blocks, false});
+  return crossing_plan(plans.get(algorithm, {kind, size, root, 1, false}), blocks, random);
+}
+
+uint64_t random_count(const CallSpec& call, uint32_t size, Random& random, const Options& machine) {
+  if (call.plan->protocol() == Protocol::kPull && random.chance(kAlways / 2)) {
+    // A last tile that has bytes for some blocks only.
+    const uint64_t parts = (random.chance(kAlways / 2) ? size : 1) * call.plan->header(0)->block_count;
+    const uint64_t tile = std::max<uint64_t>(machine.slot_bytes / data_type_bytes(call.data_type), 1);
+    return (1 + random.below(3)) * tile * parts + 1 + random.below(4);
+  }
+  // Every word of a packet is a step of its own: fewer elements do.
+  return 1 + random.skewed(call.plan->protocol() == Protocol::kPackets ? 256 : 4096);
+}
+
+CallSpec random_call(Collective kind, uint32_t size, Random& random, const Options& machine,
+                     PlanCache& plans) {
   static constexpr DataType kTypes[] = {DataType::kInt32, DataType::kUint8, DataType::kInt64,
                                         DataType::kFloat32};
-  static constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
-  lane.data_type = kTypes[random.below(std::size(kTypes))];
-  lane.reduce_op = kOps[random.below(std::size(kOps))];
-  // Every word of a packet is a step of its own: fewer elements do.
-  lane.count = 1 + random.skewed(lane.plan->protocol() == Protocol::kPackets ? 256 : 4096);
-  if (lane.plan->protocol() == Protocol::kPull && random.chance(kAlways / 2)) {
-    // A last tile that has bytes for some blocks only.
-    const uint64_t parts = (random.chance(kAlways / 2) ? size : 1) * lane.plan->header(0)->block_count;
-    const uint64_t tile = std::max<uint64_t>(machine.slot_bytes / data_type_bytes(lane.data_type), 1);
-    lane.count = (1 + random.below(3)) * tile * parts + 1 + random.below(4);
+  static constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAvg,
+                                      ReduceOp::kPremulSum};
+  CallSpec call;
+  call.plan = random_plan(kind, size, random, machine, plans);
+  call.data_type = kTypes[random.below(std::size(kTypes))];
+  // A pull names the input as it is (comm/lowering.cc): premul_sum, the last, takes other plans.
+  const uint32_t ops = uint32_t(std::size(kOps)) - (call.plan->protocol() == Protocol::kPull);
+  if (traits_of(kind).reduces) call.reduce_op = kOps[random.below(ops)];
+  // With these every product and sum is exact, or wraps alike.
+  if (call.reduce_op == ReduceOp::kPremulSum) call.scalar = random.chance(kAlways / 2) ? 0.5 : 2;
+  call.count = random_count(call, size, random, machine);
+  return call;
+}
+
+}  // namespace
+
+LaneSpec random_lane(Random& random, uint32_t rank_count, const Options& machine, PlanCache& plans) {
+  LaneSpec lane;
+  for (uint32_t r = 0; r < rank_count; ++r)
+    if (random.chance(3 * kAlways / 4)) lane.ranks.push_back(r);
+  if (lane.ranks.size() < 2) lane.ranks = {0, 1};
+  shuffle(lane.ranks, random);
+  const Collective first = kKinds[random.below(std::size(kKinds))];
+  if (first == Collective::kSendRecv) lane.ranks.resize(2);
+  const uint32_t size = uint32_t(lane.ranks.size());
+  lane.calls.push_back(random_call(first, size, random, machine, plans));
+  for (uint32_t more = random.chance(kAlways / 2) ? 1 + random.below(2) : 0; more > 0; --more) {
+    if (random.chance(kAlways / 2)) {
+      // The same on another number of elements.
+      CallSpec call = lane.calls.back();
+      call.count = random_count(call, size, random, machine);
+      lane.calls.push_back(std::move(call));
+    } else {
+      const Collective kind = kKinds[random.below(uint32_t(std::size(kKinds)) - (size > 2))];
+      lane.calls.push_back(random_call(kind, size, random, machine, plans));
+    }
   }
   lane.priority = int16_t(random.below(3)) - 1;
   return lane;
@@ -160,6 +213,10 @@ void draw_interference(Options& o, Random& random) {
   if (random.chance(kAlways / 3)) o.forced_park_chance = random.below(kAlways / 3);
   if (random.chance(kAlways / 4)) o.forced_quit_chance = random.below(kAlways / 16);
   if (random.chance(kAlways / 8)) o.drain_chance = random.below(kAlways / 4);
+  if (random.chance(kAlways / 8)) {
+    o.poller_away_chance = random.below(kAlways / 2);
+    o.poller_away_ns = 1 + random.below(300'000);
+  }
   o.launch_delay_ns = random.skewed(10'000);
   o.restart_ns = random.skewed(10'000);
   if (random.chance(kAlways / 3)) o.connect_delay_ns = random.skewed(50'000);
@@ -177,6 +234,7 @@ void draw_memory(Options& o, Random& random) {
   o.completion_kind = random.below(3);
   if (random.chance(kAlways / 4)) o.slot_bytes = 256u << random.below(4);
   o.packet_bytes = 16u << random.below(5);
+  o.private_slots = 1 + random.below(3);
   o.pool_slots = random.below(16);
   if (random.chance(kAlways / 4)) {
     // Where progress words, tokens, laps of the rings and 32-bit halves wrap.

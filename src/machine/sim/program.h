@@ -18,23 +18,37 @@ struct GroupSource {
   uint32_t group;
 };
 
-struct LaneSpec {
-  std::vector<uint32_t> ranks;  // of its group; the position is the rank inside the lane
+// What an operation of a lane does.
+struct CallSpec {
   std::shared_ptr<const Plan> plan;
   DataType data_type = DataType::kInt32;
   ReduceOp reduce_op = ReduceOp::kSum;
-  uint64_t count = 0;           // elements of a group of its buffers
-  int16_t priority = 0;
+  double scalar = 1;   // premul_sum: see factor()
+  uint64_t count = 0;  // elements of a group of its buffers
   // Of a custom collective: the groups that are summed into each group of each rank's output, rank by rank;
   // an empty list: anything may be there, and the rank's output is not looked at.
   std::vector<std::vector<GroupSource>> origins{};
+
+  // premul_sum: every rank may have a factor of its own.
+  double factor(uint32_t rank) const { return rank % 2 ? 1 / scalar : scalar; }
+};
+
+struct LaneSpec {
+  std::vector<uint32_t> ranks;  // of its group; the position is the rank inside the lane
+  std::vector<CallSpec> calls;  // what its operations do, in turn
+  int16_t priority = 0;
+
+  const CallSpec& call(uint64_t index) const { return calls[index % calls.size()]; }
+  // The widest plan's.
+  uint32_t block_count() const;
+  bool has(Protocol protocol) const;
 };
 
 enum class StepKind : uint8_t {
-  kSubmit,       // the next operation of `lane`
+  kSubmit,  // the next operation of `lane`
   kSynchronize,  // the device: nothing is launched until what runs has left
-  kWait,         // for all that the rank submitted
-  kPause,        // `ns`
+  kWait,  // for all that the rank submitted
+  kPause,  // `ns`
   // In programs with streams (stream_program.cc):
   kStart,  // a kernel that fills the input, the next operation of `lane`; held: a kernel that checks it
   kPrepared,  // the same on an input that the host filled, held

@@ -21,6 +21,8 @@ void Rank::add_fibers() {
   make_trace();
   share_core_words();
   for (SimLane* lane : lanes_.mine()) {
+    // Plans may give a connection to different blocks.
+    if (lane->spec().calls.size() > 1) w_->memory.allow_handing_over();
     w_->memory.allow_many_writers(lane->fault());
     for (uint32_t s = 0; s < kLaneDepth; ++s) w_->memory.allow_many_writers(&lane->core().finished[s]);
   }

@@ -84,13 +84,19 @@ void RankCore::poller() {
   Scheduler& scheduler = w_->scheduler;
   if (o_->core_only) return;  // explored: nothing polls
   for (;;) {
+    scheduler.listen();
     lock();
     const bool any = poll_once();
     const bool end = ended();
     unlock();
     if (end) break;
-    if (any)
+    if (scheduler.random().chance(o_->poller_away_chance)) {
+      const uint64_t back = scheduler.now() + scheduler.random().skewed(o_->poller_away_ns);
+      for (; scheduler.now() < back; scheduler.sleep()) scheduler.note_deadline(back);
+    } else if (any)
       scheduler.step();
+    else if (o_->bells && unsubmitted_.empty())
+      scheduler.sleep_until_rung();
     else
       scheduler.sleep();
   }
@@ -134,8 +140,12 @@ void RankCore::push(const Submission& submission) {
 
 void RankCore::flush() {
   SimMachine host(*w_, nullptr, 0, 0);
-  while (!unsubmitted_.empty() && core_->push(host, daemon_->submissions, o_->blocks, unsubmitted_.front()))
+  bool any = false;
+  for (; !unsubmitted_.empty(); any = true) {
+    if (!core_->push(host, daemon_->submissions, o_->blocks, unsubmitted_.front())) break;
     unsubmitted_.pop_front();
+  }
+  if (any && o_->bells) host.notify(&w_->bells[index_]);
 }
 
 void RankCore::push_exit() {

@@ -71,9 +71,10 @@ ReplayReport Replay::collect() const {
 
 LaneSpec recorded_lane(std::vector<uint32_t> ranks, const Options& machine, PlanCache& plans) {
   LaneSpec lane;
-  lane.plan = plans.get("ring", {Collective::kAllReduce, uint32_t(ranks.size()), 0, machine.blocks, false});
+  CallSpec& call = lane.calls.emplace_back();
+  call.plan = plans.get("ring", {Collective::kAllReduce, uint32_t(ranks.size()), 0, machine.blocks, false});
+  call.count = 4;
   lane.ranks = std::move(ranks);
-  lane.count = 4;
   return lane;
 }
 

@@ -194,7 +194,18 @@ void Scheduler::block() {
   switch_away();
 }
 
-void Scheduler::wake(uint32_t id) {
+void Scheduler::sleep_until_rung() {
+  if (current().rung) {
+    current().deadline = kForever;
+    return end_slice();
+  }
+  current().woken = false;  // what changed since listen() was looked at
+  current().deaf = true;
+  sleep();
+  current().deaf = false;
+}
+
+void Scheduler::rouse(uint32_t id) {
   Fiber& fiber = fibers_[id];
   if (fiber.state != FiberState::kSleeping) {
     fiber.woken = true;

@@ -30,6 +30,8 @@ struct alignas(64) Fiber {
   uint32_t slowness;
   FiberState state;
   bool woken;        // something it looked at changed since it last slept
+  bool deaf;         // what it looked at may change: it sleeps until somebody wakes it
+  bool rung;         // somebody woke it since it began to listen
   bool must_expire;  // explored: time has passed, its looks at budgets find them ended until it sleeps
   void (*entry)(void*);
   void* argument;
@@ -78,13 +80,24 @@ class Scheduler {
   }
   // Until woken or the deadline; forgets the deadline. Returns at once if woken since the last sleep.
   void sleep();
+  // The same, but what it looked at may change unheard: until somebody calls wake(). Returns at once if that
+  // was since listen(), after which it looks at everything once more.
+  void listen() { current().rung = false; }
+  void sleep_until_rung();
   // Until resume().
   void block();
   // Ends the run; does not return.
   [[noreturn]] void fail(std::string why);
 
   // ---- about others ----------------------------------------------------------------------------------
-  void wake(uint32_t fiber);
+  void wake(uint32_t fiber) {
+    fibers_[fiber].rung = true;
+    rouse(fiber);
+  }
+  // Something that it looked at changed.
+  void notice(uint32_t fiber) {
+    if (!fibers_[fiber].deaf) rouse(fiber);
+  }
   void resume(uint32_t fiber, uint64_t delay_ns);
   // Before time goes on.
   void resume_at_once(uint32_t fiber);
@@ -134,6 +147,7 @@ class Scheduler {
   // time, and random bits that order what happens at one time.
   uint64_t key_at(uint64_t time);
   void schedule(uint32_t fiber, uint64_t time) { agenda_.set(2 * fiber, key_at(time)); }
+  void rouse(uint32_t fiber);
   void draw_slice();
   void end_slice();
   void explored_step();

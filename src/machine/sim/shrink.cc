@@ -132,13 +132,25 @@ class Shrinker {
                         &Options::residency_limit, &Options::quit_period, &Options::initial_budget,
                         &Options::minimum_budget, &Options::maximum_budget})
       reset(member);
-    for (auto& lane : best_.program.lanes) {
-      if (lane.count <= 16) continue;
-      Case candidate = best_;
-      candidate.program.lanes[size_t(&lane - best_.program.lanes.data())].count = 16;
-      if (accept(std::move(candidate))) return true;  // the loop's lane is gone
+    return small_calls() || any;
+  }
+
+  bool small_calls() {
+    for (size_t k = 0; k < best_.program.lanes.size(); ++k) {
+      for (size_t n = 0; n < best_.program.lanes[k].calls.size(); ++n) {
+        if (best_.program.lanes[k].calls[n].count <= 16) continue;
+        Case candidate = best_;
+        candidate.program.lanes[k].calls[n].count = 16;
+        if (accept(std::move(candidate))) return true;
+      }
+      if (best_.program.lanes[k].calls.size() == 1) continue;
+      for (size_t n = 0; n < best_.program.lanes[k].calls.size(); ++n) {
+        Case candidate = best_;
+        candidate.program.lanes[k].calls = {best_.program.lanes[k].calls[n]};
+        if (accept(std::move(candidate))) return true;
+      }
     }
-    return any;
+    return false;
   }
 
   Simulation& simulation_;

@@ -56,6 +56,7 @@ void Simulation::prepare(const Program& program, const Options& options, uint64_
   world_.memory.reset(world_.scheduler, options);
   world_.shadow.reset(world_.scheduler, world_.memory, options);
   world_.fast.reset(false);
+  world_.bells.assign(options.bells ? program.rank_count : 0, {});
   build();
 }
 

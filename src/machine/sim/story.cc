@@ -17,8 +17,12 @@ std::string program_text(const Program& program) {
   std::string text = "program '" + program.name + "', " + std::to_string(program.rank_count) + " ranks\n";
   for (size_t k = 0; k < program.lanes.size(); ++k) {
     const LaneSpec& lane = program.lanes[k];
-    text += "  lane " + std::to_string(k) + ": " + std::string(traits_of(lane.plan->collective()).name) +
-            " (" + lane.plan->name() + ") of " + std::to_string(lane.count) + " elements among ranks";
+    text += "  lane " + std::to_string(k) + ":";
+    for (const CallSpec& call : lane.calls)
+      text += (&call == lane.calls.data() ? " " : ", then ") +
+              std::string(traits_of(call.plan->collective()).name) + " (" + call.plan->name() + ") of " +
+              std::to_string(call.count) + " elements";
+    text += " among ranks";
     for (uint32_t r : lane.ranks) text += " " + std::to_string(r);
     text += "\n";
   }

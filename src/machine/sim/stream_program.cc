@@ -108,8 +108,9 @@ class Writer {
 LaneSpec wide_lane(Random& random, uint32_t rank_count, const Options& machine, PlanCache& plans) {
   LaneSpec lane;
   for (uint32_t r = 0; r < rank_count; ++r) lane.ranks.push_back(r);
-  lane.plan = plans.get("ring", {Collective::kAllReduce, rank_count, 0, machine.blocks, false});
-  lane.count = 1 + random.skewed(1024);
+  CallSpec& call = lane.calls.emplace_back();
+  call.plan = plans.get("ring", {Collective::kAllReduce, rank_count, 0, machine.blocks, false});
+  call.count = 1 + random.skewed(1024);
   return lane;
 }
 

@@ -34,7 +34,7 @@ void StreamRank::make_parked_rings() {
 // Wider than the plan at times: a block that has no part hands its turn on.
 void StreamRank::make_handovers() {
   for (SimLane* lane : lanes_.mine()) {
-    const uint32_t blocks = lane->spec().plan->header(lane->rank())->block_count;
+    const uint32_t blocks = lane->spec().block_count();
     lane->add_handover(std::min(o_->blocks, blocks + lane->number() % 2));
   }
 }

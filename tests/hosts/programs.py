@@ -1,5 +1,6 @@
 """What ranks do in the tests of hosts; importable by them."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hosts.ranks import touch
 from starling import Communicator
 
 DISTURBED_COUNT = 100_000
+SMALL_COUNT = 20_000
 
 
 def conformance(comm: Communicator, seed: int, share: int, shares: int) -> list[str]:
@@ -113,3 +115,30 @@ def torch_training(rank: int, size: int, folder: str, backend: str, steps: int) 
         time.sleep(0.005)
     dist.destroy_process_group()
     return losses
+
+
+def all_reduces_with_counts(comm: Communicator, folder: str) -> int:
+    """All-reduces, every element checked, until the file ``stop`` is there. How many.
+
+    Rank 0 keeps the file ``paths`` up to date: how many all-reduces are done and, of its paths, the bytes that landed
+    and how often each was closed.
+    """
+    from starling.monitor import Watcher
+
+    pattern = (np.arange(SMALL_COUNT) % 31).astype(np.float32)
+    total, ranks = np.empty_like(pattern), comm.size
+    leaves = np.zeros(1, np.int32)
+    watcher = Watcher() if comm.rank == 0 else None
+    for iteration in range(10_000_000):
+        comm.all_reduce(pattern + (comm.rank + iteration % 7), total).wait(200)
+        assert np.array_equal(total, ranks * (pattern + iteration % 7) + ranks * (ranks - 1) // 2), iteration
+        if watcher is not None and iteration % 10 == 0:
+            (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
+            paths = sorted(mine.paths, key=lambda path: path.path)
+            counts = {"bytes": [path.bytes for path in paths], "closed": [path.closed for path in paths]}
+            touch(folder, "paths", json.dumps({"done": iteration + 1, **counts}))
+        leaves[0] = comm.rank == 0 and (Path(folder) / "stop").exists()
+        comm.all_reduce(leaves, lane="leave").wait(200)
+        if leaves[0]:
+            return iteration + 1
+    raise AssertionError("nobody said stop")

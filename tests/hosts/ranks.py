@@ -73,13 +73,17 @@ class Job:
         deadline = time.monotonic() + timeout_s
         while not (self.folder / name).exists():
             assert time.monotonic() < deadline, f"no {name} within {timeout_s} s"
-            assert any(host.poll() is None for host in self._hosts), f"all hosts ended without {name}"
-            for rank in self._ranks:
-                if (self.folder / f"result.{rank}").exists():
-                    _, error = pickle.loads((self.folder / f"result.{rank}").read_bytes())
-                    assert not error, f"rank {rank} ended before {name}: {error}"
+            self.check_on(name)
             time.sleep(0.002)
         return float((self.folder / name).read_text() or 0)
+
+    def check_on(self, awaited: str = "the end") -> None:
+        """Raises if a rank has failed, or all hosts have ended."""
+        assert any(host.poll() is None for host in self._hosts), f"all hosts ended without {awaited}"
+        for rank in self._ranks:
+            if (self.folder / f"result.{rank}").exists():
+                _, error = pickle.loads((self.folder / f"result.{rank}").read_bytes())
+                assert not error, f"rank {rank} ended before {awaited}: {error}"
 
     def say(self, name: str) -> None:
         (self.folder / name).touch()

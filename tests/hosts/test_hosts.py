@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from comm.programs import disordered
-from hosts import programs
+from hosts import failovers, programs
 from hosts.network import Network, why_not
 from hosts.ranks import Job
 
@@ -113,10 +113,10 @@ def test_failing_rail(rails: Network, fault: str, striping: str) -> None:
         last = 5
         for rail in (0, 1):
             job.wait_for(f"done.{last}")
-            disturb(rails, fault, rail, True)
+            failovers.disturb(rails, fault, rail, True)
             last = next_done(job, last) + 20
             job.wait_for(f"done.{last}")
-            disturb(rails, fault, rail, False)
+            failovers.disturb(rails, fault, rail, False)
             time.sleep(0.3)  # the rail comes back, and the flow with it
             last = next_done(job, last) + 5
         job.say("stop")
@@ -124,7 +124,14 @@ def test_failing_rail(rails: Network, fault: str, striping: str) -> None:
     finally:
         job.end()
         for rail in (0, 1):
-            disturb(rails, fault, rail, False, quietly=True)
+            for host in (0, 1):
+                rails.set_up(host, rail, True)
+
+
+@pytest.mark.parametrize("striping", (False, True))
+def test_many_failovers(rails: Network, striping: bool) -> None:
+    """By chance, one after the other (failovers.py makes hundreds)."""
+    assert failovers.run(rails, 8, SEED, striping=striping).count == 8
 
 
 def test_torch(rails: Network) -> None:
@@ -150,14 +157,6 @@ def test_torch(rails: Network) -> None:
         losses.append(job.results())
     assert losses[0] == losses[1]
     assert losses[0][0][-1] < losses[0][0][0]
-
-
-def disturb(rails: Network, fault: str, rail: int, on: bool, *, quietly: bool = False) -> None:
-    if fault == "silent":
-        if not quietly:
-            rails.set_silent(rail, on)
-    else:
-        rails.set_up(0 if fault == "own port" else 1, rail, not on)
 
 
 def next_done(job: Job, after: int) -> int:

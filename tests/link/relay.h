@@ -19,7 +19,10 @@ enum class Wire {
   kWhole,
   kCut,    // connections are reset, new ones refused
   kSilent,  // nothing passes, nobody is told
-  kHeld,    // nothing passes, until it is whole again
+  kSilentFromNear,  // nothing that the near end sends passes, nobody is told
+  kSilentFromFar,
+  kNearClosed,  // connections end for the near end; the far one is not told, and new ones are silent
+  kFarClosed,
 };
 
 class Relay {
@@ -41,8 +44,10 @@ class Relay {
   struct Link {
     Descriptor ends[2];
     Direction from[2];
-    bool silenced = false;  // what was lost leaves no whole stream behind
+    bool silenced[2] = {false, false};  // what was lost leaves no whole stream behind
+    bool is_silent() const { return silenced[0] && silenced[1]; }
   };
+  static void disturb(Link& link, Wire wire);
   void run();
   bool forward(Link& link, int from);
 
@@ -68,15 +73,11 @@ inline Relay::~Relay() {
 inline void Relay::run() {
   while (!ending_.load()) {
     const Wire wire = wire_.load();
-    if (wire == Wire::kHeld) {
-      ::poll(nullptr, 0, kLookMs);
-      continue;
-    }
     std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
     for (Link& link : links_)
       for (int end = 0; end < 2; ++end) {
-        const bool reads = !link.silenced && link.from[end].bytes.size() < kMostBytes;
-        const bool writes = !link.silenced && !link.from[1 - end].bytes.empty();
+        const bool reads = !link.silenced[end] && link.from[end].bytes.size() < kMostBytes;
+        const bool writes = !link.silenced[1 - end] && !link.from[1 - end].bytes.empty();
         polled.push_back({link.ends[end].get(), short((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)), 0});
       }
     ::poll(polled.data(), polled.size(), kLookMs);
@@ -90,14 +91,22 @@ inline void Relay::run() {
       links_.back().ends[1] = std::move(far);
     }
     for (auto it = links_.begin(); it != links_.end();) {
-      it->silenced |= wire == Wire::kSilent;
-      const bool alive = wire != Wire::kCut && (it->silenced || (forward(*it, 0) && forward(*it, 1)));
+      disturb(*it, wire);
+      const bool alive = wire != Wire::kCut && (it->is_silent() || (forward(*it, 0) && forward(*it, 1)));
       it = alive ? std::next(it) : links_.erase(it);
     }
   }
 }
 
+inline void Relay::disturb(Link& link, Wire wire) {
+  const bool ends = wire == Wire::kNearClosed || wire == Wire::kFarClosed;
+  link.silenced[0] |= ends || wire == Wire::kSilent || wire == Wire::kSilentFromNear;
+  link.silenced[1] |= ends || wire == Wire::kSilent || wire == Wire::kSilentFromFar;
+  if (ends) link.ends[wire == Wire::kFarClosed] = {};
+}
+
 inline bool Relay::forward(Link& link, int from) {
+  if (link.silenced[from]) return true;
   std::string& bytes = link.from[from].bytes;
   char buffer[16384];
   if (bytes.size() < kMostBytes) {

@@ -123,7 +123,10 @@ def boot(programs: list[Path], command: str, limit_s: float) -> str:
         arguments = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35", "-smp", "2"]
         arguments += ["-cpu", CPU, "-m", "768", "-nic", "none", "-nographic", "-no-reboot"]
         arguments += ["-kernel", str(guest_kernel.folder() / "vmlinux"), "-initrd", str(initrd)]
-        arguments += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on"]
+        arguments += [
+            "-append",
+            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check random.trust_cpu=on",
+        ]
         console = Path(scratch) / "console"
         with console.open("wb") as out:
             try:

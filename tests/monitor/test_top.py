@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -148,6 +149,7 @@ def test_prometheus_server(running: str) -> None:
     command = Running("--json", "--prometheus", "0", "--job", running)
     assert command.process.stderr is not None
     address = command.process.stderr.readline().strip()
+    assert address.startswith("http://127.0.0.1:"), "to this host alone, unless it is told"
     with urllib.request.urlopen(address, timeout=BOUND_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         first = samples_of(answer.read().decode())
@@ -159,6 +161,29 @@ def test_prometheus_server(running: str) -> None:
     for series, value in first.items():
         if series.split("{")[0].endswith("_total"):
             assert second[series] >= value, series
+
+
+@pytest.mark.parametrize("address", ("0.0.0.0", "::1"))
+def test_prometheus_server_elsewhere(running: str, address: str) -> None:
+    try:
+        socket.create_server(
+            (address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET
+        ).close()
+    except OSError as error:
+        pytest.skip(f"no {address} here: {error}")
+    command = Running("--json", "--prometheus", "0", "--prometheus-address", address, "--job", running)
+    assert command.process.stderr is not None
+    told = command.process.stderr.readline().strip()
+    assert f"http://[{address}]:" in told if ":" in address else f"http://{address}:" in told
+    with urllib.request.urlopen(told, timeout=BOUND_S) as answer:
+        assert samples_of(answer.read().decode())
+    command.interrupt()
+
+
+def test_prometheus_server_at_an_address_of_others(running: str) -> None:
+    done = top("--once", "--prometheus", "0", "--prometheus-address", "192.0.2.1", "--job", running)
+    assert done.exit_code == 2
+    assert "192.0.2.1" in done.output
 
 
 def test_records(running: str, tmp_path: Path) -> None:

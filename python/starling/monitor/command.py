@@ -46,6 +46,9 @@ def top(
     prometheus: Annotated[
         str, typer.Option(metavar="PORT|FILE", help="Also serve, or write, Prometheus' text format.")
     ] = "",
+    prometheus_address: Annotated[
+        str, typer.Option(help="Where to serve it; 0.0.0.0 or :: is to everybody who can reach this host.")
+    ] = "127.0.0.1",
     csv_path: Annotated[
         FilePath | None, typer.Option("--csv", help="Also write every transfer of every path.")
     ] = None,
@@ -77,7 +80,7 @@ def top(
 
     seen: list[Rank] = []
     try:
-        with _interrupted() as ended, _exported(prometheus, look) as export:
+        with _interrupted() as ended, _exported(prometheus, prometheus_address, look) as export:
             rates = Rates()
             rates.look(look(), now_ns())
             ended.wait(min(refresh, FIRST_LOOK_S))
@@ -126,16 +129,17 @@ def _interrupted() -> Iterator[threading.Event]:
 
 
 @contextlib.contextmanager
-def _exported(prometheus: str, look: Any) -> Iterator[Any]:
+def _exported(prometheus: str, address: str, look: Any) -> Iterator[Any]:
     """What to do with each look."""
     if not prometheus:
         yield lambda ranks: None
     elif prometheus.isdigit():
         try:
-            server = make_server(int(prometheus), look)
+            server = make_server(int(prometheus), look, address)
         except (OSError, OverflowError) as error:
-            raise typer.BadParameter(f"cannot serve port {prometheus}: {error}") from error
-        typer.echo(f"http://localhost:{server.server_port}/metrics", err=True)
+            raise typer.BadParameter(f"cannot serve port {prometheus} at {address}: {error}") from error
+        host = f"[{address}]" if ":" in address else address
+        typer.echo(f"http://{host}:{server.server_port}/metrics", err=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield lambda ranks: None

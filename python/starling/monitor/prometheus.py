@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path as FilePath
@@ -118,8 +119,19 @@ def write_file(path: FilePath, text: str) -> None:
     draft.replace(path)
 
 
-def make_server(port: int, look: Callable[[], list[Rank]]) -> ThreadingHTTPServer:
-    """Answers GET /metrics on this port (0: a free one), of all interfaces. Run its serve_forever()."""
+def make_server(port: int, look: Callable[[], list[Rank]], address: str = "127.0.0.1") -> ThreadingHTTPServer:
+    """Answers GET /metrics at this port (0: a free one). Run its serve_forever().
+
+    ``address``: an IPv4 or IPv6 address or a name of this host; "0.0.0.0" or "::" is all of its interfaces. Nobody
+    is asked who he is: by default only this host's processes are answered. Raises OSError if it cannot be served at.
+    """
+    family, _, _, _, where = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+
+    class Server(ThreadingHTTPServer):
+        address_family = family
+        daemon_threads = True
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -136,6 +148,4 @@ def make_server(port: int, look: Callable[[], list[Rank]]) -> ThreadingHTTPServe
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("", port), Handler)
-    server.daemon_threads = True
-    return server
+    return Server(where[:2], Handler)

@@ -40,8 +40,9 @@ Program grouped(const Point& point, uint64_t seed, const Options& options, PlanC
       lane.ranks.push_back((first_rank + r) % point.ranks);
       lanes_of[lane.ranks.back()].push_back(uint32_t(program.lanes.size()));
     }
-    lane.count = count;
-    lane.plan = plans.get("ring", {Collective::kAllReduce, kGroup, 0, options.blocks, false});
+    CallSpec& call = lane.calls.emplace_back();
+    call.count = count;
+    call.plan = plans.get("ring", {Collective::kAllReduce, kGroup, 0, options.blocks, false});
     program.lanes.push_back(std::move(lane));
   };
   for (uint32_t g = 0; g < groups; ++g) {

@@ -57,12 +57,12 @@ sim::Program translate(const Program& program, const std::vector<int>& lane_of, 
   translated.lanes.resize(static_cast<std::size_t>(*std::max_element(lane_of.begin(), lane_of.end()) + 1));
   for (int c = 0; c < program.collectives(); ++c) {
     sim::LaneSpec& lane = translated.lanes[lane_of[c]];
-    if (lane.plan) continue;
+    if (!lane.calls.empty()) continue;
     const std::vector<int>& members = program.members[c];
     lane = sim::recorded_lane({members.begin(), members.end()}, machine, plans);
   }
   for (const sim::LaneSpec& lane : translated.lanes)
-    if (!lane.plan)
+    if (lane.calls.empty())
       throw Error(Code::invalid_argument, "a lane has no collective", "number lanes without gaps");
   for (const std::vector<int>& events : program.events) {
     std::vector<sim::Step>& steps = translated.steps.emplace_back();

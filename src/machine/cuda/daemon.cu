@@ -50,15 +50,23 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
   if (threadIdx.x == 0) report_leaving(machine, launch, reason);
 }
 
+__global__ void herald_kernel(uint64_t* begun, uint64_t launch) {
+  // Release: nothing hangs on it; pairs with CudaStreamDevice::daemon_launched().
+  CudaMachine(1, nullptr).store_release(begun, launch);
+}
+
 }  // namespace
 
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream) {
-  daemon_kernel<<<blocks, kDaemonThreads + kRelayThreads, 0, static_cast<cudaStream_t>(stream)>>>(launch);
+  const auto s = static_cast<cudaStream_t>(stream);
+  herald_kernel<<<1, 1, 0, s>>>(launch.begun, launch.daemon.launch);
+  daemon_kernel<<<blocks, kDaemonThreads + kRelayThreads, 0, s>>>(launch);
   return int(cudaGetLastError());
 }
 
 int preload_daemon() {
   cudaFuncAttributes attributes;
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, herald_kernel)) return int(status);
   return int(cudaFuncGetAttributes(&attributes, daemon_kernel));
 }
 

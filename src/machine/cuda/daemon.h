@@ -16,12 +16,14 @@ struct DaemonLaunch {
       blocks_left;  // GPU memory: blocks that have left, all launches added up; writers: blocks, atomically
   uint64_t* left;  // host memory: launch << 8 | LeaveReason of the last residency that is over; writer: its
                    // last block
+  uint64_t* begun;  // host memory: the last residency that the GPU has come to
   const uint64_t*
       drain;  // host memory: that residency is to end; the relay passes it on to DaemonMemory::drain
 };
 
 // Asynchronous: the kernel runs until it quits (device/daemon.h). `stream` is a cudaStream_t that is not
-// blocking. Returns a cudaError_t; 0 is success.
+// blocking. Before it a kernel of one thread, which finds room on a full GPU too, stores `begun`. Returns a
+// cudaError_t; 0 is success.
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream);
 
 // Loads the kernel's module now: a first launch would wait for the whole device.

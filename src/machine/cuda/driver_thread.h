@@ -2,7 +2,6 @@
 // may stand in the driver behind a call of the program that waits for the GPU, and what the GPU waits for may
 // have to come from the poller meanwhile (docs/design/0007-start-as-a-kernel.md).
 #pragma once
-#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -20,14 +19,7 @@ class DriverThread {
   DriverThread& operator=(const DriverThread&) = delete;
 
   // One call of `launch` soon, which sees what the caller wrote before. Returns at once. One at a time.
-  void launch() {
-    // Relaxed: read by who asks, and set by who makes the call.
-    launched_.store(false, std::memory_order_relaxed);
-    want(launch_wanted_);
-  }
-  // Acquire: pairs with the release in run(): what the call wrote is there.
-  bool launched() const { return launched_.load(std::memory_order_acquire); }
-
+  void launch() { want(launch_wanted_); }
   // One call of `look` soon. Returns at once. Any thread.
   void look() { want(look_wanted_); }
 
@@ -57,18 +49,11 @@ class DriverThread {
         launches = launch_wanted_;
         (launches ? launch_wanted_ : look_wanted_) = false;
       }
-      if (launches) {
-        launch_();
-        // Release: what the launch wrote; pairs with launched().
-        launched_.store(true, std::memory_order_release);
-      } else {
-        look_();
-      }
+      launches ? launch_() : look_();
     }
   }
 
   const std::function<void()> launch_, look_;
-  std::atomic<bool> launched_{true};
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   bool launch_wanted_ = false;

@@ -115,6 +115,7 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t)))};
   flush();
   return std::make_unique<CudaExecutor>(options);

@@ -94,9 +94,17 @@ void CudaStreamDevice::launch_now() {
   const DeviceGuard guard(options_.device);
   const DaemonLaunch launch{daemon_,          *options_.start.submissions,
                             options_.relayed, options_.blocks_left,
-                            options_.left,    options_.drain};
+                            options_.left,    options_.begun,
+                            options_.drain};
   note(cudaError_t(cuda::launch_daemon(launch, options_.start.block_count, stream_)),
        "the daemon kernel could not be launched");
+}
+
+// Not when the launch has returned: the GPU may begin nothing new until it is idle (a kernel of the program
+// needs more local memory, say), and a start kernel that stays for the daemon would keep it from that.
+bool CudaStreamDevice::daemon_launched() {
+  // Acquire: pairs with the release in herald_kernel(); nothing hangs on it.
+  return std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == daemon_.launch;
 }
 
 uint64_t CudaStreamDevice::last_left() const {

@@ -26,6 +26,7 @@ struct ExecutorOptions {
   uint64_t* left;         // host memory, zero
   uint64_t* drain;        // likewise; the relay passes it on
   uint64_t* yield;        // likewise; start kernels read it
+  uint64_t* begun;        // likewise
 };
 
 // Of a stream: entries that were put into it and may not have begun, known by events recorded now and then.
@@ -58,7 +59,7 @@ class CudaStreamDevice {
   CudaStreamDevice& operator=(const CudaStreamDevice&) = delete;
 
   void launch_daemon(const device::DaemonArguments& daemon);
-  bool daemon_launched() const { return thread_.launched(); }
+  bool daemon_launched();
   bool daemon_resident();
   void launch_start(device::Stream stream, const device::StartArguments& start, uint32_t blocks);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);

@@ -58,7 +58,7 @@ class GpuDevice {
   }
 
   void launch_daemon(const device::DaemonArguments& arguments) {
-    if (!daemon_launched() || !g_.ended(g_.daemon_stream()))
+    if (daemon_resident())
       w_.scheduler.fail("a daemon is launched behind another one");
     Kernel kernel;
     kernel.kind = Kernel::Kind::kDaemon;
@@ -66,8 +66,8 @@ class GpuDevice {
     std::memcpy(kernel.arguments, &arguments, sizeof arguments);
     g_.put_later(g_.daemon_stream(), kernel);
   }
-  bool daemon_launched() { return g_.later() == 0; }
-  bool daemon_resident() { return !g_.idle(g_.daemon_stream()); }
+  bool daemon_launched() { return g_.begun(g_.daemon_stream()); }
+  bool daemon_resident() { return !daemon_launched() || !g_.idle(g_.daemon_stream()); }
   void launch_start(device::Stream stream, const device::StartArguments& arguments, uint32_t blocks) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kStart;

@@ -147,6 +147,13 @@ uint32_t Gpu::queued(uint32_t stream) const {
   return uint32_t(std::count_if(queue.begin(), queue.end(), [](const Entry& e) { return e.ours; }));
 }
 
+bool Gpu::begun(uint32_t stream) const {
+  const auto is_its = [stream](const Entry& e) { return e.stream == stream; };
+  const auto& queue = queues_[queue_index(stream)];
+  return std::none_of(later_.begin(), later_.end(), is_its) &&
+         std::none_of(queue.begin(), queue.end(), is_its);
+}
+
 void Gpu::synchronize() { wait_for_entries(0, uint32_t(streams_.size())); }
 
 void Gpu::wait_for_entries(uint32_t from_stream, uint32_t to_stream) {

@@ -63,7 +63,8 @@ class Gpu {
   void put(uint32_t stream, const Kernel& kernel, bool ours);
   // Returns at once: a thread of the host puts it in as soon as it can. One at a time.
   void put_later(uint32_t stream, const Kernel& kernel);
-  uint32_t later() const { return uint32_t(later_.size()); }  // not put in yet
+  // All that was put into it, or will be later, has begun.
+  bool begun(uint32_t stream) const;
   void put_write(uint32_t stream, uint64_t* word, uint64_t value);
   void put_wait(uint32_t stream, const uint64_t* word, uint64_t value);
   // All that was put into it has ended; true: what it did is known to the caller.

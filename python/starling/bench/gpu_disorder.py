@@ -58,8 +58,6 @@ class Job:
         command += ["--folder", str(self._folder), "--library", self.library, "--device", run.device]
         command += ["--cases", ";".join(self.cases), "--iterations", str(run.iterations)]
         command += [
-            "--free",
-            str(run.free),
             "--timeout",
             str(run.timeout_s or run.limit_of(self.library) * 0.8),
         ]
@@ -214,7 +212,6 @@ class Run:
         12.0  # an iteration takes milliseconds: what hangs should not cost the other cases their time
     )
     timeout_s: float = 0.0  # of an operation; 0: before the limit, for an error that says who waits for whom
-    free: int = 8
     device: str = "cuda"
     programs: Path | None = None
     say: Callable[[str], None] = print
@@ -297,7 +294,6 @@ def command(
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=2, help="processes, one a GPU")] = 2,
     iterations: Annotated[int, typer.Option(min=1, help="of each case")] = 200,
     limit_s: Annotated[float, typer.Option("--limit", min=3, help="seconds without progress")] = 30,
-    free: Annotated[int, typer.Option(min=1, help="multiprocessors that the occupying kernel leaves")] = 8,
     case: Annotated[str, typer.Option("--case", "-c", help="some of the cases; default: all")] = "",
     libraries: Annotated[
         str, typer.Option(help="separated by commas")
@@ -320,12 +316,12 @@ def command(
         for name in chosen:
             if name not in names:
                 refuse(f"no {what} '{name}'; choose from {', '.join(names)}")
-    run = Run(ranks, iterations, limit_s, free=free, device=device, programs=programs, say=speaker(json_path))
+    run = Run(ranks, iterations, limit_s, device=device, programs=programs, say=speaker(json_path))
     try:
         rows = measure(run, words(case) or list(CASES), words(libraries))
     except MissingProgramError as error:
         refuse(error)
-    settings = {"ranks": ranks, "iterations": iterations, "limit_s": limit_s, "free_multiprocessors": free}
+    settings = {"ranks": ranks, "iterations": iterations, "limit_s": limit_s}
     finish(document("gpu_disorder", settings, [described(row) for row in rows]), json_path)
     bad = [row for row in rows if row["library"] in OURS and row["outcome"] != "right"]
     if bad:

@@ -41,7 +41,7 @@ class Case:
     beside: str = "nothing"  # done after every `every`-th launch
     every: int = 1
     streams: str = "own"  # of each lane: own, blocking (ordered with the legacy default stream), one for all
-    occupied: bool = False  # all multiprocessors but a few
+    left_free: int = 0  # a kernel occupies all multiprocessors but so many; 0: none
     connections: int = 0  # CUDA_DEVICE_MAX_CONNECTIONS; 0: the driver's default
 
 
@@ -54,7 +54,8 @@ CASES = {
         Case("cudaFree", "synchronization", "free"),
         Case("cudaFreeHost", "synchronization", "free host"),
         Case("legacy default stream", "synchronization", "default stream", streams="blocking"),
-        Case("occupied SMs", "depleted resources", occupied=True),
+        Case("all SMs but 40 occupied", "depleted resources", left_free=40),
+        Case("all SMs but 8 occupied", "depleted resources", left_free=8),
         Case("one hardware queue", "depleted resources", connections=1),
         Case("one hardware queue with synchronization", "depleted resources", "synchronize", connections=1),
         Case("one stream", "single queue", streams="one"),
@@ -191,8 +192,8 @@ LIBRARIES: dict[str, Callable[[Place], Lanes]] = {
 class Program:
     """The eight lanes' buffers and streams, and what a case does in between."""
 
-    def __init__(self, place: Place, lanes: Lanes, free: int, programs: Path | None) -> None:
-        self.place, self.lanes, self.free = place, lanes, free
+    def __init__(self, place: Place, lanes: Lanes, programs: Path | None) -> None:
+        self.place, self.lanes = place, lanes
         self.gpu = place.device.type == "cuda"
         self.patterns = [(torch.arange(size // 4, device=place.device) % 31).float() for size in BYTES]
         self.tensors = [torch.zeros_like(pattern) for pattern in self.patterns]
@@ -253,8 +254,8 @@ class Program:
         if self.gpu:
             torch.cuda.synchronize()
         with ExitStack() as stack:
-            if case.occupied and self.beside is not None:
-                stack.enter_context(self.beside.occupied(self.free, limit_s=90))
+            if case.left_free and self.beside is not None:
+                stack.enter_context(self.beside.occupied(case.left_free, limit_s=90))
             note(0)
             begin = time.monotonic()
             for number in range(iterations):
@@ -275,13 +276,13 @@ class Program:
         return torch.cuda.stream(stream) if stream is not None else nullcontext()
 
 
-def serve(place: Place, library: str, cases: list[Case], iterations: int, free: int, own: Path | None) -> int:
+def serve(place: Place, library: str, cases: list[Case], iterations: int, own: Path | None) -> int:
     """Runs the cases one after the other, telling files `progress.RANK` and `results.RANK` of each."""
     progress = os.open(place.folder / f"progress.{place.rank}", os.O_WRONLY | os.O_CREAT)
     # Line by line: what was said before a hang counts.
     with (place.folder / f"results.{place.rank}").open("a", buffering=1) as results:
         lanes = LIBRARIES[library](place)
-        program = Program(place, lanes, free, own)
+        program = Program(place, lanes, own)
         for case in cases:
             os.pwrite(progress, b"%8d" % -1, 0)
             try:
@@ -298,7 +299,7 @@ def serve(place: Place, library: str, cases: list[Case], iterations: int, free: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("--rank", "--size", "--iterations", "--free"):
+    for name in ("--rank", "--size", "--iterations"):
         parser.add_argument(name, type=int, required=True)
     for name in ("--folder", "--library", "--cases", "--device"):
         parser.add_argument(name, required=True)
@@ -312,7 +313,7 @@ def main() -> int:
         torch.cuda.set_device(device)
     place = Place(options.rank, options.size, device, Path(options.folder), options.timeout)
     cases = [CASES[name] for name in options.cases.split(";")]
-    status = serve(place, options.library, cases, options.iterations, options.free, options.programs)
+    status = serve(place, options.library, cases, options.iterations, options.programs)
     sys.stdout.flush()
     os._exit(status)  # a library that waits for its peers at exit would keep a failed rank
 

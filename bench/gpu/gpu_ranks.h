@@ -115,7 +115,7 @@ struct Member {
     const std::string name = "cuda:" + std::to_string(device);
     options.device = name.c_str();
     ok(starling_context_create(&options, &context), "context");
-    const starling_store functions{store, store_set, store_get};
+    const starling_store functions{store, store_set, store_get, nullptr, nullptr};
     starling_comm_options join{};
     join.struct_bytes = sizeof join;
     join.rank = uint32_t(rank);

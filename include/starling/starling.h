@@ -170,11 +170,15 @@ STARLING_API starling_status starling_context_lane_name(starling_context* contex
 
 /* The key-value store that ranks meet in: PyTorch's c10d Store, or any other. Functions return 0 on success,
  * may be called from any thread, and are used while a communicator is made only. `get` waits for the key up
- * to timeout_ns and copies at most *bytes, setting *bytes to the length. */
+ * to timeout_ns and copies at most *bytes, setting *bytes to the length. `remove` takes a key away, and
+ * `holds` says at once whether there is one (1 or 0; -1 or any other number: it cannot say). Both may be
+ * NULL: then what a group has set stays, and its name cannot be used in this store again. */
 typedef struct starling_store {
   void* user;
   int (*set)(void* user, const char* key, const void* value, size_t bytes);
   int (*get)(void* user, const char* key, void* value, size_t* bytes, int64_t timeout_ns);
+  int (*remove)(void* user, const char* key);
+  int (*holds)(void* user, const char* key);
 } starling_store;
 
 typedef struct starling_comm_options {
@@ -208,6 +212,9 @@ STARLING_API starling_status starling_comm_subgroup(starling_comm* parent, const
                                                     uint32_t count, const char* name, starling_comm** child);
 STARLING_API uint32_t starling_comm_rank(const starling_comm* comm);
 STARLING_API uint32_t starling_comm_size(const starling_comm* comm);
+/* The same on all ranks, and another for groups of other contexts, also where they have one name. 0: comm is
+ * NULL, or was destroyed. */
+STARLING_API uint64_t starling_comm_id(const starling_comm* comm);
 /* Fails every operation of the communicator, on every rank, with STARLING_ABORTED and this reason. */
 STARLING_API starling_status starling_comm_abort(starling_comm* comm, const char* reason);
 /* STARLING_SUCCESS, or the first failure of the communicator (message by starling_last_error). */

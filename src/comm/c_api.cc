@@ -234,6 +234,7 @@ starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ra
 
 uint32_t starling_comm_rank(const starling_comm* comm) { return lives(comm) ? comm->comm->rank() : 0; }
 uint32_t starling_comm_size(const starling_comm* comm) { return lives(comm) ? comm->comm->size() : 0; }
+uint64_t starling_comm_id(const starling_comm* comm) { return lives(comm) ? comm->comm->id() : 0; }
 
 starling_status starling_comm_abort(starling_comm* comm, const char* reason) {
   return guarded([&] { living(comm, "comm")->comm->abort(reason ? reason : "no reason given"); });

@@ -32,6 +32,7 @@ class Communicator final : public PollHook {
   uint32_t rank() const { return rank_; }
   uint32_t size() const { return uint32_t(members_.size()); }
   Context& context() { return context_; }
+  uint64_t id() const { return key_.low; }
 
   RequestPtr submit(const starling_operation& call);
 

@@ -155,9 +155,12 @@ class Joining {
     store_.withdraw(key_of_rank("ports", 0));
     group_.times = known_times();
     store_.set(key_of_rank("complete", 0), what_was_found());
-    for (uint32_t rank = 1; rank < options_.size; ++rank)
-      while (store_.holds(key_of_rank("joined", rank)) && group_.members[rank].peer.arena->alive())
-        keep_waiting();
+    try {
+      for (uint32_t rank = 1; rank < options_.size; ++rank) wait_until_gone("joined", rank);
+    } catch (...) {
+      store_.withdraw(key_of_rank("complete", 0));  // who has read it waits for no more
+      throw;
+    }
     store_.withdraw(key_of_rank("complete", 0));
   }
 
@@ -173,6 +176,7 @@ class Joining {
     store_.withdraw(key_of_rank("arena", options_.rank));
     store_.withdraw(key_of_rank("ports", options_.rank));
     store_.withdraw(key_of_rank("joined", options_.rank));
+    wait_until_gone("complete", 0);
   }
 
   std::string wait_for(const char* what, uint32_t rank, int64_t patience_ns) {
@@ -196,11 +200,14 @@ class Joining {
     }
   }
 
-  void keep_waiting() {
-    if (cpu::monotonic_ns() >= deadline_) too_late("leave of the meeting", 1);
-    if (options_.interrupted != nullptr && options_.interrupted(options_.user) != 0)
-      throw Error(Code::aborted, "joining '" + options_.name + "' was interrupted");
-    sched_yield();
+  // Until that rank has taken the key back, or has died.
+  void wait_until_gone(const char* what, uint32_t rank) {
+    while (store_.holds(key_of_rank(what, rank)) && group_.members[rank].peer.arena->alive()) {
+      if (cpu::monotonic_ns() >= deadline_) too_late("leave of the meeting", rank);
+      if (options_.interrupted != nullptr && options_.interrupted(options_.user) != 0)
+        throw Error(Code::aborted, "joining '" + options_.name + "' was interrupted");
+      sched_yield();
+    }
   }
 
   [[noreturn]] void too_late(const char* what, uint32_t rank) {

@@ -5,9 +5,11 @@
 //   all but rank 0  joined := key, what it saw    waits for rank 0's "complete"
 //   rank 0          waits for everybody's joined  complete := key, what all saw; what it knows of times
 //
-// Nobody goes on (and perhaps leaves again) before all have found each other. In a store of our own everybody
-// takes back what it has set, and what rank 0 waits for is never taken back before it was read: "joined" goes
-// when "complete" was read, "complete" when every "joined" has gone.
+// Nobody goes on (and perhaps leaves again) before all have found each other. Everybody takes back what it
+// has set, and what somebody waits for is never taken back before it was read: "joined" goes when "complete"
+// was read, "complete" when every "joined" has gone; and nobody goes on before that. So a next group of this
+// name finds nothing of this one, however early it begins. (A caller's store that cannot take keys back is
+// left as it is: names are used there once.)
 //
 // Of two jobs of one name a rank of one may find ranks of the other, and such a group is whole. But then both
 // jobs have a rank that is left over, and its claim is refused while the other job's rank of that number

@@ -27,6 +27,16 @@ class UserStore final : public Store {
     return std::string(buffer.data(), bytes);
   }
 
+  // Both or none: who waits until a key is gone must not wait where nobody can take it away.
+  void withdraw(const std::string& key) override {
+    if (functions_.remove != nullptr && functions_.holds != nullptr)
+      functions_.remove(functions_.user, key.c_str());
+  }
+  bool holds(const std::string& key) override {
+    return functions_.remove != nullptr && functions_.holds != nullptr &&
+           functions_.holds(functions_.user, key.c_str()) == 1;
+  }
+
  private:
   starling_store functions_;
 };

@@ -19,9 +19,10 @@ class Store {
   // In a store of the library's own: the key is this process's as long as the store object lives. Throws
   // Error(mismatch) if it is another live process's. A caller's store cannot say who lives.
   virtual void claim(const std::string&) {}
-  // Stores that are the library's own take back what this rank has set; a caller's store keeps it.
+  // Takes back what this rank has set; a caller's store that cannot keeps it.
   virtual void withdraw(const std::string&) {}
-  // Whether a live rank has the key set and not withdrawn; false in a caller's store.
+  // Whether a live rank has the key set and not withdrawn; false in a caller's store that cannot say, and of
+  // one that can, whoever has set it.
   virtual bool holds(const std::string&) { return false; }
   // How long a get() may last at a time, so that signals and deaths are noticed.
   virtual int64_t patience_ns() const { return INT64_MAX; }

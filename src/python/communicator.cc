@@ -94,7 +94,7 @@ void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t 
   Communicator made(nullptr, context.use);
   starling_context* owner = context.get();
   Meeting meeting{std::move(store), std::nullopt};
-  const starling_store functions{&meeting, store_set, store_get};
+  const starling_store functions{&meeting, store_set, store_get, nullptr, nullptr};
   starling_comm_options options{};
   options.struct_bytes = sizeof options;
   options.rank = rank;

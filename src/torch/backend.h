@@ -149,7 +149,6 @@ class Backend final : public c10d::Backend {
 
   const c10::intrusive_ptr<BackendOptions> options_;
   std::atomic<std::uint64_t> sequence_ = 0;
-  std::uint64_t monitored_barriers_ = 0;
 
   mutable std::mutex mutex_;  // of what follows
   const c10::intrusive_ptr<c10d::Store> store_;

@@ -4,6 +4,8 @@
 //   rank r > 0: sets "arrived/r", waits for "verdict"        rank 0: waits for every "arrived/r", sets
 //   "verdict"
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -28,6 +30,15 @@ bool wait_for_key(c10d::Store& store, const std::string& key, Clock::time_point 
   }
 }
 
+// How many barriers there were in groups of this id. Keys stay in the store, and a group that is made when
+// this one has gone may have its store and its name: it must not take them for its own.
+std::uint64_t next_barrier(std::uint64_t group) {
+  static std::mutex mutex;
+  static std::map<std::uint64_t, std::uint64_t> barriers;
+  const std::lock_guard lock(mutex);
+  return barriers[group]++;
+}
+
 std::string list_of(const std::vector<int>& ranks) {
   std::ostringstream text;
   for (size_t i = 0; i < ranks.size(); ++i) text << (i == 0 ? "" : ", ") << ranks[i];
@@ -41,7 +52,9 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   c10d::Store& store = communicator->store();
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
   const auto deadline = Clock::now() + timeout;
-  const std::string prefix = "monitored_barrier/" + std::to_string(monitored_barriers_++) + "/";
+  const std::uint64_t group = starling_comm_id(communicator->get());
+  const std::string prefix =
+      "monitored_barrier/" + std::to_string(group) + "/" + std::to_string(next_barrier(group)) + "/";
   const auto arrived_key = [&](int rank) { return prefix + "arrived/" + std::to_string(rank); };
   const std::string verdict_key = prefix + "verdict";
 

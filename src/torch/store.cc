@@ -44,9 +44,41 @@ int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t t
   }
 }
 
+// Stores that cannot (some of Python's) keep their keys, and say so.
+int store_remove(void* user, const char* key) {
+  try {
+    static_cast<c10d::Store*>(user)->deleteKey(key);
+    return 0;
+  } catch (const std::exception&) {
+    return 1;
+  }
+}
+
+int store_holds(void* user, const char* key) {
+  try {
+    return static_cast<c10d::Store*>(user)->check({key}) ? 1 : 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// Asked once with a key of nobody's: who waits until a key is gone must not wait where it stays.
+bool can_remove(c10d::Store& store) {
+  try {
+    store.deleteKey("starling/nothing");
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 StoreView::StoreView(c10::intrusive_ptr<c10d::Store> store)
-    : store_(std::move(store)), view_{store_.get(), store_set, store_get} {}
+    : store_(std::move(store)), view_{store_.get(), store_set, store_get, nullptr, nullptr} {
+  if (!can_remove(*store_)) return;
+  view_.remove = store_remove;
+  view_.holds = store_holds;
+}
 
 }  // namespace starling::torch_adapter

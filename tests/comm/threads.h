@@ -17,7 +17,7 @@ namespace starling::testing {
 // A key-value store for starling_store.
 class MemoryStore {
  public:
-  starling_store functions() { return {this, set, get}; }
+  starling_store functions() { return {this, set, get, nullptr, nullptr}; }
 
  private:
   static int set(void* user, const char* key, const void* value, size_t bytes) {

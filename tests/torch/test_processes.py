@@ -30,6 +30,33 @@ print(f"rank {dist.get_rank()} of {dist.get_world_size()} done")
 """
 )
 
+# torchrun's store outlives the groups, and they have the same names every time. Some groups do nothing at all: nobody
+# waits for anybody else between two of them.
+AGAIN = (
+    PRELUDE
+    + """
+for generation in range(6):
+    dist.init_process_group("starling", timeout=timedelta(seconds=200))
+    if generation % 2 == 0:
+        total = torch.full((1000,), float(dist.get_rank() + generation))
+        dist.all_reduce(total)
+        assert total[0].item() == 1 + 2 * generation
+        pair = dist.new_group([0, 1])
+        dist.all_reduce(total, group=pair)
+        assert total[0].item() == 2 + 4 * generation
+        dist.group.WORLD.monitored_barrier(timeout=timedelta(seconds=200))
+    if generation == 5 and dist.get_rank() == 0:  # the other one does not call it this time
+        try:
+            dist.group.WORLD.monitored_barrier(timeout=timedelta(seconds=1))
+        except RuntimeError as error:
+            assert "Rank 1 failed to pass" in str(error), error
+        else:
+            raise AssertionError("an earlier group's barrier was taken for this one's")
+    dist.destroy_process_group()
+print(f"rank {os.environ['RANK']} of 2 done")
+"""
+)
+
 JOIN = (
     PRELUDE
     + """
@@ -108,9 +135,10 @@ def run_ranks(tmp_path: Path, script: str, size: int = 3, timeout_s: float = 250
     return [(rank.returncode, output) for rank, output in zip(ranks, outputs, strict=True)]
 
 
-def test_torchrun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [TORCHRUN, AGAIN], ids=["once", "again and again"])
+def test_torchrun(tmp_path: Path, script: str) -> None:
     path = tmp_path / "program.py"
-    path.write_text(TORCHRUN)
+    path.write_text(script)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr

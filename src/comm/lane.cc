@@ -412,6 +412,7 @@ StreamLaunch HostLane::launch_of(const Flight& flight) const {
   launch.handover = handover_;
   launch.lane = device_;
   launch.priority = int16_t(std::clamp(flight.priority, -32768, 32767));
+  launch.plan_bytes = flight.lowered.plan->header(rank())->total_bytes;
   return launch;
 }
 

@@ -387,7 +387,7 @@ class Daemon {
   // One look, no budget: what it waits for is another operation, or a stream. Once begun, an operation is
   // ours to its end. Of a broken lane too the operations go in their order, so that each part has one owner.
   STARLING_HOST_DEVICE bool may_begin(const Lane& lane, uint64_t sequence) {
-    if (!has_turn(m_, lane, sequence)) return false;
+    if (!has_turn(m_, *lane.handover, sequence)) return false;
     if (!((lane.handover->turns[m_.block_index()].marked >> (sequence % 64)) & 1)) return true;
     // Acquire: pairs with the stream's write; after it the operation's input is there.
     if (reached(m_.load_acquire(lane.handover->ready), sequence + 1)) return true;

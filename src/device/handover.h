@@ -7,12 +7,22 @@
 
 namespace starling::device {
 
+// Where a release is dear: a view of the machine whose releases are plain stores, since one fence has come
+// before them all. What is stored through it says nothing of what is stored in between. Else the machine.
+template <class M>
+STARLING_HOST_DEVICE decltype(auto) fenced(M& m) {
+  if constexpr (requires { m.fenced(); })
+    return m.fenced();
+  else
+    return (m);
+}
+
 // Is it the operation's turn on this block? After true the part is the caller's.
 template <class M>
-STARLING_HOST_DEVICE bool has_turn(M& m, const Lane& lane, uint64_t sequence) {
+STARLING_HOST_DEVICE bool has_turn(M& m, const Handover& handover, uint64_t sequence) {
   // Acquire: pairs with the release in hand_on(); after it the part's context, progress and connector ends
   // are as the lane's earlier operation left them.
-  return m.load_acquire(&lane.handover->turns[m.block_index()].next) == sequence;
+  return m.load_acquire(&handover.turns[m.block_index()].next) == sequence;
 }
 
 // The operation is through with this block: the part belongs to the lane's next operation. The last touch.

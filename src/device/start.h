@@ -41,12 +41,15 @@ struct StartArguments {
   const uint64_t* yield;  // host memory; not null: a stuck block stays as long as it does not change
   const BlockMemory* blocks;  // the daemon's: is something more urgent? Null: the order is FIFO, nothing is
   TraceRing* trace;  // [width], each written by one kernel at a time; null: none
+  uint32_t plan_bytes;  // the plan's total_bytes: it is brought near without a look at its header
 };
 
 // The block's fast memory. Written by the leader, read by all after a barrier.
 struct alignas(16) StartState {
   SlotPool pool;  // empty: the daemon's blocks own the pool's slots, so only private slots are used here
-  uint32_t verdict;
+  uint32_t turn;  // it is ours
+  uint32_t broken;  // the lane
+  uint32_t urgent;  // the daemon has something more urgent
   uint32_t stays;
   Combine operands;
   // Where memory is far: copies of the argument's, with pointers to what is near.
@@ -62,14 +65,12 @@ class StartKernel {
 
   // On all threads; the same result on all. True: the leader, alone, must call hold() before the block ends.
   STARLING_HOST_DEVICE bool run() {
-    if constexpr (M::kStagesPlans) bring_near();
-    if (leads(m_)) {
-      s_.pool = SlotPool{nullptr, 0, 0};
-      s_.stays = 0;
-      s_.verdict = uint32_t(examine());
-    }
-    m_.barrier();
-    switch (Verdict(s_.verdict)) {
+    look();
+    if constexpr (M::kStagesPlans)
+      bring_near();
+    else
+      m_.barrier();
+    switch (verdict()) {
       case Verdict::kRun: interpret(); break;
       case Verdict::kSkip:
         if (leads(m_)) finish(Outcome::kDone);
@@ -97,36 +98,47 @@ class StartKernel {
  private:
   enum class Verdict : uint32_t { kRun, kSkip, kDrop, kLeave };
 
-  // The argument itself is not written to, and its pointers lead far away.
+  // What decides whether we run, looked at by two threads at the same time, and while the others bring near
+  // what the operation needs. A barrier must follow.
+  STARLING_HOST_DEVICE void look() {
+    // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
+    if (m_.thread_index() + 1 == m_.thread_count()) s_.broken = m_.load_acquire(a_.near.fault) != 0;
+    if (!leads(m_)) return;
+    s_.turn = has_turn(m_, a_.handover, op_->sequence);
+    s_.pool = SlotPool{nullptr, 0, 0};
+    s_.stays = s_.urgent = 0;
+    if (a_.blocks == nullptr) return;
+    // Relaxed: a hint. The daemon, whose queue is sorted, will find the right moment.
+    const uint64_t urgent = m_.load_relaxed(&a_.blocks[m_.block_index()].urgent);
+    s_.urgent = urgent > uint64_t(int64_t(kUrgentBase) + a_.priority);
+  }
+
+  STARLING_HOST_DEVICE Verdict verdict() const {
+    if (s_.turn == 0) return Verdict::kLeave;
+    if (m_.block_index() >= op_->block_count) return Verdict::kSkip;
+    if (s_.broken != 0) return Verdict::kDrop;
+    return s_.urgent != 0 ? Verdict::kLeave : Verdict::kRun;
+  }
+
+  // The argument itself is not written to, and its pointers lead far away. Ends with a barrier.
   STARLING_HOST_DEVICE void bring_near() {
     Lane* lane = m_.stage_lane(0, &a_.near);
+    const bool runs = m_.block_index() < a_.operation.block_count;
+    const PlanHeader* plan = a_.operation.plan;
+    if (runs) plan = m_.stage_plan(0, plan, a_.plan_bytes);
     m_.stage_operation(s_.operation, a_.operation, a_.near);
     if (leads(m_)) s_.handover = a_.handover;
     m_.barrier();
-    if (leads(m_)) lane->handover = &s_.handover;
+    if (leads(m_)) {
+      lane->handover = &s_.handover;
+      s_.operation.plan = plan;
+    }
     lane_ = lane;
     op_ = &s_.operation;
     m_.barrier();
   }
 
-  STARLING_HOST_DEVICE Verdict examine() {
-    if (!has_turn(m_, *lane_, op_->sequence)) return Verdict::kLeave;
-    if (m_.block_index() >= op_->block_count) return Verdict::kSkip;
-    // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
-    if (m_.load_acquire(lane_->fault) != 0) return Verdict::kDrop;
-    if (a_.blocks == nullptr) return Verdict::kRun;
-    // Relaxed: a hint. The daemon, whose queue is sorted, will find the right moment.
-    const uint64_t urgent = m_.load_relaxed(&a_.blocks[m_.block_index()].urgent);
-    return urgent > uint64_t(int64_t(kUrgentBase) + a_.priority) ? Verdict::kLeave : Verdict::kRun;
-  }
-
   STARLING_HOST_DEVICE void interpret() {
-    if constexpr (M::kStagesPlans) {
-      const PlanHeader* plan = m_.stage_plan(0, op_->plan);
-      m_.barrier();
-      if (leads(m_)) s_.operation.plan = plan;
-      m_.barrier();
-    }
     LaneBlock& block = lane_->blocks[m_.block_index()];
     const Execution execution{lane_, op_, &block, &s_.pool, nullptr, &s_.operands};
     Budget budget = a_.budget;
@@ -189,10 +201,11 @@ class StartKernel {
     const uint64_t token = op_->token;
     const uint32_t lane = lane_->id;
     note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, 0);
-    hand_on(m_, *lane_, op_->sequence);
-    if (!count_finished(m_, *lane_, op_->sequence, op_->finished_target)) return;
+    auto&& m = fenced(m_);
+    hand_on(m, *lane_, op_->sequence);
+    if (!count_finished(m, *lane_, op_->sequence, op_->finished_target)) return;
     note(TraceEvent::kPublish, 0);
-    if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
+    if (!publish(m, a_.completion_kind, *a_.completions, token, m_.block_index()))
       push_parked(m_, *a_.daemon,
                   {0, op_->sequence, token, lane, a_.priority, op_->block_count, ParkedKind::kToken});
     m_.notify_host();

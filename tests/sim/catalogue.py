@@ -496,8 +496,8 @@ MUTATIONS = [
         "turn_ignored",
         "a start kernel runs although an earlier operation of its lane is parked",
         START,
-        "    if (!has_turn(m_, *lane_, op_->sequence)) return Verdict::kLeave;\n",
-        "",
+        "s_.turn = has_turn(m_, a_.handover, op_->sequence);",
+        "s_.turn = 1;",
     ),
     Mutation(
         "context_not_parked",
@@ -552,8 +552,8 @@ MUTATIONS = [
         "turn_read_relaxed",
         "relaxed for acquire: who takes over a part",
         HANDOVER,
-        "m.load_acquire(&lane.handover->turns[m.block_index()].next)",
-        "m.load_relaxed(&lane.handover->turns[m.block_index()].next)",
+        "m.load_acquire(&handover.turns[m.block_index()].next)",
+        "m.load_relaxed(&handover.turns[m.block_index()].next)",
     ),
     Mutation(
         "parked_position_relaxed",

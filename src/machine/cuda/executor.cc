@@ -155,7 +155,8 @@ void CudaExecutor::enqueue(const StreamLaunch& launch) {
                                0,
                                nullptr,
                                s.priority_order ? options_.start.blocks : nullptr,
-                               nullptr};
+                               nullptr,
+                               launch.plan_bytes};
   host_.enqueue(launch.entry, launch.stream, launch.handover, start);
 }
 

@@ -31,7 +31,9 @@ class CudaMachine {
   // Every acquire empties the L1 cache, so what an instruction reads again and again must not be cached but
   // kept. Long plans stay where they are. All threads; a barrier must follow.
   __device__ const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan) {
-    const uint32_t bytes = plan->total_bytes;
+    return stage_plan(slot, plan, plan->total_bytes);
+  }
+  __device__ const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan, uint32_t bytes) {
     if (bytes > kPlanStageBytes) return plan;
     return static_cast<const PlanHeader*>(copy(stage_ + slot * kStageBytes + kLaneStageBytes, plan, bytes));
   }
@@ -100,6 +102,39 @@ class CudaMachine {
   }
   __device__ void fence() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
+  // Every release is a fence and a store, and a fence takes until all stores before it have arrived. One for
+  // several stores, of which none says anything of another: what this thread stored, and what it knows of
+  // others' (a barrier came before, cumulativity), is before each of them.
+  class Fenced {
+   public:
+    static constexpr uint32_t kLaneDepth = kGpuLaneDepth;
+    __device__ explicit Fenced(CudaMachine& m) : m_(m) { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+    __device__ uint32_t block_index() const { return m_.block_index(); }
+    __device__ uint64_t load_relaxed(const uint64_t* p) const { return m_.load_relaxed(p); }
+    __device__ uint64_t load_acquire(const uint64_t* p) const { return m_.load_acquire(p); }
+    __device__ void store_relaxed(uint64_t* p, uint64_t v) { m_.store_relaxed(p, v); }
+    __device__ void store_release(uint64_t* p, uint64_t v) { m_.store_relaxed(p, v); }
+    // It acquires: what others released is before all that is stored through this view from now on.
+    __device__ uint64_t fetch_add(uint64_t* p, uint64_t v) {
+      uint64_t old;
+      asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+      asm volatile("fence.acq_rel.sys;" ::: "memory");
+      return old;
+    }
+    __device__ uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
+      uint64_t old;
+      asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                   : "=l"(old)
+                   : "l"(p), "l"(expected), "l"(desired)
+                   : "memory");
+      return old;
+    }
+
+   private:
+    CudaMachine& m_;
+  };
+  __device__ Fenced fenced() { return Fenced(*this); }
+
   // Barrier 1: barrier 0 is that of all threads of the thread block. The leader comes from code of its own:
   // its warp meets first, so that the whole warp executes one and the same barrier instruction. (Without that
   // the compiler may give the leader a copy of its own, and a warp that arrives at one barrier in two ways is
@@ -129,11 +164,19 @@ class CudaMachine {
   // In registers all the way. Whole packs are aligned mostly; of others the bytes go one by one.
   __device__ Pack load_few(const std::byte* from, uint64_t bytes) const {
     if (bytes == 16 && uint64_t(from) % 16 == 0) return *reinterpret_cast<const Pack*>(from);
-    Pack pack{0, 0};
-    for (uint32_t i = 0; i < bytes; ++i) {
-      const uint64_t byte = uint64_t(from[i]) << (i % 8 * 8);
-      i < 8 ? pack.low |= byte : pack.high |= byte;
-    }
+    // All loads before the first use: one trip to memory, not one a piece.
+    const uint32_t in_words = uint64_t(from) % 4 == 0 ? uint32_t(bytes) / 4 * 4 : 0;
+    uint32_t words[4] = {0, 0, 0, 0};
+    uint8_t last[16];
+#pragma unroll
+    for (uint32_t w = 0; w < 4; ++w)
+      if (4 * w < in_words) words[w] = reinterpret_cast<const uint32_t*>(from)[w];
+#pragma unroll
+    for (uint32_t i = 0; i < 16; ++i) last[i] = i >= in_words && i < bytes ? uint8_t(from[i]) : 0;
+    Pack pack{uint64_t(words[1]) << 32 | words[0], uint64_t(words[3]) << 32 | words[2]};
+#pragma unroll
+    for (uint32_t i = 0; i < 16; ++i)
+      (i < 8 ? pack.low : pack.high) |= uint64_t(last[i]) << (i % 8 * 8);
     return pack;
   }
   __device__ void store_few(std::byte* to, Pack pack, uint64_t bytes) {

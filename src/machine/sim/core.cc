@@ -147,7 +147,8 @@ class GpuDriver final : public StreamDriver {
                                  0,
                                  nullptr,
                                  o.priority_order ? s_.daemon->blocks : nullptr,
-                                 nullptr};
+                                 nullptr,
+                                 operation.plan == nullptr ? 0 : operation.plan->total_bytes};
     host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), *lane.handover, start);
   }
   void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {

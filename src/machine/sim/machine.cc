@@ -21,12 +21,12 @@ Part part_of(uint64_t bytes, uint32_t thread, uint32_t threads) {
 
 }  // namespace
 
-const PlanHeader* SimMachine::stage_plan(uint32_t slot, const PlanHeader* plan) {
+const PlanHeader* SimMachine::stage_plan(uint32_t slot, const PlanHeader* plan, uint32_t bytes) {
   if (w_.fast.contains(plan))
     w_.scheduler.fail("a block was told to read a plan in another block's fast memory");
-  if (group_->stage == nullptr || plan->total_bytes > kPlanStageBytes) return plan;
+  if (group_->stage == nullptr || bytes > kPlanStageBytes) return plan;
   std::byte* const ours = group_->stage + slot * kStageBytes + kLaneStageBytes;
-  if (thread_ == 0) std::memcpy(ours, plan, plan->total_bytes);
+  if (thread_ == 0) std::memcpy(ours, plan, bytes);
   return reinterpret_cast<const PlanHeader*>(ours);
 }
 

@@ -106,7 +106,10 @@ class SimMachine {
     if (thread_count() > 1) meet(false);
   }
   // As on a GPU; what has no fast memory reads plans and lanes where they are. A barrier must follow.
-  const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan);
+  const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan) {
+    return stage_plan(slot, plan, plan->total_bytes);
+  }
+  const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan, uint32_t bytes);
   Lane* stage_lane(uint32_t slot, const Lane* lane);
   void stage_operation(Operation& to, const Operation& from, const Lane&) {
     if (thread_ == 0) to = from;

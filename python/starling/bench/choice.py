@@ -13,6 +13,7 @@ import typer
 from starling.tune.candidates import CHOICE, COLLECTIVES, REDUCING, ROOTED, Candidate, candidates
 from starling.tune.measure import Effort, Point, Samples, Work, measured
 from starling.tune.tuning import DTYPES
+from starling.write_whole import write_whole
 
 from .options import refuse, words
 from .results import document
@@ -126,6 +127,6 @@ def _join(path: Path, run: dict[str, Any]) -> None:
     summary = [
         told(everything, name) for name in (CHOICE.name, TABLE.name) if any(name in r for r in everything)
     ]
-    path.write_text(
-        json.dumps({"benchmark": "choice", "summary": summary, "runs": [*kept, run]}, indent=1) + "\n"
+    write_whole(
+        path, json.dumps({"benchmark": "choice", "summary": summary, "runs": [*kept, run]}, indent=1) + "\n"
     )

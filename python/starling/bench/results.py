@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import starling
+from starling.write_whole import write_whole
 
 SCHEMA = 1
 
@@ -38,7 +39,7 @@ def document(
 
 def write(path: Path, doc: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(doc, indent=1) + "\n")
+    write_whole(path, json.dumps(doc, indent=1) + "\n")
 
 
 def commit() -> str:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from starling.write_whole import write_whole
+
 from .options import refuse
 from .plots import bytes_text
 
@@ -273,7 +275,7 @@ def renewed(text: str, results: Path) -> str:
 
 
 def renew(readme: Path, results: Path) -> None:
-    readme.write_text(renewed(readme.read_text(), results))
+    write_whole(readme, renewed(readme.read_text(), results))
 
 
 def command(
@@ -292,4 +294,4 @@ def command(
     if check and new != text:
         refuse(f"{readme} differs from {results}: starling bench tables", 1)
     if not check:
-        readme.write_text(new)
+        write_whole(readme, new)

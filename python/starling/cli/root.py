@@ -7,6 +7,9 @@ Exit codes: 0 done; 1 something measured, checked or run came out wrong; 2 wrong
 
 from __future__ import annotations
 
+import errno
+import sys
+
 import typer
 
 import starling
@@ -61,6 +64,20 @@ def root(
     pass
 
 
+# A full disk, a file that may not be written, or is not there: no traceback helps.
+_OF_FILES = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EISDIR,
+    errno.ENOTDIR,
+}  # fmt: skip
+
+
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    try:
+        app()
+    except OSError as error:
+        if error.errno not in _OF_FILES:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        typer.secho(f"{where}{error.strerror or error}", fg="red", err=True)
+        sys.exit(1)

@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from starling.write_whole import write_whole
+
 from . import conclusions as conclusions_module
 from . import engine, picture
 from .boundary import Boundary, refuse, screen
@@ -144,9 +146,9 @@ def _show(found: list[Measurement], title: str, csv: Path | None, as_json: bool,
             if measurement.closed_form is not None and not measurement.row:
                 typer.echo(f"closed form (single group): {percent(measurement.closed_form)}")
     if csv is not None:
-        csv.write_text(to_csv(found))
+        write_whole(csv, to_csv(found))
     if out is not None:
-        out.write_text(json.dumps(result, indent=2) + "\n")
+        write_whole(out, json.dumps(result, indent=2) + "\n")
 
 
 @app.command()
@@ -223,7 +225,7 @@ def conclusions(
         )
         typer.echo(f"{conclusion.number}. {conclusion.claim}\n   {verdict}\n   {conclusion.finding}")
     result = {"provenance": provenance(), "result": [conclusion.as_dict() for conclusion in found]}
-    (folder / "deadlock_conclusions.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_whole(folder / "deadlock_conclusions.json", json.dumps(result, indent=1) + "\n")
 
 
 @app.command()
@@ -300,7 +302,7 @@ def smallest(
     if best is None:
         refuse(ConfigurationError(f"no deadlock of at least {least} GPUs was found; raise the probabilities"))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "deadlock_smallest.jsonl").write_text("\n".join(best.record()) + "\n")
+    write_whole(folder / "deadlock_smallest.jsonl", "\n".join(best.record()) + "\n")
     picture.draw(best.program, configuration.model, folder / "deadlock_smallest.png")
     typer.echo(f"{len(best.ranks)} GPUs, {len(best.lanes)} collectives: {folder / 'deadlock_smallest.png'}")
 
@@ -319,7 +321,7 @@ def sequences(
     folder.mkdir(parents=True, exist_ok=True)
     written = 0
     for found in _deadlocks(configuration, count, whole, circle):
-        (folder / f"{written:06}.jsonl").write_text("\n".join(found.record()) + "\n")
+        write_whole(folder / f"{written:06}.jsonl", "\n".join(found.record()) + "\n")
         written += 1
     typer.echo(f"{written} deadlocks in {folder}")
     if written < count:

@@ -18,6 +18,8 @@ from typing import Any
 import numpy
 from rich.table import Table
 
+from starling.write_whole import write_whole
+
 from . import engine
 from .configuration import ConfigurationError
 
@@ -241,8 +243,8 @@ def add_to_results(path: Path, provenance: dict[str, Any], result: dict[str, Any
     runs.append({"provenance": provenance, "result": result})
     text = json.dumps({"runs": runs}, indent=1) + "\n"
     if not path.is_file():
-        path.write_text(text)
+        write_whole(path, text)
         return
     beside = path.with_name(path.name + ".new")
-    beside.write_text(text)
+    write_whole(beside, text)
     beside.replace(path)

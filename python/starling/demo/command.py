@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from starling.write_whole import write_whole
+
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 _screen = Console(stderr=True)  # progress; what was asked for goes to standard output
 
@@ -106,7 +108,7 @@ def _write_training(result: Any, out: Path) -> dict[str, str]:
     )
     draw_losses(files["losses"], result.losses, result.reference_losses)
     losses = {"starling": result.losses, "gloo": result.reference_losses}  # step by step, of rank 0
-    files["result"].write_text(json.dumps({**result.summary, "losses": losses}, indent=1) + "\n")
+    write_whole(files["result"], json.dumps({**result.summary, "losses": losses}, indent=1) + "\n")
     return {text: str(file) for text, file in files.items()}
 
 
@@ -202,7 +204,7 @@ def _write_deadlock(results: dict[str, Any], hung: dict[str, Any], ranks: int, o
 
     out.mkdir(parents=True, exist_ok=True)
     files = {"result": str(out / "deadlock.json")}
-    (out / "deadlock.json").write_text(json.dumps(results, indent=1) + "\n")
+    write_whole(out / "deadlock.json", json.dumps(results, indent=1) + "\n")
     if hung:
         draw_waits(out / "deadlock.png", hung, ranks)
         files["who waited for whom"] = str(out / "deadlock.png")

@@ -24,6 +24,7 @@ from starling.monitor.record import Recording
 from starling.monitor.screen import render
 from starling.monitor.views import Rank, Watcher, jobs_of, now_ns
 from starling.timeline import load, perfetto_trace
+from starling.write_whole import write_whole
 
 app = typer.Typer(help=__doc__, add_completion=False)
 
@@ -179,4 +180,4 @@ def _write_trace(path: FilePath, recording: Recording, event_files: list[FilePat
     if not events:
         document["traceEvents"] += recording.names()
     document["traceEvents"] += recording.tracks(zero_ns)
-    path.write_text(json.dumps(document))
+    write_whole(path, json.dumps(document))

@@ -22,6 +22,7 @@ from starling.lang.errors import ProgramError
 from starling.lang.msccl_xml import XmlError
 from starling.lang.source import SourceError, is_plan, plan_of, program_of
 from starling.passes.compiler import PASSES, run_passes
+from starling.write_whole import write_whole
 
 compile_app = typer.Typer(help="Compile a program into a plan, prove it, and write it.", add_completion=False)
 verify_app = typer.Typer(help="Judge a plan: structure, deadlock, races, result.", add_completion=False)
@@ -117,9 +118,9 @@ def compile_(
         elif output.suffix == ".xml":
             from starling.lang.msccl_write import write
 
-            output.write_text(write(plan))
+            write_whole(output, write(plan))
         else:
-            output.write_text(ir.to_text(plan))
+            write_whole(output, ir.to_text(plan))
         typer.echo(described, err=True)
 
 

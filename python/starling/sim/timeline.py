@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from starling.sim.engine import Event
+from starling.write_whole import write_whole
 
 LAUNCH, QUIT, FETCH, RUN, PARK, COMPLETE, PUBLISH, FAULT = range(8)  # TraceEvent of src/wire/trace.h
 MARKS = {FETCH: "fetch", PUBLISH: "publish"}
@@ -100,7 +101,7 @@ def write_perfetto(events: list[Event], path: Path) -> None:
                     "ts": event.time_ns / 1e3,
                 }
             )
-    path.write_text(json.dumps({"traceEvents": rows, "displayTimeUnit": "ns"}))
+    write_whole(path, json.dumps({"traceEvents": rows, "displayTimeUnit": "ns"}))
 
 
 def write_png(events: list[Event], path: Path, title: str) -> None:

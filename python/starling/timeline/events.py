@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from starling.write_whole import write_whole
+
 if TYPE_CHECKING:
     from starling.context import Context
 
@@ -56,7 +58,7 @@ def of_torch(rank: int, most: int = 1 << 16) -> list[Event]:
 
 def save(path: Path, events: Iterable[Event]) -> None:
     """One JSON object a line."""
-    path.write_text("".join(json.dumps(asdict(event)) + "\n" for event in events))
+    write_whole(path, "".join(json.dumps(asdict(event)) + "\n" for event in events))
 
 
 def load(paths: Iterable[Path]) -> list[Event]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from starling.timeline.events import Event
 from starling.timeline.spans import residencies, runs
+from starling.write_whole import write_whole
 
 # Perfetto's names of colors.
 _END_COLORS = {"complete": "good", "park": "bad", "fault": "terrible"}
@@ -100,4 +101,4 @@ def _counter(event: Event, under_way: set[tuple[str, int]], ts: float) -> list[d
 
 def write_perfetto(path: Path, events: Iterable[Event]) -> None:
     """Open the file at https://ui.perfetto.dev (it stays in the browser)."""
-    path.write_text(json.dumps(perfetto_trace(events)))
+    write_whole(path, json.dumps(perfetto_trace(events)))

@@ -18,6 +18,7 @@ from starling.lang import AllGather, Program, ReduceScatter
 from starling.plans import program
 from starling.plans.ring import around, pass_round
 from starling.tune.model import Link, Machine, cost_us
+from starling.write_whole import write_whole
 
 NODE = 8
 MACHINE = Machine(
@@ -109,7 +110,7 @@ def main() -> None:
         rows.append({"panel": row.panel, "first": row.ours, "second": row.theirs, "ratios": ratios})
     if options.out is not None:
         document = {"nodes": options.nodes, "machine": repr(MACHINE), "sizes": SIZES, "rows": rows}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        write_whole(options.out, json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

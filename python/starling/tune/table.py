@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starling.write_whole import write_whole
+
 VERSION = 1
 TYPES = ("moved", "plain", "half")
 """What is not reduced; reductions; reductions of float16 and bfloat16."""
@@ -66,7 +68,7 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(self.text())
+        write_whole(path, self.text())
 
     @staticmethod
     def load(path: str | Path) -> Table:

@@ -85,7 +85,7 @@ run_pytest() { # seconds, name, arguments
 }
 
 bench() { # seconds, result's name, arguments of `starling bench`
-  build_adapter
+  build_package
   bounded "$1" "$2" "$PYTHON" -m starling.cli bench "${@:3}" --json "$OUT/$2.json"
 }
 
@@ -114,10 +114,16 @@ for step in "${steps[@]}"; do
     run_pytest 240 torch tests/gpu/test_torch_cuda.py
     run_pytest 150 disorder tests/gpu/test_programs.py --deselect tests/gpu/test_programs.py::test_situations
     ;;
-  programs) bench 270 "gpu_disorder_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-30}" --timeout 255 ;;
+  programs)
+    build_adapter
+    bench 270 "gpu_disorder_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-30}" --timeout 255
+    ;;
   bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
   bench:quick) bench 120 "gpu_collectives_$GPUS" gpu -n "$GPUS" --quick --timeout 100 ;;
-  overlap) bench 200 "gpu_overlap_$GPUS" overlap -n "$GPUS" --timeout 170 --plot "$OUT/gpu_overlap_$GPUS.png" ;;
+  overlap)
+    build_adapter
+    bench 200 "gpu_overlap_$GPUS" overlap -n "$GPUS" --timeout 170 --plot "$OUT/gpu_overlap_$GPUS.png"
+    ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;
   many)
     build_adapter
@@ -146,11 +152,10 @@ for step in "${steps[@]}"; do
   esac
 done
 
-# A tree without its history does not know its commit.
-if [ -n "$COMMIT" ]; then
-  for file in "$OUT"/*.json; do
-    [ -f "$file" ] && sed -i "s/^ \"commit\": \"\"/ \"commit\": \"$COMMIT\"/" "$file"
-  done
-fi
+# A tree without its history does not know its commit; and where the files were written is of this run alone.
+for file in "$OUT"/*.json; do
+  [ -f "$file" ] || continue
+  sed -i -E -e '/^ "command": /s# --(json|plot) [^ "]+##g' -e "s/^ \"commit\": \"\"/ \"commit\": \"$COMMIT\"/" "$file"
+done
 grep '^==' "$OUT/summary.log" 2>/dev/null
 exit $failed

@@ -95,8 +95,7 @@ Context::~Context() {
   end_everything();
 }
 
-Peer Context::attach(const std::string& arena_name) {
-  std::lock_guard lock(mutex_);
+Peer Context::attach_segment(const std::string& arena_name) {
   WeakPeer& known = peers_[arena_name];
   Peer peer{known.arena.lock(), known.memory.lock()};
   if (peer.arena == nullptr) known.arena = peer.arena = std::make_shared<cpu::PeerArena>(arena_name);
@@ -104,7 +103,16 @@ Peer Context::attach(const std::string& arena_name) {
     peer.memory = place_->attach(peer.arena);
     known.memory = peer.memory;
   }
-  ranks_on_host_.store(uint32_t(peers_.size()) + 1, std::memory_order_relaxed);
+  return peer;
+}
+
+Peer Context::attach(const std::string& arena_name) {
+  std::lock_guard lock(mutex_);
+  Peer peer = attach_segment(arena_name);
+  if (!std::exchange(peers_[arena_name].is_here, true))
+    ranks_on_host_.fetch_add(1, std::memory_order_relaxed);
+  neighbours_ |= peer.arena->header()->process_nonce != cpu::process_nonce();
+  if (neighbours_ && proxy_ != nullptr) proxy_->has_neighbours();
   return peer;
 }
 
@@ -116,6 +124,7 @@ std::string Context::link_ports() {
   if (proxy_ == nullptr) {
     const link::carry::ProxyOptions options = link_options(settings(), arena_->header()->bytes);
     proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
+    if (neighbours_) proxy_->has_neighbours();
     flight_.linked();
     executor_->set_carrier(proxy_.get());
   }
@@ -124,7 +133,8 @@ std::string Context::link_ports() {
 
 Peer Context::attach_remote(const link::carry::RemoteRank& remote, const std::string& ports) {
   link::carry::Way& way = proxy_->attach(remote, ports);
-  Peer peer = attach(way.shadow_name());
+  std::lock_guard lock(mutex_);
+  Peer peer = attach_segment(way.shadow_name());
   peer.way = &way;
   return peer;
 }
@@ -233,10 +243,13 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
     wake_poller();
   }
-  // A message may be what an any-source receive waits for.
-  if (fresh || news || message)
-    for (uint32_t peer = 0; peer < lane.size(); ++peer)
-      if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
+  // A message may be what an any-source receive waits for. Of other hosts' ranks the proxy need not be woken
+  // for that: whoever runs the operation looks, or rings when it posts.
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    if (peer == lane.rank()) continue;
+    const Peer& there = lane.member(peer).peer;
+    if (fresh || news || (message && there.way == nullptr)) cpu::ring(&there.arena->header()->host);
+  }
   lock.unlock();
   if (!launch) return;
   // What a start kernel reads: no submission speaks of it. Without the lock: while we wait, others may need

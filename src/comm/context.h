@@ -39,6 +39,7 @@ class PollHook {
 struct WeakPeer {
   std::weak_ptr<cpu::PeerArena> arena;
   std::weak_ptr<PeerMemory> memory;
+  bool is_here = false;  // counted in ranks_on_host()
 };
 
 class Context {
@@ -56,7 +57,10 @@ class Context {
   PlanCache& plans() { return plans_; }
   uint32_t block_count() const { return memory_.block_count(); }
 
-  // The segment of a peer and its daemon's memory, attached once.
+  // Of this host, this one among them: those that were met.
+  uint32_t ranks_on_host() const { return ranks_on_host_.load(std::memory_order_relaxed); }
+
+  // The segment of a peer of this host and its daemon's memory, attached once.
   Peer attach(const std::string& arena_name);
   // The same of a rank on another host, by way of this rank's proxy. `ports`: where its proxy listens.
   Peer attach_remote(const link::carry::RemoteRank& remote, const std::string& ports);
@@ -153,6 +157,7 @@ class Context {
   void release_streams(HostLane& lane);
   void wake_poller();
   void fail_all(const std::string& why);
+  Peer attach_segment(const std::string& arena_name);
   HostLane& find_or_make(LaneOptions options);
   void refuse_living_group(const LaneKey& key, const std::string& name) const;
   std::string timeout_text(HostLane& lane, const Flight& flight);
@@ -174,7 +179,8 @@ class Context {
   std::vector<HostLane*> lanes_by_id_;
   std::vector<uint32_t> free_ids_;
   std::vector<std::unique_ptr<HostLane>> closed_lanes_;  // peers may still touch their regions
-  std::map<std::string, WeakPeer> peers_;
+  std::map<std::string, WeakPeer> peers_;  // by their segments; of a rank of another host, its shadow
+  bool neighbours_ = false;  // other processes of this host have ranks that were met
   std::deque<Submission> unsubmitted_;  // found the ring full
   std::condition_variable drained_;
   uint64_t submissions_ = 0;

@@ -12,8 +12,9 @@ namespace starling {
 
 inline constexpr uint64_t kOutsideBit = uint64_t(1) << 63;  // outside, with parked tasks: any ring counts
 inline constexpr uint64_t kLaunchBit = uint64_t(1) << 62;   // outside: a submission counts
-// A thread of the ringers' own process that sleeps on sockets too: it is woken by its eventfd. At the doors
-// of shadows alone (link/carry/shadow.h).
+// A thread of the process `event_owner` that sleeps on sockets too: it is woken by its eventfd, which means
+// something in that process alone. Ringers of others leave the bit alone; such a sleeper does not count on
+// them.
 inline constexpr uint64_t kEventBit = uint64_t(1) << 61;
 
 struct alignas(64) Doorbell {
@@ -21,8 +22,10 @@ struct alignas(64) Doorbell {
   uint32_t event;     // counts rings; what sleepers sleep on
   uint32_t outside;  // the same for who waits outside the daemon for a launch (kOutsideBit, kLaunchBit): it
                      // is not woken while another thread runs the daemon
-  int32_t event_fd;  // of the sleeper with kEventBit; writer: who made the doorbell, before anybody rings
-  uint32_t reserved[11];
+  int32_t event_fd;  // of the sleeper with kEventBit; writer: it, before its bit is first set
+  uint32_t reserved;
+  uint64_t event_owner;  // nonce of its process; likewise
+  uint32_t reserved_2[8];
 };
 static_assert(sizeof(Doorbell) == 64);
 

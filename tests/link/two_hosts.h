@@ -66,6 +66,7 @@ class Host {
   LaneShared* lane() { return lane_; }
   ArenaHeader* shadow() { return seen_->header(); }
   LaneShared* theirs() { return theirs_; }
+  ArenaHeader* header() { return arena_.header(); }
   void leave() { proxy_.reset(); }
 
   void attach(Host& other) {
@@ -104,6 +105,9 @@ class Host {
   uint32_t number() const { return number_; }
   bool failed() { return !way_->failure().empty(); }
 
+  bool may_send(uint64_t k) {
+    return acquired(end<Credit>(arena_.at(0), *lane_, lane_->credit_offset, 1 - rank_)->granted) > k;
+  }
   // What a sending block does. False: the link failed before there was a grant.
   bool send(uint64_t k, uint32_t bytes) {
     const Credit& credit = *end<Credit>(arena_.at(0), *lane_, lane_->credit_offset, 1 - rank_);

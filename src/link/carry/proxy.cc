@@ -117,9 +117,13 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
     : arena_(arena),
       options_(options),
       port_list_(tcp::usable_ports(options.interfaces)),
-      event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!event_) throw system_error("cannot make an eventfd", "allow the process more open files (ulimit -n)");
+      event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      helper_event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!event_ || !helper_event_)
+    throw system_error("cannot make an eventfd", "allow the process more open files (ulimit -n)");
   alarm_ = std::make_unique<Alarm>(event_.get(), reactor_);
+  helper_alarm_ = std::make_unique<Alarm>(helper_event_.get(), reactor_);
+  cpu::own_event(&arena_.header()->daemon, helper_event_.get());
   reactor_.never_hush(event_.get());
   for (tcp::Port& port : port_list_) listeners_.push_back(std::make_unique<Listener>(*this, port));
   ports_text_ = tcp::ports_text(port_list_);
@@ -261,7 +265,7 @@ void Proxy::run() {
     if (++fruitless < kLooks)
       sched_yield();
     else
-      sleep();
+      sleep_as_thread();
   }
 }
 
@@ -305,7 +309,7 @@ void Proxy::silence() {
 }
 
 // Our place at the doors, then once more a look at everything: who stores something sees us, or we see it.
-void Proxy::sleep() {
+void Proxy::sleep_as_thread() {
   uint64_t timeout_ms;
   uint64_t helped;
   {
@@ -322,7 +326,7 @@ void Proxy::sleep() {
   if (timeout_ms > 0) reactor_.sleep(int(timeout_ms));
   std::lock_guard lock(mutex_);
   if (!resting_) return silence();
-  if (helped_ != helped || timeout_ms == 0) return;
+  if (helped_ != helped || helper_sleeps_ || timeout_ms == 0) return;
   resting_ = false;  // they are held up: the work is ours until one of them looks again
   reactor_.hush(false);
 }
@@ -362,6 +366,40 @@ void Proxy::leave() {
   for (uint32_t look = 0; any && look < kLastLooks; ++look) any = look_at_all();
   reactor_.hush(false);
   if (any || next_deadline() < wakes_ns_) wake();
+}
+
+// A place at all doors, this rank's own among them: as in sleep_as_thread().
+bool Proxy::prepare() {
+  // Relaxed: a neighbour that is not known yet is heard when the sleep is over.
+  if (neighbours_.load(std::memory_order_relaxed)) return false;
+  std::lock_guard lock(mutex_);
+  if (helper_sleeps_) return false;
+  helper_sleeps_ = true;
+  rest();
+  listen();
+  // Release: own_event() before; pairs with the acquire in ring().
+  std::atomic_ref<uint64_t>(arena_.header()->daemon.sleepers).fetch_or(kEventBit, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in ring()
+  return true;
+}
+
+void Proxy::sleep(uint64_t longest_ns) {
+  uint64_t timeout_ns;
+  {
+    std::lock_guard lock(mutex_);
+    const uint64_t now = cpu::monotonic_ns(), next = next_deadline();
+    timeout_ns = look_at_all() || next <= now ? 0 : std::min(longest_ns, next - now);
+  }
+  if (timeout_ns > 0) reactor_.sleep_unhushed(timeout_ns);
+  cancel();
+}
+
+void Proxy::cancel() {
+  std::lock_guard lock(mutex_);
+  helper_sleeps_ = false;
+  std::atomic_ref<uint64_t>(arena_.header()->daemon.sleepers)
+      .fetch_and(~kEventBit, std::memory_order_relaxed);
+  if (resting_) silence();
 }
 
 // ---- for hosts ----------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 //
 // The thread looks at sockets and shadows; after some looks in vain it sleeps until a socket is ready, a
 // timer ends, or its eventfd is rung. It never spins without bound, and waits for no host and no block. Who
-// waits for messages helps: it looks itself, in the thread's place.
+// waits for messages helps: it looks itself, in the thread's place, and sleeps there, too: one helper at a
+// time.
 #pragma once
 #include <list>
 #include <map>
@@ -58,6 +59,12 @@ class Proxy final : public Carrier {
   void enter() override;
   void look() override;
   void leave() override;
+  bool prepare() override;
+  void sleep(uint64_t longest_ns) override;
+  void cancel() override;
+  // Processes other than this one ring at this rank's door, and not at an eventfd of ours: from now on
+  // helpers do not sleep here.
+  void has_neighbours() { neighbours_.store(true, std::memory_order_relaxed); }
 
   // Hosts should compare signatures again: true once each time.
   bool take_mismatch() {
@@ -78,7 +85,7 @@ class Proxy final : public Carrier {
   void silence();
   void rest();
   uint64_t unsaid();
-  void sleep();
+  void sleep_as_thread();
   uint64_t next_deadline() const;
   template <class Step>
   bool guarded(PeerLink* link, Step&& step);
@@ -91,19 +98,23 @@ class Proxy final : public Carrier {
   std::string ports_text_;
   std::vector<tcp::Port> port_list_;
   tcp::Descriptor event_;
+  tcp::Descriptor helper_event_;  // the same for the helper that sleeps here, at this rank's own door
   std::atomic<bool> mismatch_{false};
   std::atomic<bool> ending_{false};
+  std::atomic<bool> neighbours_{false};
 
   std::mutex mutex_;  // guards all below; taken after a context's
   tcp::Reactor reactor_;
   std::unique_ptr<verbs::Rails> rails_;  // none: sockets only
   std::unique_ptr<Alarm> alarm_;
+  std::unique_ptr<Alarm> helper_alarm_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   uint32_t helpers_ = 0;  // between enter() and leave()
   uint64_t helped_ = 0;  // looks of helpers
   // The thread is hushed, and the shadows' doors do not ring for it: helpers see to all. Not so any more when
   // it has found that none of them looks.
   bool resting_ = false;
+  bool helper_sleeps_ = false;  // or is about to
   uint64_t wakes_ns_ = 0;  // when its sleep ends by itself
   std::list<std::unique_ptr<Greeting>> greetings_;  // connections whose rank is not known yet
   std::map<uint64_t, std::unique_ptr<Way>> ways_;  // by identity

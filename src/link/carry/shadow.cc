@@ -24,7 +24,8 @@ Shadow::Shadow(const RemoteRank& remote, uint64_t bytes, int event_fd) : arena_(
   // As large as the peer's, so that slots have the same numbers; sparse, like it.
   if (remote.pool_slots > 0)
     header->pool_offset = arena_.allocate(remote.pool_slots * remote.pool_slot_bytes);
-  header->daemon.event_fd = header->host.event_fd = event_fd;
+  cpu::own_event(&header->daemon, event_fd);
+  cpu::own_event(&header->host, event_fd);
 }
 
 LaneShared* Shadow::open(const OpenRecord& record) {
@@ -64,7 +65,8 @@ void Shadow::close(bool in_order) {
 
 void Shadow::listen() {
   for (Doorbell* bell : {&header()->daemon, &header()->host})
-    std::atomic_ref<uint64_t>(bell->sleepers).fetch_or(kEventBit, std::memory_order_relaxed);
+    // Release: own_event() before; pairs with the acquire in ring().
+    std::atomic_ref<uint64_t>(bell->sleepers).fetch_or(kEventBit, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in ring()
 }
 

@@ -41,7 +41,8 @@ class Shadow {
   // The peer has left in order, or is lost.
   void close(bool in_order);
 
-  // The proxy's place at both doors. listen(), a look at everything, then sleep; silence() after.
+  // The proxy's place at both doors, or a helper's that sleeps in the proxy. listen(), a look at everything,
+  // then sleep; silence() after.
   void listen();
   void silence();
 

@@ -1,6 +1,7 @@
 #include "link/tcp/reactor.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/error.h"
 
@@ -66,6 +67,13 @@ void Reactor::remove(uint64_t id, int fd) {
 void Reactor::sleep(int timeout_ms) const {
   epoll_event ready;
   epoll_wait(outer_.get(), &ready, 1, timeout_ms);
+}
+
+void Reactor::sleep_unhushed(uint64_t timeout_ns) const {
+  epoll_event ready;
+  const timespec timeout{time_t(timeout_ns / 1'000'000'000), long(timeout_ns % 1'000'000'000)};
+  if (epoll_pwait2(epoll_.get(), &ready, 1, &timeout, nullptr) < 0 && errno == ENOSYS)
+    epoll_wait(epoll_.get(), &ready, 1, int(timeout_ns / 1'000'000 + 1));
 }
 
 uint32_t Reactor::poll(int64_t timeout_ns) {

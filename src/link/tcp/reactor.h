@@ -33,6 +33,8 @@ class Reactor {
   uint32_t poll(int64_t timeout_ns);
   // Until somebody is ready, or for so long. Tells nobody: any thread may add and remove meanwhile.
   void sleep(int timeout_ms) const;
+  // The same, whether or not it is hushed; on kernels before 5.11 for a millisecond more.
+  void sleep_unhushed(uint64_t timeout_ns) const;
   // sleep() does not end by those that are watched, but for this descriptor. Any thread, also amid a sleep,
   // which ends when it is undone and somebody is ready.
   void hush(bool hushed);

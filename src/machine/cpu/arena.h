@@ -11,12 +11,10 @@
 #include <mutex>
 #include <string>
 
+#include "machine/cpu/process_nonce.h"
 #include "wire/arena.h"
 
 namespace starling::cpu {
-
-// Random, the same for all contexts of this process.
-uint64_t process_nonce();
 
 // The owner's mapping; ranks that are threads of its process share it, so it lives as long as any of them.
 struct Mapping {

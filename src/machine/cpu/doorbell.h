@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "machine/cpu/futex.h"
+#include "machine/cpu/process_nonce.h"
 #include "wire/doorbell.h"
 
 namespace starling::cpu {
@@ -14,12 +15,21 @@ inline void notify_event(int fd) {
   [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
 }
 
+// Before the sleeper's bit, kEventBit, is first set; the setting releases it.
+inline void own_event(Doorbell* bell, int event_fd) {
+  bell->event_fd = event_fd;
+  bell->event_owner = process_nonce();
+}
+
 // Wakes those whose bits are in `whom`.
 inline void ring(Doorbell* bell, uint64_t whom) {
   // The store before, the look at `sleepers` after; pairs with the fence in Sleeper::prepare().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic_ref<uint64_t> sleepers(bell->sleepers);
-  if ((sleepers.load(std::memory_order_relaxed) & whom) == 0) return;
+  // Acquire: pairs with the release of kEventBit; what own_event() wrote is there.
+  const uint64_t seen = sleepers.load(std::memory_order_acquire) & whom;
+  if (seen == 0) return;
+  if (seen & kEventBit && bell->event_owner != process_nonce()) whom &= ~kEventBit;
   const uint64_t asleep = sleepers.fetch_and(~whom, std::memory_order_acq_rel) & whom;  // 0: another rings
   auto wake = [](uint32_t& word) {
     std::atomic_ref<uint32_t>(word).fetch_add(1, std::memory_order_acq_rel);

@@ -55,7 +55,7 @@ class CpuMachine {
     if (carrier_ != nullptr && listener_ != nullptr) help();
   }
   ~CpuMachine() {
-    sleeper_.cancel();
+    busy();
     stop_helping();
   }
   CpuMachine(const CpuMachine&) = delete;
@@ -115,6 +115,7 @@ class CpuMachine {
 
   void idle(uint32_t pass) {
     if (listener_ != nullptr) listener_->look(true);
+    if (carrier_ != nullptr && sleeps_at_carrier(pass)) return;
     const bool sleeps = pass >= policy_.idle_spins + policy_.idle_yields;
     if (carrier_ != nullptr && !sleeps) help();
     if (pass < policy_.idle_spins) return relax();
@@ -129,7 +130,11 @@ class CpuMachine {
     else
       sleeper_.sleep(policy_.sleep_ns);
   }
-  void busy() { sleeper_.cancel(); }
+  void busy() {
+    sleeper_.cancel();
+    if (at_carrier_) carrier_->cancel();
+    at_carrier_ = false;
+  }
 
   void notify(Doorbell* bell) { ring(bell); }
   void notify_host() {
@@ -145,6 +150,26 @@ class CpuMachine {
   }
 
   static constexpr uint32_t kPausesALook = 4;  // a look costs a call of the system
+  // Fruitless passes with a carrier, before a sleep: as long as a wake-up costs, or a peer takes to answer.
+  // Who polls longer loses its share of the core to others, and stands still when the answer is there.
+  static constexpr uint64_t kLooksNs = 50'000;
+
+  // After a while of looking in vain: one pass more, then a sleep where messages of other hosts come in, so
+  // that no other thread has to wake this one. False: not yet, or not here.
+  bool sleeps_at_carrier(uint32_t pass) {
+    if (at_carrier_) {
+      at_carrier_ = false;
+      carrier_->sleep(policy_.sleep_ns);
+      carrier_->look();
+      return true;
+    }
+    const uint64_t now = monotonic_ns();
+    if (pass == 1) idle_since_ns_ = now;
+    if (now - idle_since_ns_ < kLooksNs) return false;
+    help();
+    at_carrier_ = carrier_->prepare();
+    return at_carrier_;
+  }
 
   void help() {
     if (!helping_) carrier_->enter();
@@ -162,6 +187,8 @@ class CpuMachine {
   CompletionListener* listener_;
   Carrier* carrier_;
   bool helping_ = false;
+  bool at_carrier_ = false;  // its prepare() was called
+  uint64_t idle_since_ns_ = 0;
   Sleeper sleeper_;
 };
 static_assert(device::Machine<CpuMachine>);

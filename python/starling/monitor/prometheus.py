@@ -148,4 +148,4 @@ def make_server(port: int, look: Callable[[], list[Rank]], address: str = "127.0
         def log_message(self, *_: object) -> None:
             pass
 
-    return Server(where[:2], Handler)
+    return Server((str(where[0]), int(where[1])), Handler)

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "comm/device.h"
 #include "comm/job_store.h"
-#include "comm/link_options.h"
 #include "device/submission_queue.h"
 #include "monitor/publish.h"
 
@@ -93,50 +92,6 @@ Context::~Context() {
   executor_.reset();
   poll_once();
   end_everything();
-}
-
-Peer Context::attach_segment(const std::string& arena_name) {
-  WeakPeer& known = peers_[arena_name];
-  Peer peer{known.arena.lock(), known.memory.lock()};
-  if (peer.arena == nullptr) known.arena = peer.arena = std::make_shared<cpu::PeerArena>(arena_name);
-  if (peer.memory == nullptr) {
-    peer.memory = place_->attach(peer.arena);
-    known.memory = peer.memory;
-  }
-  return peer;
-}
-
-Peer Context::attach(const std::string& arena_name) {
-  std::lock_guard lock(mutex_);
-  Peer peer = attach_segment(arena_name);
-  if (!std::exchange(peers_[arena_name].is_here, true))
-    ranks_on_host_.fetch_add(1, std::memory_order_relaxed);
-  neighbours_ |= peer.arena->header()->process_nonce != cpu::process_nonce();
-  if (neighbours_ && proxy_ != nullptr) proxy_->has_neighbours();
-  return peer;
-}
-
-std::string Context::link_ports() {
-  if (on_gpu())
-    throw Error(Code::unsupported, "ranks of other hosts cannot reach " + place_->name(),
-                "use contexts on the CPU (device=\"cpu\") where a group spans hosts");
-  std::lock_guard lock(mutex_);
-  if (proxy_ == nullptr) {
-    const link::carry::ProxyOptions options = link_options(settings(), arena_->header()->bytes);
-    proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
-    if (neighbours_) proxy_->has_neighbours();
-    flight_.linked();
-    executor_->set_carrier(proxy_.get());
-  }
-  return proxy_->ports();
-}
-
-Peer Context::attach_remote(const link::carry::RemoteRank& remote, const std::string& ports) {
-  link::carry::Way& way = proxy_->attach(remote, ports);
-  std::lock_guard lock(mutex_);
-  Peer peer = attach_segment(way.shadow_name());
-  peer.way = &way;
-  return peer;
 }
 
 HostLane& Context::lane(const LaneKey& key, const std::string& name, uint32_t rank,

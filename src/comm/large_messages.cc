@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kBytes = 512 << 10;  // of all parts together; where reading pays, it does from 128 KiB on
 constexpr uint32_t kRounds = 24;
-constexpr uint32_t kEnoughRounds = 4;
+constexpr uint32_t kEnoughRounds = 18;  // with fewer, others were there in between, and in the caches
 constexpr uint64_t kPatienceNs = 4'000'000;  // no round begins later
 constexpr uint64_t kDisturbed = UINT64_MAX;
 constexpr const char* kTimingLane = "timing of large messages";
@@ -108,7 +108,7 @@ void Communicator::time_large_messages(const CommOptions& options) {
 
 // The operations that are chosen between, as programs run them, in a lane of their own. A round counts if no
 // rank was displaced in it, and then with the slowest rank's time: all ranks come to the same numbers. None:
-// hardly any counts.
+// too few count.
 std::optional<LargeMessageTimes> Communicator::timed_in_lane(const LaneKey& key, const CommOptions& options) {
   const size_t part = kBytes / size();
   std::vector<std::byte> input(part);

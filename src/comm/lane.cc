@@ -328,6 +328,8 @@ Flight* HostLane::next_for_device() {
   if (on_device_ == depth() || on_device_ == flights_.size() || turns_missing()) return nullptr;
   for (Flight& flight : flights_)
     if (!flight.on_device) {
+      const PlanHeader* plan = flight.lowered.plan->header(rank());
+      if (!order_.may_follow(*plan, on_device_, turns_known_)) return nullptr;
       // Its place in the ring is free when the operation eight before it was completed.
       return flight.sequence - flights_.front().sequence < depth() ? &flight : nullptr;
     }
@@ -343,9 +345,7 @@ void HostLane::place(Flight& flight, uint64_t token) {
   op.token = token;
   op.tile_bytes = tile_bytes_for(*plan, *shared_, place_.traits());
   op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
-  const bool canonical = plan->canonical != 0;
-  op.fence_previous = canonical && last_canonical_ ? 0 : 1;
-  last_canonical_ = canonical;
+  op.fence_previous = order_.place(*plan, on_device_);
   if (plan->scratch_chunks > 0)
     op.buffers[uint32_t(BufferKind::kScratch)].base =
         at_least(scratch_[at], plan->scratch_chunks * op.chunk_bytes);

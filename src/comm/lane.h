@@ -9,6 +9,7 @@
 #include "comm/lowering.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
+#include "device/lane_order.h"
 #include "machine/cpu/arena.h"
 #include "machine/cpu/machine.h"
 #include "machine/place.h"
@@ -240,7 +241,7 @@ class HostLane {
   uint64_t next_sequence_ = 0;
   std::deque<Flight> flights_;   // in order of sequence: first those on the device, then those that wait
   uint32_t on_device_ = 0;
-  bool last_canonical_ = true;
+  device::LaneOrder order_;
   bool fault_shown_ = false;
   std::vector<Private> scratch_;  // [depth]
   Private own_buffers_;  // what barriers reduce

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "machine/sim/crossing_plan.h"
 #include "sim/run_seeds.h"
 
 namespace starling::sim {
@@ -19,6 +20,37 @@ TEST(Campaign, Dfccl2OfOneIteration) {
 }
 TEST(Campaign, RandomPrograms) { EXPECT_GT(run_seeds(Campaign::kRandom, 1, 12000).operations, 100000u); }
 TEST(Campaign, RanksThatDie) { EXPECT_GT(run_seeds(Campaign::kDeath, 1, 4000).operations, 10000u); }
+// Plans of any width, and plans that give connections to other blocks, in one lane (device/lane_order.h).
+TEST(Lanes, OperationsOfAllPlansKeepToTheirConnectors) {
+  Simulation simulation;
+  for (uint64_t seed = 1; seed <= 1500; ++seed) {
+    Random random(seed, 20);
+    Options options = random_options(seed);
+    options.blocks = 3;
+    options.threads = 1;
+    options.fence_chance = 0;
+    LaneSpec lane;
+    lane.ranks = {0, 1, 2};
+    for (uint32_t k = 0; k < 5; ++k) {
+      const Collective kind = k % 2 ? Collective::kReduce : Collective::kAllGather;
+      const auto plan = [&](uint32_t blocks) {
+        return simulation.plans().get(k % 2 ? "chain" : "ring", {kind, 3, 0, blocks, false});
+      };
+      const uint32_t blocks = 1 + random.below(3);
+      CallSpec& call = lane.calls.emplace_back();
+      call.plan = random.chance(kAlways / 2) ? plan(blocks) : crossing_plan(plan(1), blocks, random);
+      call.count = 1 + random.below(200);
+    }
+    Program program;
+    program.name = "one lane";
+    program.rank_count = 3;
+    program.lanes = {lane};
+    program.steps.assign(3, std::vector<Step>(12, Step{StepKind::kSubmit, 0}));
+    const Report report = simulation.run(program, options, seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+  }
+}
+
 TEST(Replay, IsExact) {
   Simulation first, second;
   for (uint64_t seed = 1; seed <= 40; ++seed) {

@@ -58,8 +58,7 @@ class GpuDevice {
   }
 
   void launch_daemon(const device::DaemonArguments& arguments) {
-    if (daemon_resident())
-      w_.scheduler.fail("a daemon is launched behind another one");
+    if (daemon_resident()) w_.scheduler.fail("a daemon is launched behind another one");
     Kernel kernel;
     kernel.kind = Kernel::Kind::kDaemon;
     kernel.blocks = arguments.daemon->block_count;
@@ -131,12 +130,12 @@ class GpuDriver final : public StreamDriver {
   bool resident() const override { return host_.resident(); }
   uint64_t launches() const override { return host_.launches(); }
   bool quiet() const override { return host_.quiet(); }
-  void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Operation& operation,
-               int16_t priority) override {
+  void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Handover& handover,
+               const Operation& operation, int16_t priority) override {
     const Options& o = *s_.options;
     device::StartArguments start{operation,
                                  lane,
-                                 *lane.handover,
+                                 handover,
                                  &lane,
                                  s_.daemon,
                                  completions(),
@@ -149,7 +148,7 @@ class GpuDriver final : public StreamDriver {
                                  o.priority_order ? s_.daemon->blocks : nullptr,
                                  nullptr,
                                  operation.plan == nullptr ? 0 : operation.plan->total_bytes};
-    host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), *lane.handover, start);
+    host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), handover, start);
   }
   void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {
     host_.wait_for(GpuDevice::handle_of(stream), handover, sequence);

@@ -48,8 +48,8 @@ class StreamDriver {
   virtual bool resident() const = 0;
   virtual uint64_t launches() const = 0;
   virtual bool quiet() const = 0;
-  virtual void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Operation& operation,
-                       int16_t priority) = 0;
+  virtual void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Handover& handover,
+                       const Operation& operation, int16_t priority) = 0;
   virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) = 0;
 };
 

@@ -21,8 +21,8 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   spec_ = &spec;
   rank_ = rank_in_lane;
   pool_ = pool;
-  broken = open_ = given_back = false;
-  last_canonical_ = true;
+  broken = open_ = given_back = on_streams_ = false;
+  order_ = {};
   handover_ = nullptr;
   submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
   Region& region = world.memory.region();
@@ -180,9 +180,9 @@ void SimLane::connect_before(std::vector<SimLane*>& peers) {
     }
 }
 
-Handover& SimLane::add_handover(uint32_t width) {
+void SimLane::add_handover(uint32_t width) {
   Region& region = world_->memory.region();
-  handover_ = core_->handover = region.make<Handover>();
+  handover_ = region.make<Handover>();
   handover_->turns = region.make<Turn>(width);
   handover_->ready = region.make<uint64_t>();
   handover_->done = region.make<uint64_t>(kLaneDepth);
@@ -192,9 +192,14 @@ Handover& SimLane::add_handover(uint32_t width) {
   handover_->depth = kLaneDepth;
   const uint64_t first = options_->first_sequence;
   *handover_->ready = first;
-  for (uint32_t b = 0; b < width; ++b) handover_->turns[b].next = first;
   for (uint32_t at = 0; at < kLaneDepth; ++at) handover_->done[at] = handover_->gates[at] = first;
-  return *handover_;
+}
+
+void SimLane::make_turns() {
+  if (!turns_missing() || on_device() > 0) return;
+  for (uint32_t b = 0; b < handover_->width; ++b)
+    handover_->turns[b].next = options_->first_sequence + placed_;
+  core_->handover = handover_;
 }
 
 void SimLane::submit(uint64_t now) {
@@ -277,9 +282,8 @@ Submission SimLane::place(uint64_t first_sequence) {
   op.reduce_op = call.reduce_op;
   op.scalar = call.factor(rank_);
   op.block_count = uint8_t(plan->block_count);
-  op.fence_previous = plan->canonical && last_canonical_ ? 0 : 1;
+  op.fence_previous = order_.place(*plan, on_device());
   op.fence_previous |= world_->scheduler.random().chance(options_->fence_chance);
-  last_canonical_ = plan->canonical;
   op.rank_count = uint32_t(spec_->ranks.size());
   op.token = (uint64_t(core_->id) + 1) << 28 | (sequence & 0xfffffff);
   op.buffers[uint32_t(BufferKind::kInput)].base = b.input;
@@ -289,7 +293,7 @@ Submission SimLane::place(uint64_t first_sequence) {
   op.buffers[uint32_t(BufferKind::kScratch)].base = b.scratch;
   // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
   // pass.
-  op.finished_target = finished_targets_[at] += handover_ ? handover_->width : op.block_count;
+  op.finished_target = finished_targets_[at] += core_->handover ? handover_->width : op.block_count;
   op.previous_target = finished_targets_[(at + kLaneDepth - 1) % kLaneDepth];
   operations_[at] = op;
   ++placed_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/lane_order.h"
 #include "machine/sim/machine.h"
 #include "machine/sim/oracle.h"
 #include "machine/sim/program.h"
@@ -49,9 +50,9 @@ class SimLane {
   // ---- operations ------------------------------------------------------------------------------------
   uint64_t submitted() const { return submitted_; }
   uint64_t completed() const { return completed_; }
-  bool has_work_for_core() const { return placed_ < submitted_ && placed_ - oldest_ < kLaneDepth; }
+  bool has_work_for_core() const { return placed_ < submitted_ && may_place(); }
   // The next operation would be placed at once.
-  bool has_room() const { return placed_ == submitted_ && placed_ - oldest_ < kLaneDepth; }
+  bool has_room() const { return placed_ == submitted_ && may_place(); }
   Oracle oracle(uint64_t index) const {
     return {spec_, &spec_->call(index), hash_combine(hash_combine(77, core_->id), index)};
   }
@@ -65,8 +66,17 @@ class SimLane {
   void count_submitted(uint64_t now);
   // By a kernel that stands behind operation `index`. An empty text if its result is right.
   std::string check(uint64_t index) const;
-  // Lets streams use the lane: start kernels of `width` blocks.
-  Handover& add_handover(uint32_t width);
+  // Streams are going to use the lane: start kernels of `width` blocks.
+  void add_handover(uint32_t width);
+  const Handover& handover() const { return *handover_; }
+  // The first stream comes; as soon as nothing of the lane is on the device, its parts have turns
+  // (comm/lane.cc).
+  void open_to_streams() {
+    on_streams_ = true;
+    make_turns();
+  }
+  void make_turns();
+  bool turns_missing() const { return on_streams_ && core_->handover == nullptr; }
   uint64_t placed() const { return placed_; }
   const Operation& operation(uint64_t index) const {
     return operations_[(options_->first_sequence + index) % kLaneDepth];
@@ -115,6 +125,11 @@ class SimLane {
   void expect(uint32_t peer);
   const uint64_t* make_packets();
   uint64_t scratch_bytes() const;
+  bool may_place() const {
+    return placed_ - oldest_ < kLaneDepth && !turns_missing() &&
+           order_.may_follow(*spec_->call(placed_).plan->header(rank_), on_device(),
+                             core_->handover != nullptr);
+  }
   Bell* bell_of(uint32_t rank) const {
     return options_->bells ? &world_->bells[spec_->ranks[rank]] : nullptr;
   }
@@ -140,7 +155,8 @@ class SimLane {
   Credit* credits_ = nullptr;
   std::byte* pool_ = nullptr;
   bool open_ = false;
-  bool last_canonical_ = true;
+  device::LaneOrder order_;
+  bool on_streams_ = false;
   uint32_t unresolved_ = 0;
   std::vector<uint8_t> connected_;  // per peer; 1 also: the plan has no use for it
   std::vector<Buffers> buffers_;

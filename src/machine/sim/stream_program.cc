@@ -165,6 +165,14 @@ Options stream_options(StreamKind kind, uint64_t seed) {
     o.gate_limit = 0;
   }
   o.sm_slots = o.blocks + o.gate_limit + 1 + (kind == StreamKind::kFewSms || crowded ? 0 : random.below(4));
+  // Where no stream can stand before the daemon's launch.
+  const bool waits_in_driver =
+      kind == StreamKind::kInDriver || kind == StreamKind::kOneQueue || kind == StreamKind::kFullQueue;
+  if (!waits_in_driver && random.chance(kAlways / 2)) o.before_streams_chance = kAlways / 2;
+  if (random.chance(kAlways / 8)) {
+    o.poller_away_chance = kAlways / 8;
+    o.poller_away_ns = 300'000;
+  }
   o.begin_delay_ns = random.skewed(5'000);
   o.daemon_first = kind == StreamKind::kInDriver || random.chance(kAlways / 2);
   if (kind == StreamKind::kInDriver) o.connect_delay_ns = random.skewed(200'000);

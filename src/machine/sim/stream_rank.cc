@@ -15,6 +15,9 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   lanes_.build(cluster, index, pool_);
   make_handovers();
   tickets_.assign(lanes, {});
+  before_streams_.assign(lanes, 0);
+  for (uint32_t& count : before_streams_)
+    if (w_->scheduler.random().chance(o_->before_streams_chance)) count = 1 + w_->scheduler.random().below(4);
   std::fill(std::begin(by_path_), std::end(by_path_), 0);
   gpu_.build(*w_, *o_, *this, index, first_unit() + 1, program.streams);
   driver_ = core_->make_driver(
@@ -55,8 +58,8 @@ void StreamRank::add_fibers() {
     memory.allow_many_writers(lane->fault());
     for (uint32_t s = 0; s < kLaneDepth; ++s) {
       memory.allow_many_writers(&lane->core().finished[s]);
-      memory.allow_many_writers(&lane->core().handover->done[s]);
-      memory.allow_many_writers(&lane->core().handover->gates[s]);
+      memory.allow_many_writers(&lane->handover().done[s]);
+      memory.allow_many_writers(&lane->handover().gates[s]);
       auto* words = reinterpret_cast<uint64_t*>(&lane->core().operations[s]);
       for (uint32_t w = 0; w < sizeof(Operation) / sizeof(uint64_t); ++w)
         memory.allow_many_writers(words + w);
@@ -180,6 +183,7 @@ void StreamRank::start(const Step& step) {
   SimLane& lane = *lanes_.at(step.lane);
   if (lane.broken) return;  // the caller gets an error at once
   const uint64_t index = lane.submitted();
+  if (index < before_streams_[step.lane]) return submit(lane);
   lane.make_buffers();
   if (step.kind == StepKind::kPrepared)
     lane.fill(index);
@@ -189,12 +193,29 @@ void StreamRank::start(const Step& step) {
   if (step.held && !lane.broken) put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 
+// From the CPU, as before the first stream comes to the lane.
+void StreamRank::submit(SimLane& lane) {
+  lock();
+  if (lane.broken) return unlock();
+  enter_lane(lane);
+  lanes_.open(lane);
+  lane.submit(w_->scheduler.now());
+  ++submitted_;
+  ++by_path_[kByQueue];
+  feed(lane);
+  driver_->poll();
+  w_->scheduler.wake(poller_fiber_);
+  unlock();
+}
+
 // As device/stream_host.h asks of its callers.
 void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) {
   const auto request = [&](bool room) {
     return StreamRequest{step.stream, step.held != 0, lane.resolved(), room};
   };
-  for (lock(); !lane.broken && !driver_->may_enter(request(lane.has_room())); lock()) {
+  for (lock(); !lane.broken; lock()) {
+    lane.open_to_streams();
+    if (driver_->may_enter(request(lane.has_room()))) break;
     unlock();
     w_->scheduler.sleep();  // until an entry of some stream begins or ends
   }
@@ -219,13 +240,14 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
   if (placed) operation = lane.operation(index);
   operation.sequence = o_->first_sequence + index;
   unlock();
-  driver_->enqueue(ticket, step.stream, lane.core(), operation, lane.spec().priority);
+  driver_->enqueue(ticket, step.stream, lane.core(), lane.handover(), operation, lane.spec().priority);
 }
 
 void StreamRank::wait_on_stream(const Step& step) {
   SimLane& lane = *lanes_.at(step.lane);
   if (lane.submitted() == 0) return;
   const uint64_t index = lane.submitted() - 1;
+  if (index < before_streams_[step.lane]) return;  // of no stream
   for (lock(); !driver_->may_hold(); lock()) {
     unlock();
     w_->scheduler.sleep();
@@ -235,7 +257,7 @@ void StreamRank::wait_on_stream(const Step& step) {
   if (under_way) driver_->hold(ticket->second);
   unlock();
   // Complete: the stream need not wait; what the host knows of it, the launch of the check hands on.
-  if (under_way) driver_->wait_for(step.stream, *lane.core().handover, o_->first_sequence + index);
+  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index);
   put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 
@@ -280,17 +302,19 @@ void StreamRank::completed(SimLane& lane, uint64_t index, bool faulty) {
   ++c_->completed[lane.number()];
   finish_ticket(lane.number(), index);
   if (faulty) fail_waiting(lane);
+  lane.make_turns();
 }
 
 Submission StreamRank::place(SimLane& lane) {
-  const StreamTicket& ticket = tickets_[lane.number()].at(lane.placed());
+  const auto ticket = tickets_[lane.number()].find(lane.placed());
   Submission submission = lane.place(o_->first_sequence);
-  submission.marked = ticket.path == kByMark;
+  submission.marked = ticket != tickets_[lane.number()].end() && ticket->second.path == kByMark;
   return submission;
 }
 
 void StreamRank::finish_ticket(uint32_t lane, uint64_t index) {
   const auto ticket = tickets_[lane].find(index);
+  if (ticket == tickets_[lane].end()) return;  // of no stream
   driver_->completed(ticket->second);
   tickets_[lane].erase(ticket);
 }
@@ -299,7 +323,7 @@ void StreamRank::finish_ticket(uint32_t lane, uint64_t index) {
 void StreamRank::fail_waiting(SimLane& lane) {
   lane.broken = true;
   const uint32_t number = lane.number();
-  driver_->poison(*lane.core().handover, newest(lane));
+  driver_->poison(lane.handover(), newest(lane));
   const uint64_t before = lane.submitted();
   lane.drop_waiting();
   for (uint64_t index = lane.submitted(); index < before; ++index) finish_ticket(number, index);
@@ -332,7 +356,8 @@ std::string StreamRank::leftovers() {
   if (!text.empty()) return name() + ": " + text;
   for (SimLane* lane : lanes_.mine()) {
     if (lane->submitted() == 0) continue;
-    const Handover& handover = *lane->core().handover;
+    if (lane->core().handover == nullptr) continue;  // no stream came
+    const Handover& handover = lane->handover();
     for (uint32_t b = 0; b < handover.width; ++b)
       if (handover.turns[b].next != o_->first_sequence + lane->placed() || handover.turns[b].marked)
         return name() + ": lane " + std::to_string(lane->number()) + ": a turn was not handed on to the end";
@@ -353,7 +378,8 @@ std::string StreamRank::state() const {
     for (uint32_t t = 0; t < block.task_count; ++t) {
       const Lane& lane = *daemon_->segments[0][block.tasks[t].lane];
       text += " " + std::to_string(lane.id) + "(next " + std::to_string(lane.blocks[b].next) + ", turn " +
-              std::to_string(b < lane.handover->width ? lane.handover->turns[b].next : 0) + ")";
+              std::to_string(lane.handover && b < lane.handover->width ? lane.handover->turns[b].next : 0) +
+              ")";
     }
   }
   return text;

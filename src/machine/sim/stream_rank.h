@@ -48,6 +48,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void application() override;
   void take(const Step& step);
   void start(const Step& step);
+  void submit(SimLane& lane);
   void put_operation(const Step& step, SimLane& lane, uint64_t index);
   void wait_on_stream(const Step& step);
   void put_kernel(uint32_t stream, Kernel::Kind kind, uint32_t lane, uint64_t index, uint64_t ns = 0,
@@ -70,6 +71,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   Gpu gpu_;
   std::unique_ptr<StreamDriver> driver_;
   std::vector<std::map<uint64_t, StreamTicket>> tickets_;  // per lane: of operations under way
+  std::vector<uint32_t> before_streams_;  // per lane: operations before the first on a stream
   uint64_t* yield_ = nullptr;  // StreamFacts::yield
   std::vector<std::byte*> block_states_;  // by slot
   std::vector<std::vector<TraceRecord>> records_;

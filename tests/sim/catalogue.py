@@ -834,4 +834,19 @@ MUTATIONS = [
         "    b_.unpublished_count = kept;\n    m_.notify_host();",
         "    b_.unpublished_count = kept;",
     ),
+    Mutation(
+        "passed_operation_awaits_turn",
+        "an operation whose turn is over waits for it",
+        DAEMON,
+        "    return passes_turns(lane) &&\n"
+        "           reached(sequence, m_.load_relaxed(&lane.handover->turns[m_.block_index()].next));",
+        "    return passes_turns(lane);",
+    ),
+    Mutation(
+        "unpublished_left_unsaid",
+        "a daemon that leaves completions behind does not say so",
+        DAEMON,
+        "if (b_.task_count > 0 || b_.unpublished_count > 0) return true;",
+        "if (b_.task_count > 0) return true;",
+    ),
 ]

@@ -3,8 +3,8 @@
 //
 // None of these waits for another rank, allocates, or synchronizes with the device. Those that take a stream
 // put one entry into it and may stand in the driver while its launch queue is full, or behind a call that
-// waits there for the GPU: they are called without the host's lock. The others are called under it, and return
-// at once: who polls has to hear of completions and of dead peers whatever stands in the driver.
+// waits there for the GPU: they are called without the host's lock. The others are called under it, and
+// return at once: who polls has to hear of completions and of dead peers whatever stands in the driver.
 #pragma once
 #include <concepts>
 #include <cstdint>

@@ -175,8 +175,7 @@ class CudaMachine {
     for (uint32_t i = 0; i < 16; ++i) last[i] = i >= in_words && i < bytes ? uint8_t(from[i]) : 0;
     Pack pack{uint64_t(words[1]) << 32 | words[0], uint64_t(words[3]) << 32 | words[2]};
 #pragma unroll
-    for (uint32_t i = 0; i < 16; ++i)
-      (i < 8 ? pack.low : pack.high) |= uint64_t(last[i]) << (i % 8 * 8);
+    for (uint32_t i = 0; i < 16; ++i) (i < 8 ? pack.low : pack.high) |= uint64_t(last[i]) << (i % 8 * 8);
     return pack;
   }
   __device__ void store_few(std::byte* to, Pack pack, uint64_t bytes) {

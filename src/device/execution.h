@@ -1,0 +1,42 @@
+// What a block needs to run an operation, and what it waits for when it cannot: the interpreter's words.
+#pragma once
+#include "device/combine.h"
+#include "device/machine.h"
+#include "wire/daemon.h"
+#include "wire/lane.h"
+#include "wire/operation.h"
+
+namespace starling::device {
+
+// How long a block may wait in one instruction; grows with success (DFCCL §4.3).
+struct Budget {
+  uint64_t ticks;
+  uint64_t maximum;
+  uint32_t success_factor;
+  uint32_t unbounded;
+
+  STARLING_HOST_DEVICE void raise() {
+    if (success_factor <= 1 || ticks >= maximum) return;
+    const uint64_t raised = ticks * success_factor;
+    ticks = raised < maximum ? raised : maximum;
+  }
+};
+
+// What the interpreter works on. Pointers are the same on all threads of the block.
+struct Execution {
+  Lane* lane;
+  const Operation* operation;
+  LaneBlock* block;  // this block's part of the lane
+  SlotPool* pool;
+  std::byte* pool_base;  // first slot of this rank's pool
+  Combine* operands;  // in the block's fast memory: the leader binds them, all threads read them
+};
+
+// A counter that has to be at `target` (cyclic) before a stuck operation can go on; null: none is known.
+struct Awaited {
+  const uint64_t* word = nullptr;
+  uint64_t target = 0;
+  uint32_t peer = ~0u;  // rank of the lane that moves it; ~0u: this one
+};
+
+}  // namespace starling::device

@@ -162,6 +162,7 @@ class StreamHost {
   // The next time at which poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
     if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
+    if (launching_) return d_.now() + facts_.restart_ns;
     return daemon_.stays && !draining_ && holds_ == 0 ? last_activity_ + facts_.quit_ns : ~uint64_t(0);
   }
 

@@ -16,9 +16,9 @@ STEP = re.compile(r"^\s*\[(\d+)/(\d+)\] (.*)")
 
 def pip_command(build_dir: str, defines: list[str]) -> list[str]:
     command = [sys.executable, "-m", "pip", "install", "--verbose", "--no-build-isolation", "--no-deps"]
-    command += ["--disable-pip-version-check", "-C", f"build-dir={build_dir}"]
+    command += ["--disable-pip-version-check", "--config-settings", f"build-dir={build_dir}"]
     for define in defines:
-        command += ["-C", f"cmake.define.{define}"]
+        command += ["--config-settings", f"cmake.define.{define}"]
     return [*command, "."]
 
 

@@ -4,6 +4,10 @@
 // goes wrong. sanitize: no (the bugs crash on purpose)
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "link/hunt.h"
 #include "link/sim_rig.h"
 
@@ -16,11 +20,19 @@ TEST(Mutations, EveryPlantedBugIsFound) {
     EXPECT_TRUE(hunt(mutant.core()).found) << mutant.name << " (" << mutant.what << ") was not seen";
 }
 
-// Those that it does not see need a second fault, or a fence, at one moment of a flow.
-TEST(Mutations, TheConformanceSuiteSeesMostOfThem) {
+// They need a second fault, or a fence, at one moment of a flow: the hunt above makes that moment.
+constexpr const char* kBeyondTheSuite[] = {
+    "resume_on_older_attempt", "attempt_not_counted",      "lost_data_overlooked",
+    "incarnation_used_twice",  "proposal_sent_once",       "waits_on_dead_paths",
+    "agrees_before_quiet",     "closing_taken_for_closed", "landed_while_closing_is_not_counted",
+    "later_attempt_ignored"};
+
+TEST(Mutations, TheConformanceSuiteSeesTheOthers) {
   using namespace conformance;
-  size_t seen = 0;
   for (const Mutant& mutant : mutants()) {
+    if (std::find(std::begin(kBeyondTheSuite), std::end(kBeyondTheSuite), std::string_view(mutant.name)) !=
+        std::end(kBeyondTheSuite))
+      continue;
     const Outcome outcome = in_child([&]() -> std::string {
       alarm(200);  // a bug may loop for ever
       sim::WireSettings wires;
@@ -35,10 +47,8 @@ TEST(Mutations, TheConformanceSuiteSeesMostOfThem) {
         }
       return {};
     });
-    seen += outcome.signal != 0 || !outcome.text.empty();
+    EXPECT_TRUE(outcome.signal != 0 || !outcome.text.empty()) << mutant.name << " (" << mutant.what << ")";
   }
-  std::printf("%zu of %zu planted bugs\n", seen, mutants().size());
-  EXPECT_GE(seen, 20u);
 }
 
 }  // namespace

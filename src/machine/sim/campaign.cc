@@ -57,6 +57,28 @@ void let_waits_last(Case& drawn) {
     std::erase_if(steps, [](const Step& s) { return s.names_lane() && s.lane != 0; });
 }
 
+// A lane whose flags come round while its messages are short, and then long ones look at what the slots held
+// 2^32 messages before.
+void let_flags_come_round(Case& drawn, PlanCache& plans) {
+  drawn.options.first_message = (uint64_t(1) << 32) - 1;
+  drawn.options.late_store_chance = 0;  // see SimLane::make_packets()
+  LaneSpec& lane = drawn.program.lanes[0];
+  CallSpec call;
+  const uint32_t size = uint32_t(lane.ranks.size());
+  call.plan = plans.get("direct_packets", {Collective::kBroadcast, size, 0, 1, false});
+  constexpr uint32_t kCalls = 2 * kPacketSlots + 2;
+  for (uint32_t k = 0; k < kCalls; ++k) {
+    call.count = k <= kPacketSlots ? 1 + drawn.seed % 4 : drawn.options.packet_bytes / 4;
+    if (k == 0) lane.calls.clear();
+    lane.calls.push_back(call);
+  }
+  for (const uint32_t rank : lane.ranks) {
+    auto& steps = drawn.program.steps[rank];
+    std::erase_if(steps, [](const Step& s) { return s.names_lane() && s.lane == 0; });
+    steps.insert(steps.begin(), kCalls, Step{StepKind::kSubmit, 0});
+  }
+}
+
 // Nothing but the bell is heard in time: who is not rung makes no progress. So nobody leaves for being idle,
 // and no program asks for that.
 void let_ranks_sleep(Case& drawn) {
@@ -114,6 +136,7 @@ Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, random_options(seed), seed};
   drawn.program = random_program(seed, drawn.options, plans);
   Random random(seed, 12);
+  if (campaign == Campaign::kRandom && random.chance(kAlways / 16)) let_flags_come_round(drawn, plans);
   if (campaign == Campaign::kDeath) let_a_rank_die(drawn);
   if (random.chance(kAlways / 4))
     let_ranks_sleep(drawn);

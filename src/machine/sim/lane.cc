@@ -117,13 +117,15 @@ void SimLane::make_slots(const Plan& of) {
 void SimLane::expect(uint32_t peer) { unresolved_ += std::exchange(connected_[peer], 0); }
 
 // Where the flags are about to come round, the slots look as 2^32 messages before: but for the refresh their
-// flags could be taken for those to come.
+// flags could be taken for those to come. Where stores are seen late they look as a few messages before: here
+// a refresh comes just before those flags, in truth 2^30 messages before.
 const uint64_t* SimLane::make_packets() {
   const uint64_t first = options_->first_message;
   const uint64_t words = uint64_t(options_->packet_bytes) / sizeof(uint32_t);
   uint64_t* packets = world_->memory.region().make<uint64_t>(kPacketSlots * words);
+  const uint64_t oldest = options_->late_store_chance == 0 ? kPacketSlots : first - 1024;
   for (uint64_t k = 0; first > 0 && k < kPacketSlots; ++k)
-    for (uint64_t w = 0; w < words; ++w) packets[k * words + w] = (k + kPacketSlots + 1) << 32;
+    for (uint64_t w = 0; w < words; ++w) packets[k * words + w] = uint64_t(uint32_t(oldest + k + 1)) << 32;
   return packets;
 }
 

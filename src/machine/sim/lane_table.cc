@@ -107,6 +107,18 @@ void LaneTable::withdraw(SimLane& lane) {
   }
 }
 
+void LaneTable::leave() {
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  for (SimLane* lane : mine_) {
+    if (!lane->is_open() || !lane->spec().has(Protocol::kPull)) continue;
+    auto& members = c_->lanes[lane->number()];
+    for (uint32_t peer = 0; peer < members.size(); ++peer)
+      if (peer != lane->rank() && !lane->told[peer])
+        c_->core->withdraw(host, lane->on_device(), members[peer]->out_word(lane->rank()));
+    ring_hosts(*lane);
+  }
+}
+
 // A peer that is not connected got no message of ours.
 bool LaneTable::is_read(SimLane& lane) {
   SimMachine host(*c_->world, nullptr, 0, 0);

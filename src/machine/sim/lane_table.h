@@ -38,6 +38,9 @@ class LaneTable {
   // comm/broken_lane.cc does. closing: no operation comes any more. False: some are kept.
   bool give_back(bool closing);
 
+  // The rank ends. Peers that it never was connected to learn of that from the kernel.
+  void leave();
+
   std::string describe(const void* address) const;
   bool whole() const;
   std::string leftovers() const;

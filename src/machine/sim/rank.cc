@@ -119,7 +119,11 @@ bool Rank::poll_once() {
   return any;
 }
 
-bool Rank::ended() { return all_given_back_ && DaemonRank::ended(); }
+bool Rank::ended() {
+  if (!all_given_back_ || !DaemonRank::ended()) return false;
+  if (o_->timeout_ns) lanes_.leave();
+  return true;
+}
 
 void Rank::completed(SimLane& lane, uint64_t, bool faulty) {
   const uint32_t number = lane.number();

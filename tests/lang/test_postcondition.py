@@ -4,6 +4,7 @@ Method: plans of custom programs, in one and several instances, written and read
 accepted by the C++ verifier only if the interpreter agrees on random numbers; files of version 1 load and say so.
 """
 
+import itertools
 import random
 import subprocess
 import sys
@@ -105,7 +106,11 @@ def test_changed_plans_are_accepted_only_if_they_hold_it(instances: int) -> None
     base = turned(3, instances).compile(blocks=1)
     first = random.SystemRandom().randrange(2**32)
     outcomes: Counter[str] = Counter()
-    for seed in range(first, first + 200):
+    # At least 200, and until both outcomes that matter have come up.
+    for seed in itertools.count(first):
+        if seed - first >= 200 and outcomes["result"] and outcomes["right"]:
+            return
+        assert seed - first < 20_000, outcomes
         plan = mutated(base, seed)
         plan.postcondition = base.postcondition
         try:
@@ -115,8 +120,6 @@ def test_changed_plans_are_accepted_only_if_they_hold_it(instances: int) -> None
             continue
         outcomes["right"] += 1
         assert holds_what_it_says(plan, slots, seed), f"seed {seed}\n{ir.to_text(plan)}"
-    assert outcomes["result"] > 0, outcomes
-    assert outcomes["right"] > 0, outcomes
 
 
 def test_a_changed_postcondition_is_refused() -> None:

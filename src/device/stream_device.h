@@ -49,7 +49,8 @@ struct StreamFacts {
 //                            else launches soon; it runs until it leaves (device/daemon.h). Called only when
 //                            daemon_resident() is false: a second one behind the first could stand before
 //                            everybody's launches
-//   daemon_launched()        the device has come to the one that was asked for last: it runs as soon as there is room
+//   daemon_launched()        the device has come to the one that was asked for last, which runs as soon as there is
+//                            room; or it never will, and whoever completes operations knows of that
 //   daemon_resident()        once launched: not yet known to have ended. False: all it stored is visible (acquire)
 //   launch_start(s, a, n)    one start kernel of n blocks on stream s (device/start.h); `a` is copied
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)

@@ -21,7 +21,7 @@ __device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch,
     const uint64_t at = b * SubmissionRing::kHeadStride;
     machine.store_relaxed(&launch.submissions.heads[at], machine.load_relaxed(&heads[at]));
   }
-  // Release: pairs with the acquire in CudaExecutor::resident().
+  // Release: pairs with the acquire in CudaStreamDevice::last_left().
   machine.store_release(launch.left, launch.daemon.launch << 8 | uint64_t(reason));
 }
 

@@ -104,7 +104,8 @@ void CudaStreamDevice::launch_now() {
 // needs more local memory, say), and a start kernel that stays for the daemon would keep it from that.
 bool CudaStreamDevice::daemon_launched() {
   // Acquire: pairs with the release in herald_kernel(); nothing hangs on it.
-  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == daemon_.launch) return true;
+  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == daemon_.launch)
+    return true;
   return !failure().empty();  // it never comes, and nobody may wait for it
 }
 

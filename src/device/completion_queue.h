@@ -82,6 +82,8 @@ struct PackedRingCompletionQueue {
     // pop().
     const uint64_t head = m.load_acquire(q.head);
     if (tail - head >= q.capacity) return false;
+    m.fence();  // what we acquired, before the store also where releases are plain ones (handover.h,
+                // fenced())
     // Release: hands on what we acquired. Blocks may store in any order: an older value asks once more.
     m.store_release(&q.head_seen, head);
     return true;

@@ -371,7 +371,7 @@ class Daemon {
       b_.counters.instructions += context.steps - steps_before;
       slot.context = context;
       if (outcome == Outcome::kStuck) {
-        const Awaited awaited = context.started ? interpreter.awaits(context) : Awaited{};
+        const Awaited awaited = interpreter.awaits(context);
         if (!d_.scheduling.in_turn) {
           b_.tasks[b_.cursor].awaited = awaited.word;
           b_.tasks[b_.cursor].target = awaited.target;

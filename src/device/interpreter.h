@@ -63,8 +63,11 @@ class Interpreter {
   }
 
   // What a stuck operation waits for: the first counter that is not where it has to be. An end that is not
-  // connected yet has none: its introduction is what it waits for.
+  // connected yet has none: its introduction is what it waits for. An operation that waits at its fence has
+  // no word of one writer to wait for, and its ends may still be other blocks': they are not even looked at,
+  // because who looks keeps what was seen.
   STARLING_HOST_DEVICE Awaited awaits(const DynamicContext& c) {
+    if (!c.started) return {};
     if (c.tile >= op_.tile_count) return awaits_readers();
     if (c.instruction >= block_.instruction_count) return {};
     const Instruction& i = instructions_[block_.instruction_first + c.instruction];

@@ -84,7 +84,11 @@ def test_disorder_cq_and_late_rank() -> None:
         "rows"
     ]
     assert [row["policy"] for row in rows] == ["fixed, a tenth", "fixed", "adaptive", "looking"]
-    assert all(row["right"] and max(row["queue_by_collective"]) >= 1 for row in rows)
+    assert all(row["right"] for row in rows)
+    # A rank that parks much writes more events than the ring holds: such bursts are not counted.
+    traced = [row for row in rows if row["bursts_traced_whole"] > 0]
+    assert all(min(row["queue_by_collective"]) >= 1 for row in traced)
+    assert all(row["queue_mean"] is None for row in rows if row not in traced)
 
 
 @pytest.mark.parametrize(

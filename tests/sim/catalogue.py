@@ -291,6 +291,13 @@ MUTATIONS = [
         "c)) return ++c.instruction, Outcome::kStuck;\n        ++c.steps;",
     ),
     Mutation(
+        "looks_behind_fence",
+        "who waits at the fence looks at ends that are another block's still, which keep what it saw",
+        INTERPRETER,
+        "    if (!c.started) return {};\n",
+        "",
+    ),
+    Mutation(
         "fence_reads_the_ring",
         "the fence compares with the place in the ring, where a later operation may stand by now",
         INTERPRETER,

@@ -47,6 +47,10 @@ class Litmus {
     memory_.store(p, v, release);
   }
   void fence() { memory_.fence(); }
+  uint64_t load_as_its_reader(const uint64_t* p) {
+    memory_.allow_one_reader(p);
+    return load(p, true);
+  }
   void write(uint64_t v) { shadow_.write(slot, reinterpret_cast<const std::byte*>(&v), 8); }
   uint64_t read() {
     shadow_.will_read(slot, 8);
@@ -199,6 +203,27 @@ TEST(Rules, ASecondWriterIsSeen) {
   Litmus litmus(weak());
   auto writer = [](Litmus& l) { l.store(l.x, 1, true); };
   EXPECT_NE(litmus.run(1, {writer, writer}).find("second writer"), std::string::npos);
+}
+
+TEST(Rules, ASecondReaderIsSeen) {
+  Litmus litmus(weak());
+  auto reader = [](Litmus& l) { l.load_as_its_reader(l.x); };
+  EXPECT_NE(litmus.run(1, {reader, reader}).find("second reader"), std::string::npos);
+}
+
+TEST(Rules, AReaderMayHandTheCounterOn) {
+  Litmus litmus(weak());
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    auto first = [](Litmus& l) {
+      l.load_as_its_reader(l.x);
+      l.store(l.y, 1, true);
+    };
+    auto second = [](Litmus& l) {
+      l.until(l.y, 1, true);
+      l.load_as_its_reader(l.x);
+    };
+    EXPECT_EQ(litmus.run(seed, {first, second}), "");
+  }
 }
 
 }  // namespace

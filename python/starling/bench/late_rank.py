@@ -57,6 +57,7 @@ def run_rank(burst: Burst, communicator: Communicator) -> dict[str, Any]:
     late = communicator.rank == burst.late_rank
     parks = [0] * burst.collectives
     queue = [0] * burst.collectives
+    whole = 0
     seconds = []
     before = asdict(communicator.context.statistics())
     for iteration in range(WARMUPS + burst.iterations):
@@ -75,13 +76,17 @@ def run_rank(burst: Burst, communicator: Communicator) -> dict[str, Any]:
         if iteration >= WARMUPS:
             seconds.append((time.monotonic_ns() - start) / 1e9)
             events = timeline.of_context(communicator.context, communicator.rank)
-            _count([event for event in events if event.time_ns >= start], parks, queue)
+            # The barrier left events from before: where none is there any more, the ring lost some of the burst too.
+            if events and events[0].time_ns < start:
+                whole += 1
+                _count([event for event in events if event.time_ns >= start], parks, queue)
     after = asdict(communicator.context.statistics())
     return {
         "seconds": seconds,
         "right": all(bool((output == communicator.size).all()) for output in outputs),
-        "parks": [n / burst.iterations for n in parks],
-        "queue": [n / burst.iterations for n in queue],
+        "parks": parks,
+        "queue": queue,
+        "whole": whole,
         "statistics": {name: (after[name] - before[name]) / burst.iterations for name in after},
         "queue_peak": after["queue_peak"],
     }
@@ -128,16 +133,28 @@ def measure(burst: Burst, repetitions: int, say: Callable[[str], None]) -> dict[
         row = rows[-1]
         say(
             f"  {name:<16} {row['time_ms']:>9.3f} {row['time_per_collective_us']:>9.1f} {row['parks']:>9.1f} "
-            f"{row['queue_mean']:>7.1f} {row['queue_peak']:>8} {row['quits']:>7.1f}"
+            f"{_length(row):>7} {row['queue_peak']:>8} {row['quits']:>7.1f}"
         )
     settings = {**asdict(burst), "repetitions": repetitions, "profiled_budget_ns": profiled_ns}
     return document("late_rank", settings, rows)
 
 
+def _length(row: dict[str, Any]) -> str:
+    return "-" if row["queue_mean"] is None else f"{row['queue_mean']:.1f}"
+
+
+def _by_collective(ranks: list[dict[str, Any]], what: str, bursts: int) -> list[float]:
+    """Means over bursts; empty if there is none."""
+    if bursts == 0:
+        return []
+    return [round(sum(counts) / bursts, 2) for counts in zip(*(one[what] for one in ranks), strict=True)]
+
+
 def _row(name: str, scheduling: Scheduling, runs: list[list[dict[str, Any]]], burst: Burst) -> dict[str, Any]:
     first = [ranks[0] for ranks in runs]  # rank 0 stands for those that are not late, as in the paper
     seconds = statistics.median(sample for one in first for sample in one["seconds"])
-    count = len(first)
+    whole = sum(one["whole"] for one in first)
+    queue_by_collective = _by_collective(first, "queue", whole)
     return {
         "policy": name,
         "scheduling": asdict(scheduling),
@@ -151,15 +168,12 @@ def _row(name: str, scheduling: Scheduling, runs: list[list[dict[str, Any]]], bu
             2,
         ),
         "launches": round(statistics.fmean(one["statistics"]["launches"] for one in first), 2),
-        "queue_mean": round(statistics.fmean(length for one in first for length in one["queue"]), 2),
+        "queue_mean": round(statistics.fmean(queue_by_collective), 2) if whole else None,
         "queue_peak": max(one["queue_peak"] for one in first),
         "right": all(rank["right"] for ranks in runs for rank in ranks),
-        "parks_by_collective": [
-            round(sum(one["parks"][k] for one in first) / count, 2) for k in range(burst.collectives)
-        ],
-        "queue_by_collective": [
-            round(sum(one["queue"][k] for one in first) / count, 2) for k in range(burst.collectives)
-        ],
+        "bursts_traced_whole": whole,  # the next two are of these
+        "parks_by_collective": _by_collective(first, "parks", whole),
+        "queue_by_collective": queue_by_collective,
     }
 
 

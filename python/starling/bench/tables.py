@@ -125,7 +125,7 @@ def late_rank_table(doc: dict[str, Any]) -> str:
             row["policy"],
             f"{row['time_ms']:.2f}",
             f"{row['parks']:.0f}",
-            f"{row['queue_mean']:.1f} ({row['queue_peak']})",
+            ("-" if row["queue_mean"] is None else f"{row['queue_mean']:.1f}") + f" ({row['queue_peak']})",
             f"{row['quits']:.1f}",
         ]
         for row in doc["rows"]

@@ -170,6 +170,10 @@ void SimLane::introduce(uint32_t peer, uint32_t channel, SimLane& other) {
   theirs.pool = other.pool();
   theirs.doorbell = bell_of(peer);
   theirs.packets = const_cast<uint64_t*>(other.receive_end(rank_, channel).packets);
+  Memory& memory = world_->memory;
+  memory.allow_one_reader(&theirs.credit->granted);
+  memory.allow_one_reader(&theirs.credit->packets_read);
+  memory.allow_one_reader(&theirs.inbox->posted);
 }
 
 void SimLane::connect_before(std::vector<SimLane*>& peers) {

@@ -53,7 +53,7 @@ void Memory::begin() {
 }
 
 Memory::Location& Memory::add_location(const uint64_t* word) {
-  locations_.push_back({word, kNoFiber, kNoUnit, 0, 0, 0, 0, true, 0, {}});
+  locations_.push_back({word, kNoFiber, kNoUnit, 0, 0, 0, 0, true, false, kNoFiber, 0, 0, {}});
   location_of_[region_.offset(word) / 8] = uint32_t(locations_.size());
   return locations_.back();
 }
@@ -118,6 +118,15 @@ void Memory::own(Location& location, uint32_t fiber) {
   location.last_fiber = fiber;
   location.last_stamp = checks_ ? clock(fiber)[fiber] : 0;
   if (handing_over_) touch(fiber);  // the next barrier tells the others of this store, relaxed or not
+}
+
+void Memory::take_over(Location& location, uint32_t fiber) {
+  if (!checks_) return;
+  if (location.reader != kNoFiber && clock(fiber)[location.reader] < location.read_stamp)
+    scheduler_->fail("a second reader of a counter that has one: " + describe(location.word));
+  location.reader = fiber;
+  location.read_stamp = clock(fiber)[fiber];
+  touch(fiber);  // the next barrier tells the others of this look
 }
 
 bool Memory::handed_over(const Location& location, uint32_t fiber) {

@@ -49,6 +49,9 @@ class Memory {
   void allow_handing_over() { handing_over_ = true; }
   // Several fibers or blocks may write the word.
   void allow_many_writers(const uint64_t* word) { at(word).writer_unit = kAnyUnit; }
+  // What is read from the word with acquire belongs to one block at a time: each reader is ordered after the
+  // last one. Who keeps what it saw does not say for whom.
+  void allow_one_reader(const uint64_t* word) { at(word).one_reader = true; }
 
   // ---- clocks ----------------------------------------------------------------------------------------
   uint32_t* clock(uint32_t fiber) { return &clocks_[size_t(fiber) * width_]; }
@@ -95,6 +98,9 @@ class Memory {
     uint32_t stamp;          // the writer's own clock when it released
     uint32_t clock;          // index of the published clock; 0: none yet
     bool released;           // the value was stored with release
+    bool one_reader;         // allow_one_reader(): ...
+    uint32_t reader;         // ... its fiber ...
+    uint32_t read_stamp;     // ... and the fiber's own clock when it read last
     uint8_t watcher_count;  // fibers that looked since the last change; over kWatchers: all of their rank,
                             // or kMixed: of all ranks
     uint32_t watchers[kWatchers];
@@ -125,6 +131,7 @@ class Memory {
   void changed(Location& location);
   // Every acquire has a release: reading what was stored relaxed orders nothing.
   void acquire(Location& location, uint32_t fiber) {
+    if (location.one_reader) take_over(location, fiber);
     if (location.writer == kNoFiber || location.writer == fiber || !checks_) return;
     if (!location.released) not_released(location);
     if (clock(fiber)[location.writer] < location.stamp) learn(location, fiber);
@@ -132,6 +139,7 @@ class Memory {
   [[noreturn]] void not_released(const Location& location);
   void learn(const Location& location, uint32_t fiber);
   void own(Location& location, uint32_t fiber);
+  void take_over(Location& location, uint32_t fiber);
   bool handed_over(const Location& location, uint32_t fiber);
   void make_visible(Location& location, uint64_t value, uint32_t fiber, bool release, const uint32_t* clock,
                     uint32_t stamp);

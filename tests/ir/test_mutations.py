@@ -5,6 +5,7 @@ of the verifier, must find it right: for several counts and tiles, under random 
 verifier says. How many changed plans were accepted and refused is checked too, so that neither side is empty.
 """
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -128,6 +129,12 @@ def verdict(plan: ir.Plan) -> int | None:
         return None
 
 
+def seeds(known: int, new: int) -> itertools.chain[int]:
+    """The same ones in every run, whose outcomes can be counted, and others in each."""
+    first = random.SystemRandom().randrange(known, 2**32)
+    return itertools.chain(range(known), range(first, first + new))
+
+
 def check_by_running(plan: ir.Plan, slots: int, seed: int) -> None:
     reductions = ["avg", "premul_sum"] if plan.collective in REDUCING else ["sum"]
     for count in (1, 5, 37):
@@ -151,12 +158,12 @@ def check_by_running(plan: ir.Plan, slots: int, seed: int) -> None:
 @pytest.mark.parametrize(("collective", "algorithm", "ranks", "in_place"), PLANS)
 def test_accepted_mutations_are_right(collective: str, algorithm: str, ranks: int, in_place: bool) -> None:
     base = ir.builtin(collective, algorithm, ranks, blocks=2, in_place=in_place)
-    first = random.SystemRandom().randrange(2**32)
     outcomes: Counter[bool] = Counter()
-    for seed in range(first, first + 400):
+    for seed in seeds(200, 200):
         plan = mutated(base, seed)
         slots = verdict(plan)
-        outcomes[slots is not None] += 1
+        if seed < 200:
+            outcomes[slots is not None] += 1
         if slots is None:
             continue
         try:
@@ -164,4 +171,4 @@ def test_accepted_mutations_are_right(collective: str, algorithm: str, ranks: in
         except (AssertionError, ir.DeadlockError) as error:
             raise AssertionError(f"seed {seed}: accepted, but wrong: {error}\n{ir.to_text(plan)}") from error
     assert outcomes[True] > 0, "no mutation was harmless; the test proves little"
-    assert outcomes[False] > 100, "most mutations should be refused"
+    assert outcomes[False] > 50, "most mutations should be refused"

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starling.plans import program as plan_program
 
-from ir.test_mutations import check_by_running, mutated
+from ir.test_mutations import check_by_running, mutated, seeds
 from starling import errors, ir
 from starling.ir.plan import REDUCING
 from starling.lang import Collective, Program, ProgramError, Value
@@ -142,9 +142,8 @@ COMPILED = [
 @pytest.mark.parametrize(("collective", "name", "ranks"), COMPILED)
 def test_the_verdict_on_changed_plans_is_what_happens(collective: str, name: str, ranks: int) -> None:
     base = plan_program(collective, name, ranks).compile()
-    first = random.SystemRandom().randrange(2**32)
     outcomes: Counter[str] = Counter()
-    for seed in range(first, first + 150):
+    for seed in seeds(75, 75):
         plan = mutated(base, seed)
         for rank, original in zip(plan.ranks, base.ranks, strict=True):
             rank.scratch_chunks = original.scratch_chunks + 2
@@ -152,16 +151,18 @@ def test_the_verdict_on_changed_plans_is_what_happens(collective: str, name: str
             slots = ir.verify(plan)
         except errors.InvalidArgumentError as error:
             deadlock = "waits for ever, with any number of slots" in str(error)
-            outcomes["deadlock" if deadlock else "refused"] += 1
+            if seed < 75:
+                outcomes["deadlock" if deadlock else "refused"] += 1
             if deadlock:
                 assert_deadlocks(plan, seed)
             continue
-        outcomes["accepted"] += 1
+        if seed < 75:
+            outcomes["accepted"] += 1
         try:
             check_by_running(plan, slots, seed)
         except (AssertionError, ir.DeadlockError) as error:
             raise AssertionError(f"seed {seed}: accepted, but wrong: {error}\n{ir.to_text(plan)}") from error
-    assert outcomes["accepted"] > 0 and outcomes["refused"] > 30, outcomes
+    assert outcomes["accepted"] > 0 and outcomes["refused"] > 15, outcomes
 
 
 def assert_deadlocks(plan: ir.Plan, seed: int) -> None:

@@ -70,10 +70,16 @@ const std::vector<Row>& table() {
        "Ranks with one host id share memory, others are linked by TCP. Unset: one system with one /dev/shm.",
        &Settings::host_id},
       {"STARLING_TCP_INTERFACES", "names", "",
-       "Network interfaces for links to other hosts, separated by commas, the preferred one first. Unset: "
-       "all "
-       "that are up and have an IPv4 address, without loopback.",
+       "Network interfaces for links to other hosts, or literal addresses of theirs, separated by commas, "
+       "the "
+       "preferred one first. Unset: all that are up and have an address that is not link-local, without "
+       "loopback.",
        &Settings::tcp_interfaces},
+      {"STARLING_TCP_FAMILY", "auto|ipv4|ipv6", "auto",
+       "Which address stands for an interface that is named by its name. auto: IPv4 if it has one. The same "
+       "on "
+       "all ranks.",
+       &Settings::tcp_family},
       {"STARLING_TCP_STRIPING", "0|1", "0",
        "1: links use all interfaces at once. 0: the first that lives. The same on all ranks.",
        &Settings::tcp_striping},

@@ -28,6 +28,7 @@ struct Settings {
   Pull pull{};
   std::string host_id;
   std::string tcp_interfaces;
+  std::string tcp_family;
   bool tcp_striping{};
   double tcp_give_up_s{};
   double probe_s{};

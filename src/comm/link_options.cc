@@ -21,11 +21,20 @@ link::carry::Rdma rdma_of(const std::string& text) {
               "set it to auto, tcp or verbs");
 }
 
+link::tcp::Family family_of(const std::string& text) {
+  if (text == "auto") return link::tcp::Family::kAny;
+  if (text == "ipv4") return link::tcp::Family::kIpv4;
+  if (text == "ipv6") return link::tcp::Family::kIpv6;
+  throw Error(Code::invalid_argument, "STARLING_TCP_FAMILY='" + text + "' is not valid",
+              "set it to auto, ipv4 or ipv6");
+}
+
 }  // namespace
 
 link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow_bytes) {
   link::carry::ProxyOptions options;
   options.interfaces = settings.tcp_interfaces;
+  options.family = family_of(settings.tcp_family);
   options.policy = settings.tcp_striping ? link::Policy::kStriping : link::Policy::kPrimaryBackup;
   options.lengths.give_up_ns = uint64_t(settings.tcp_give_up_s * 1e9);
   options.lengths.probe_ns = uint64_t(settings.probe_s * 1e9);

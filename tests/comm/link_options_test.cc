@@ -26,13 +26,15 @@ TEST(LinkOptions, AreWhatTheSettingsSay) {
   const auto plain = link_options(with({}), 4096);
   EXPECT_EQ(plain.rdma, link::carry::Rdma::kWherePossible);
   EXPECT_EQ(plain.shadow_bytes, 4096u);
+  EXPECT_EQ(plain.family, link::tcp::Family::kAny);
   EXPECT_EQ(plain.queue_pairs.retries, 6);
-  const auto set =
-      link_options(with({"STARLING_LINK=tcp", "STARLING_VERBS_QUEUE_PAIRS=4", "STARLING_VERBS_TIMEOUT=18",
-                         "STARLING_VERBS_RETRIES=0", "STARLING_VERBS_TRAFFIC_CLASS=104",
-                         "STARLING_VERBS_SERVICE_LEVEL=3", "STARLING_PROBE_S=2"}),
-                   1);
+  const auto set = link_options(
+      with({"STARLING_LINK=tcp", "STARLING_TCP_FAMILY=ipv6", "STARLING_VERBS_QUEUE_PAIRS=4",
+            "STARLING_VERBS_TIMEOUT=18", "STARLING_VERBS_RETRIES=0", "STARLING_VERBS_TRAFFIC_CLASS=104",
+            "STARLING_VERBS_SERVICE_LEVEL=3", "STARLING_PROBE_S=2"}),
+      1);
   EXPECT_EQ(set.rdma, link::carry::Rdma::kNever);
+  EXPECT_EQ(set.family, link::tcp::Family::kIpv6);
   EXPECT_EQ(set.queue_pairs.count, 4u);
   EXPECT_EQ(set.queue_pairs.timeout, 18);
   EXPECT_EQ(set.queue_pairs.retries, 0);
@@ -43,6 +45,7 @@ TEST(LinkOptions, AreWhatTheSettingsSay) {
 
 TEST(LinkOptions, RefuseByName) {
   EXPECT_NE(refusal({"STARLING_LINK=roce"}).find("STARLING_LINK='roce'"), std::string::npos);
+  EXPECT_NE(refusal({"STARLING_TCP_FAMILY=6"}).find("STARLING_TCP_FAMILY='6'"), std::string::npos);
   EXPECT_NE(refusal({"STARLING_VERBS_RETRIES=7"}).find("the most is 6"), std::string::npos);
   EXPECT_NE(refusal({"STARLING_VERBS_QUEUE_PAIRS=5"}).find("the most is 4"), std::string::npos);
 }

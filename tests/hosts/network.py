@@ -31,18 +31,22 @@ def why_not() -> str:
 
 
 class Network:
-    """Use it as a context; the namespaces end with it."""
+    """Use it as a context; the namespaces end with it. ``ipv6``: they have IPv6 addresses alone."""
+
+    def __init__(self, *, ipv6: bool = False) -> None:
+        self.ipv6 = ipv6
+        self.moved: set[tuple[int, int]] = set()
 
     def __enter__(self) -> "Network":
-        self.names = [f"starling-{os.getpid()}-{host}" for host in range(HOSTS)]
+        kind = "6" if self.ipv6 else "4"
+        self.names = [f"starling-{os.getpid()}-ip{kind}-{host}" for host in range(HOSTS)]
         for name in self.names:
             subprocess.run(["ip", "netns", "add", name], check=True)
         for rail, device in enumerate(RAILS):
             ends = ["type", "veth", "peer", "name", device, "netns", self.names[1]]
             subprocess.run(["ip", "link", "add", device, "netns", self.names[0], *ends], check=True)
             for host in range(HOSTS):
-                self.ip(host, "addr", "add", f"{self.address(host, rail)}/24", "dev", device)
-                self.ip(host, "link", "set", device, "up")
+                self.set_up(host, rail, True)
         return self
 
     def __exit__(
@@ -54,13 +58,24 @@ class Network:
     def ip(self, host: int, *words: str) -> None:
         subprocess.run(["ip", "-n", self.names[host], *words], check=True)
 
-    @staticmethod
-    def address(host: int, rail: int) -> str:
-        return f"10.77.{rail}.{host + 1}"
+    def address(self, host: int, rail: int) -> str:
+        number = host + (11 if (host, rail) in self.moved else 1)
+        return f"fd00:77:0:{rail}::{number}" if self.ipv6 else f"10.77.{rail}.{number}"
 
     def set_up(self, host: int, rail: int, up: bool) -> None:
-        """The host's port goes down, or comes up; the other end of the wire loses its carrier."""
+        """The host's port goes down, or comes up; the other end of the wire loses its carrier.
+
+        The address is set again each time that it comes up: a port that goes down loses it if it is of IPv6.
+        """
         self.ip(host, "link", "set", RAILS[rail], "up" if up else "down")
+        if up:
+            address = f"{self.address(host, rail)}/64" if self.ipv6 else f"{self.address(host, rail)}/24"
+            self.ip(host, "addr", "replace", address, "dev", RAILS[rail], *(["nodad"] if self.ipv6 else []))
+
+    def move(self, host: int, rail: int) -> None:
+        """The host's port has another address when it comes up; or, the second time, the first one again."""
+        self.ip(host, "addr", "flush", "dev", RAILS[rail])
+        self.moved ^= {(host, rail)}
 
     def set_slow(self, rail: int, slow: bool) -> bool:
         """Either host sends little by the rail, with all that it has to wait. False: the kernel has no tbf."""

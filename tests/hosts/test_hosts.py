@@ -31,6 +31,15 @@ def network() -> Iterator[Network | None]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def rails_of_ipv6() -> Iterator[Network]:
+    """IPv6 alone, and link-local addresses beside those that count, as systems give them."""
+    if REASON:
+        pytest.skip(REASON)
+    with Network(ipv6=True) as made:
+        yield made
+
+
 @pytest.fixture
 def rails(network: Network | None) -> Iterator[Network]:
     if network is None:
@@ -106,8 +115,58 @@ def test_all_rails_silent(rails: Network) -> None:
 @pytest.mark.parametrize("fault", ("own port", "peer's port", "silent"))
 def test_failing_rail(rails: Network, fault: str, striping: str) -> None:
     """The first rail fails and heals, then the second one, amid all-reduces."""
+    go_through_failures(rails, fault, {"STARLING_TCP_STRIPING": striping})
+
+
+@pytest.mark.parametrize("ipv6", (False, True), ids=("ipv4", "ipv6"))
+@pytest.mark.parametrize("host", (0, 1))
+def test_rail_heals_with_another_address(
+    rails: Network, rails_of_ipv6: Network, host: int, ipv6: bool
+) -> None:
+    """The sender's own, and that of the rank that it calls: traffic comes back to the rail."""
+    network = rails_of_ipv6 if ipv6 else rails
+    job = Job(network, [[0], [1]], programs.all_reduces_with_counts)
+    counts = failovers.Counts(job)
+    try:
+        counts.until_it_carries(0)
+        for _ in range(2):
+            network.set_up(host, 0, False)
+            counts.until_it_carries(1)
+            network.move(host, 0)
+            network.set_up(host, 0, True)
+            counts.until_it_carries(0)
+        job.say("stop")
+        assert job.results()[0] > 0
+    finally:
+        job.end()
+        if network.moved:
+            network.move(host, 0)
+        network.set_up(host, 0, True)
+
+
+@pytest.mark.parametrize("fault", ("own port", "peer's port", "silent"))
+def test_ipv6(rails_of_ipv6: Network, fault: str) -> None:
+    go_through_failures(rails_of_ipv6, fault, {})
+
+
+def test_ipv6_disorder(rails_of_ipv6: Network) -> None:
+    """The preferred rail is the second one."""
+    arguments = {"order": "random", "iterations": 3, "synchronize_every": 3, "seed": SEED}
+    settings = {"STARLING_TCP_INTERFACES": "rail1,rail0", "STARLING_TCP_FAMILY": "ipv6"}
+    Job(rails_of_ipv6, [[0, 1], [2, 3]], disordered, arguments, settings=settings).results()
+
+
+def test_ipv6_lost_host(rails_of_ipv6: Network) -> None:
+    job = Job(rails_of_ipv6, [[0], [1]], programs.lose_a_host, settings=GIVE_UP)
+    job.wait_for("running")
+    job.kill_host(1)
+    for kind, text in job.results(ranks=[0]):
+        assert kind == "PeerFailedError", text
+        assert "rail0 fd00:77::1 -> rail0 fd00:77::2" in text, text
+
+
+def go_through_failures(rails: Network, fault: str, settings: dict[str, str]) -> None:
     hosts = [[0, 1], [2]]
-    settings = {"STARLING_TCP_STRIPING": striping}
     job = Job(rails, hosts, programs.all_reduces_until, settings=settings)
     try:
         last = 5

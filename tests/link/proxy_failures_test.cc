@@ -2,10 +2,8 @@
 // goes on when there is room again, or says by rank, port and remedy why a link ended. Method: the limit on
 // open files is lowered; epoll_ctl, accept4 and operator new of this program count and refuse.
 // sanitize: no (it replaces operator new, and leaves AddressSanitizer without the descriptors that it needs)
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -108,16 +106,14 @@ TEST_F(ProxyFailures, ListenersRestWithoutDescriptors) {
   tcp::Port theirs = tcp::parse_ports(hosts.a.proxy().ports()).front();
   // Made before there is no room for more; it calls after.
   const tcp::Descriptor caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(theirs.address);
-  address.sin_port = htons(theirs.number);
+  sockaddr_storage address{};
+  const socklen_t address_bytes = tcp::socket_address(theirs.address, theirs.number, address);
   testing::internal::CaptureStderr();
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit none{0, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  EXPECT_EQ(connect(caller.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(connect(caller.get(), reinterpret_cast<sockaddr*>(&address), address_bytes), 0);
   EXPECT_TRUE(wait_until([] { return accepts_refused() >= 4; }));
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   const std::string log = testing::internal::GetCapturedStderr();

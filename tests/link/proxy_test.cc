@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "base/error.h"
 #include "link/two_hosts.h"
 #include "machine/cpu/lane_fault.h"
 
@@ -75,6 +76,36 @@ TEST(Proxies, PublishNothingOfRanksThatDisagree) {
   a.ring();
   ASSERT_TRUE(wait_until([&] { return acquired(withdrawals_of(b.lane())[0].met) == 1; }));
   EXPECT_EQ(b.posted(), 0u);
+}
+
+bool has_ipv6_loopback() {
+  try {
+    return !tcp::usable_ports("::1").empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+TEST(Proxies, GoOverIpv6AndSayWhereFamiliesDiffer) {
+  if (!has_ipv6_loopback()) GTEST_SKIP() << "loopback has no IPv6 address here";
+  {
+    TwoHosts hosts({}, "::1,::1", "::1,::1");
+    ASSERT_TRUE(hosts.join()) << hosts.a.way().failure();
+    for (uint64_t k = 0; k < 20; ++k) {
+      ASSERT_TRUE(hosts.a.send(k, bytes_of(k)));
+      ASSERT_TRUE(hosts.b.receive(k, bytes_of(k)));
+    }
+    EXPECT_NE(hosts.a.proxy().ports().find("lo=::1/128:"), std::string::npos) << hosts.a.proxy().ports();
+  }
+  TwoHosts hosts({}, "127.0.0.1", "::1");
+  try {
+    hosts.join();
+    FAIL() << "there is no path between two families";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    for (const char* part : {"lo=127.0.0.1/8:", "rank 1's (lo=::1/128:", "STARLING_TCP_FAMILY"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
 }
 
 TEST(Proxies, SayThatTheyLeaveAfterAllElse) {

@@ -3,6 +3,7 @@
 // through wires that the test cuts.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "link/tcp_rig.h"
 #include "monitor/path_ring.h"
 
@@ -66,17 +67,93 @@ TEST(Tcp, RecordsWhatLanded) {
 namespace starling::link::tcp {
 namespace {
 
+Port port_of(const char* name, uint32_t index, const char* address, uint32_t prefix_bits) {
+  return {name, index, parse_address(address).value(), prefix_bits};
+}
+
+std::string names_of(const std::vector<Port>& ports) {
+  std::string names;
+  for (const Port& port : ports) names += port.name + " " + address_text(port.address) + ";";
+  return names;
+}
+
+std::string refusal(const std::vector<Port>& all, const std::string& wanted, Family family) {
+  try {
+    return names_of(choose_ports(all, wanted, family));
+  } catch (const Error& error) {
+    return error.happened();
+  }
+}
+
+TEST(Ports, AreNamedByInterfaceOrAddress) {
+  // As a system has them: loopback, both families, IPv6 alone, link-local alone, IPv4 alone.
+  const std::vector<Port> all = {
+      port_of("lo", 1, "127.0.0.1", 8),       port_of("lo", 1, "::1", 128),
+      port_of("both", 2, "fe80::2", 64),      port_of("both", 2, "fd00:0:0:2::1", 64),
+      port_of("both", 2, "10.0.0.1", 24),     port_of("six", 3, "fe80::3", 64),
+      port_of("six", 3, "fd00:0:0:3::1", 64), port_of("near", 4, "fe80::4", 64),
+      port_of("four", 5, "10.0.1.1", 24)};
+  EXPECT_EQ(names_of(choose_ports(all, "", Family::kAny)), "both 10.0.0.1;six fd00:0:0:3::1;four 10.0.1.1;");
+  EXPECT_EQ(names_of(choose_ports(all, "", Family::kIpv6)), "both fd00:0:0:2::1;six fd00:0:0:3::1;");
+  EXPECT_EQ(names_of(choose_ports(all, "", Family::kIpv4)), "both 10.0.0.1;four 10.0.1.1;");
+  EXPECT_EQ(names_of(choose_ports(all, "six,both,six", Family::kAny)),
+            "six fd00:0:0:3::1;both 10.0.0.1;six fd00:0:0:3::1;");
+  EXPECT_EQ(names_of(choose_ports(all, "fd00:0:0:2:0:0:0:1,10.0.1.1", Family::kIpv4)),
+            "both fd00:0:0:2::1;four 10.0.1.1;")
+      << "an address says its family itself";
+  EXPECT_EQ(names_of(choose_ports({all[0], all[1], all[7]}, "", Family::kIpv6)), "lo ::1;");
+
+  EXPECT_EQ(refusal(all, "near", Family::kAny),
+            "there is no interface 'near' that is up and has an address that is not link-local");
+  EXPECT_EQ(refusal(all, "fe80::2", Family::kAny),
+            "'fe80::2' is link-local: it names a host on one wire alone, and no interface");
+  EXPECT_EQ(refusal(all, "four", Family::kIpv6),
+            "there is no interface 'four' that is up and has an IPv6 address");
+  EXPECT_EQ(refusal(all, "fd00::9", Family::kAny), "no interface that is up has the address fd00::9");
+  EXPECT_EQ(refusal({all[7]}, "", Family::kAny), "no network interface is up and has an address");
+}
+
+TEST(Ports, TellAddressesAndNetworksOfEitherFamily) {
+  for (const char* text : {"10.0.0.1", "fd00::1", "::1", "2001:db8:0:1:1:1:1:1"})
+    EXPECT_EQ(address_text(parse_address(text).value()), text);
+  for (const char* text : {"", "10.0.0", "eth0", "eth0.100", "eth0:1", "fe80::1%eth0", "[fd00::1]", "::g"})
+    EXPECT_FALSE(parse_address(text)) << text;
+  const auto same = [](const char* a, const char* b, uint32_t bits) {
+    return same_network(parse_address(a).value(), parse_address(b).value(), bits);
+  };
+  EXPECT_TRUE(same("10.1.2.3", "10.1.2.200", 24));
+  EXPECT_FALSE(same("10.1.2.3", "10.1.3.3", 24));
+  EXPECT_TRUE(same("10.1.2.3", "10.1.3.3", 23));
+  EXPECT_TRUE(same("fd00:0:0:6::1", "fd00:0:0:7::1", 63));
+  EXPECT_FALSE(same("fd00:0:0:6::1", "fd00:0:0:7::1", 64));
+  EXPECT_FALSE(same("10.1.2.3", "10.1.2.3", 0));
+  EXPECT_FALSE(same("10.1.2.3", "::1", 1)) << "of two families";
+}
+
+TEST(Ports, PairsThoseOfOneFamily) {
+  const Port a = port_of("a", 1, "10.0.0.1", 24), b = port_of("b", 2, "fd00:0:0:1::1", 64);
+  const Port c = port_of("c", 1, "fd00:0:0:2::1", 64), d = port_of("d", 2, "11.0.0.1", 24);
+  const auto pairs = pair_ports({a, b}, {c, d});  // of no common network
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].second.name, "d");
+  EXPECT_EQ(pairs[1].second.name, "c");
+  EXPECT_TRUE(pair_ports({a}, {c}).empty());
+  EXPECT_EQ(pair_ports({b}, {d, port_of("e", 3, "fd00:0:0:1::2", 64)}).front().second.name, "e");
+}
+
 TEST(Ports, PairsThoseOfOneNetwork) {
-  const Port a{"a", 1, 0x0a000001, 24}, b{"b", 2, 0x0a000101, 24};
-  const Port c{"c", 1, 0x0a000102, 24}, d{"d", 2, 0x0a000002, 24}, e{"e", 3, 0x0b000002, 24};
+  const Port a = port_of("a", 1, "10.0.0.1", 24), b = port_of("b", 2, "10.0.1.1", 24);
+  const Port c = port_of("c", 1, "10.0.1.2", 24), d = port_of("d", 2, "10.0.0.2", 24);
+  const Port e = port_of("e", 3, "11.0.0.2", 24);
   const auto pairs = pair_ports({a, b}, {c, d, e});
   ASSERT_EQ(pairs.size(), 2u);
   EXPECT_EQ(pairs[0].second.name, "d");
   EXPECT_EQ(pairs[1].second.name, "c");
   EXPECT_EQ(pair_ports({a, b}, {e}).front().first.name, "a");
-  std::vector<Port> ports{a, b};
+  std::vector<Port> ports{a, b, port_of("f", 4, "fd00::1", 64)};
   ports[1].number = 4711;
-  EXPECT_EQ(ports_text(ports), "a=10.0.0.1/24:0,b=10.0.1.1/24:4711");
+  ports[2].number = 4712;
+  EXPECT_EQ(ports_text(ports), "a=10.0.0.1/24:0,b=10.0.1.1/24:4711,f=fd00::1/64:4712");
   EXPECT_EQ(ports_text(parse_ports(ports_text(ports))), ports_text(ports));
   EXPECT_TRUE(parse_ports("nonsense").empty());
 }

@@ -49,13 +49,14 @@ inline std::byte value_of(uint64_t message, uint64_t at) { return std::byte(mess
 
 class Host {
  public:
-  Host(uint32_t rank, const tcp::TimerLengths& lengths) : rank_(rank), arena_({kArenaBytes}) {
+  Host(uint32_t rank, const tcp::TimerLengths& lengths, const std::string& interfaces)
+      : rank_(rank), arena_({kArenaBytes}) {
     ArenaHeader* header = arena_.header();
     header->pool_slots = kPoolSlots;
     header->pool_slot_bytes = kPoolSlotBytes;
     header->pool_offset = arena_.allocate(kPoolSlots * kPoolSlotBytes);
     ProxyOptions options;
-    options.interfaces = "lo";
+    options.interfaces = interfaces;
     options.lengths = lengths;
     options.shadow_bytes = kArenaBytes;
     proxy_ = std::make_unique<Proxy>(arena_, options);
@@ -177,7 +178,9 @@ class Host {
 };
 
 struct TwoHosts {
-  explicit TwoHosts(const tcp::TimerLengths& lengths = {}) : a(0, lengths), b(1, lengths) {}
+  explicit TwoHosts(const tcp::TimerLengths& lengths = {}, const std::string& of_a = "lo",
+                    const std::string& of_b = "lo")
+      : a(0, lengths, of_a), b(1, lengths, of_b) {}
   bool join() {
     a.attach(b);
     b.attach(a);

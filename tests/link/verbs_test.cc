@@ -55,6 +55,10 @@ TEST(FrameRing, FramesNeverOverlapAndBothEndsFindThem) {
   EXPECT_GT(refused, 100u);
 }
 
+tcp::Port port_of(const char* name, const char* address) {
+  return {name, 1, tcp::parse_address(address).value(), 24};
+}
+
 class Gids : public testing::Test {
  protected:
   void SetUp() override {
@@ -63,6 +67,7 @@ class Gids : public testing::Test {
     add("mlx5_0", 1, 2, "0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1", "eth0");
     add("mlx5_0", 1, 3, "0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "eth0");
     add("mlx5_1", 2, 1, "0000:0000:0000:0000:0000:ffff:0a00:0101", "RoCE v2", "eth1");
+    add("mlx5_1", 2, 4, "fd00:0000:0000:0000:0000:0000:0000:0012", "RoCE v2", "eth1");
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
   void add(const std::string& device, int port, int index, const char* gid, const char* type,
@@ -78,24 +83,27 @@ class Gids : public testing::Test {
 };
 
 TEST_F(Gids, AnInterfaceFindsItsPort) {
-  const auto first = find_gid({"eth0", 1, 0x0a000001, 24}, root_);
+  const auto first = find_gid(port_of("eth0", "10.0.0.1"), root_);
   ASSERT_TRUE(first);
   EXPECT_EQ(first->device, "mlx5_0");
   EXPECT_EQ(first->port, 1);
   EXPECT_EQ(first->index, 3);
   const uint8_t bytes[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
   EXPECT_EQ(std::memcmp(first->bytes, bytes, sizeof bytes), 0);
-  const auto second = find_gid({"eth1", 2, 0x0a000101, 24}, root_);
+  const auto second = find_gid(port_of("eth1", "10.0.1.1"), root_);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->device, "mlx5_1");
   EXPECT_EQ(second->port, 2);
   EXPECT_EQ(interface_of("mlx5_1", 2, root_), "eth1");
+  const auto sixth = find_gid(port_of("eth1", "fd00::12"), root_);
+  ASSERT_TRUE(sixth);
+  EXPECT_EQ(sixth->index, 4);
 }
 
 TEST_F(Gids, OthersHaveNone) {
-  EXPECT_FALSE(find_gid({"eth2", 3, 0x0a000001, 24}, root_)) << "no such interface";
-  EXPECT_FALSE(find_gid({"eth0", 1, 0x0a000002, 24}, root_)) << "not with this address";
-  EXPECT_FALSE(find_gid({"eth0", 1, 0x0a000001, 24}, root_ / "none")) << "no devices";
+  EXPECT_FALSE(find_gid(port_of("eth2", "10.0.0.1"), root_)) << "no such interface";
+  EXPECT_FALSE(find_gid(port_of("eth0", "10.0.0.2"), root_)) << "not with this address";
+  EXPECT_FALSE(find_gid(port_of("eth0", "10.0.0.1"), root_ / "none")) << "no devices";
   EXPECT_EQ(interface_of("mlx5_1", 1, root_), "");
 }
 

@@ -116,7 +116,7 @@ class Proxy::Listener final : public tcp::Watched {
 Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
     : arena_(arena),
       options_(options),
-      port_list_(tcp::usable_ports(options.interfaces)),
+      port_list_(tcp::usable_ports(options.interfaces, options.family)),
       event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       helper_event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!event_ || !helper_event_)
@@ -207,6 +207,12 @@ void Proxy::introduce(std::unique_ptr<Greeting> greeting) {
 Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
   const std::vector<tcp::Port> theirs = tcp::parse_ports(ports);
   const auto paths = tcp::pair_ports(port_list_, theirs);
+  if (paths.empty() && !theirs.empty())
+    throw Error(Code::invalid_argument,
+                "no address of this host (" + ports_text_ + ") is of the family of one of rank " +
+                    std::to_string(remote.rank) + "'s (" + ports + ")",
+                "set STARLING_TCP_FAMILY to ipv4 or ipv6 on all ranks, or name addresses of one family in "
+                "STARLING_TCP_INTERFACES");
   if (paths.empty())
     throw Error(Code::mismatch,
                 "rank " + std::to_string(remote.rank) + " says that it listens at '" + ports + "'",

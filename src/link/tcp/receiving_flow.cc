@@ -46,7 +46,9 @@ Event ReceivingFlow::event_of(EventKind kind, const Path& path) const {
 
 // ---- connections --------------------------------------------------------------------------------------
 // The older incarnation is reported closed before the newer one is open (link.h, promise 4).
-void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connection, const Port& port) {
+void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connection, Port port) {
+  // It listens at the interface: the address may have been changed.
+  if (const auto called = own_address(connection->fd())) port.address = *called;
   pump();  // what is known of the path so far
   Path& path = *paths_[hello.path];
   const PathEnd& end = state_.paths[hello.path];

@@ -32,7 +32,7 @@ class ReceivingFlow final : private Link {
 
   // A connection whose hello was read. `port`: ours. Throws Error if it cannot be watched: then the flow is
   // as it was, and the connection ends, which its sender finds out.
-  void adopt(const Hello& hello, std::unique_ptr<Connection> connection, const Port& port);
+  void adopt(const Hello& hello, std::unique_ptr<Connection> connection, Port port);
 
   bool failed() const { return !failure_.empty(); }
   const std::string& failure() const { return failure_; }

@@ -43,13 +43,22 @@ Event SendingFlow::event_of(EventKind kind, const Path& path) const {
 
 // ---- connections --------------------------------------------------------------------------------------
 void SendingFlow::connect(Path& path, uint32_t incarnation) {
-  const auto& [ours, theirs] = options_.paths[path.number_];
+  auto& [ours, theirs] = options_.paths[path.number_];
   path.incarnation = incarnation;
   path.greeted = false;
   path.connect_end_ns = now_ns_ + options_.lengths.connect_ns;
   path.refusal.clear();
+  Port called = theirs;
+  path.at_heard = path.calls++ % 2 == 1 && path.heard;
+  if (path.at_heard) called.address = *path.heard;
+  const auto user_timeout_ms = uint32_t(options_.lengths.give_up_ns / 1'000'000);
   int error;
-  Descriptor socket = connect_between(ours, theirs, uint32_t(options_.lengths.give_up_ns / 1'000'000), error);
+  Descriptor socket = connect_between(ours, called, user_timeout_ms, error);
+  if (!socket && error == EADDRNOTAVAIL && moved(ours)) {
+    log(LogLevel::info, "flow to rank ", options_.peer, ": path ", path.number_, " begins at ",
+        address_text(ours.address), " now");
+    socket = connect_between(ours, called, user_timeout_ms, error);
+  }
   try {
     if (socket) {
       auto connection = std::make_unique<Connection>(std::move(socket));
@@ -115,6 +124,9 @@ void SendingFlow::answered(Path& path) {
 void SendingFlow::opened(Path& path) {
   path.connecting = false;
   path.connect_end_ns = Timers::kNever;
+  path.calls = 0;
+  if (path.at_heard) std::swap(options_.paths[path.number_].second.address, *path.heard);
+  path.at_heard = false;
   if (started_) events_.push_back(event_of(EventKind::kOpened, path));
   start_when_connected();
   if (path.connection != nullptr) flush(path);
@@ -252,6 +264,16 @@ void SendingFlow::port_changed(uint32_t interface_index, bool up) {
   for (const auto& path : paths_) {
     if (options_.paths[path->number_].first.index != interface_index || !started_) continue;
     events_.push_back(event_of(up ? EventKind::kPortUp : EventKind::kPortDown, *path));
+  }
+}
+
+// A guess, where ports of the two are paired in another way there: so it is tried in turn with what was
+// known.
+void SendingFlow::peer_called(const Port& ours, const Address& from) {
+  for (auto& path : paths_) {
+    const auto& [own, theirs] = options_.paths[path->number_];
+    if (own.number != ours.number) continue;
+    path->heard = from == theirs.address ? std::nullopt : std::optional(from);
   }
 }
 

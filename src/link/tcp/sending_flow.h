@@ -6,6 +6,7 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ class SendingFlow final : private Link {
   const SenderState& state() const { return state_; }
 
   void port_changed(uint32_t interface_index, bool up);
+  // The peer called from this address at the port that we listen at there: it may have another one now.
+  void peer_called(const Port& ours, const Address& from);
   void expire(uint64_t now_ns);
   uint64_t next_deadline() const;
   // Does what has become possible; call it after offers and in every round.
@@ -76,6 +79,9 @@ class SendingFlow final : private Link {
     bool writing = false;  // watched for it
     uint64_t connect_end_ns = Timers::kNever;
     uint32_t incarnation = 0;
+    std::optional<Address> heard;  // where the peer called from, if it is not where it was called at
+    uint32_t calls = 0;  // since it was open; every second one goes there
+    bool at_heard = false;  // the last one did
     std::string refusal;  // of the system, when it was opened last; "": it did not refuse
   };
 

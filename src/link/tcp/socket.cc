@@ -1,7 +1,6 @@
 #include "link/tcp/socket.h"
 
-#include <arpa/inet.h>
-#include <net/if.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
@@ -15,20 +14,25 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-sockaddr_in socket_address(uint32_t address, uint16_t number) {
-  sockaddr_in result{};
-  result.sin_family = AF_INET;
-  result.sin_addr.s_addr = htonl(address);
-  result.sin_port = htons(number);
-  return result;
+// An address that sockets take.
+struct Place {
+  Place(const Address& address, uint16_t number) : bytes(socket_address(address, number, storage)) {}
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+
+  sockaddr_storage storage;
+  socklen_t bytes;
+};
+
+int make_socket(const Address& address) {
+  return socket(address.is_ipv4() ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
 void set(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
 
 // Binding to the address alone would let the system send by another port, if a route says so: then two paths
 // would share one. Not every user may bind to a device; the address has to do then.
-void bind_to_device(int fd, const Port& port) {
-  setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, port.name.c_str(), socklen_t(port.name.size()));
+bool bind_to_device(int fd, const Port& port) {
+  return setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, port.name.c_str(), socklen_t(port.name.size())) == 0;
 }
 
 // Keepalives and the user timeout only help: the watchdog of the flow judges paths.
@@ -43,16 +47,16 @@ void set_stream_options(int fd) {
 }  // namespace
 
 Descriptor listen_at(Port& port) {
-  Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor fd(make_socket(port.address));
   const std::string where = port.name + " " + address_text(port.address);
   if (!fd) throw system_error("cannot make a socket", "allow the process more open files (ulimit -n)");
-  bind_to_device(fd.get(), port);
-  sockaddr_in address = socket_address(port.address, 0);
-  socklen_t bytes = sizeof address;
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || listen(fd.get(), kBacklog) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+  set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);  // refused by sockets of IPv4
+  Place place(bind_to_device(fd.get(), port) ? any_address(port.address.is_ipv4()) : port.address, 0);
+  if (bind(fd.get(), place.get(), place.bytes) != 0 || listen(fd.get(), kBacklog) != 0 ||
+      getsockname(fd.get(), place.get(), &place.bytes) != 0)
     throw system_error("cannot listen at " + where, "choose other ports by STARLING_TCP_INTERFACES");
-  port.number = ntohs(address.sin_port);
+  // Both families have it at the same offset.
+  port.number = ntohs(reinterpret_cast<const sockaddr_in&>(place.storage).sin_port);
   return fd;
 }
 
@@ -79,17 +83,29 @@ Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_t
     error = errno;
     return Descriptor();
   };
-  Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Descriptor fd(make_socket(ours.address));
   if (!fd) return none();
   bind_to_device(fd.get(), ours);
   set_stream_options(fd.get());
   set(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, int(user_timeout_ms));
-  const sockaddr_in from = socket_address(ours.address, 0);
-  const sockaddr_in to = socket_address(theirs.address, theirs.number);
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0) return none();
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS)
-    return none();
+  Place from(ours.address, 0), to(theirs.address, theirs.number);
+  if (bind(fd.get(), from.get(), from.bytes) != 0) return none();
+  if (connect(fd.get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS) return none();
   return fd;
+}
+
+std::optional<Address> own_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  return getsockname(fd, address, &bytes) == 0 ? address_of(address) : std::nullopt;
+}
+
+std::optional<Address> peer_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  return getpeername(fd, address, &bytes) == 0 ? address_of(address) : std::nullopt;
 }
 
 bool is_exhausted(int error) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "link/link.h"
@@ -30,13 +31,18 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// Sets port.number. Throws Error(system).
+// At the interface, whatever address of this family it will have: one that is changed while the port is down
+// is called at all the same. Where this user may not bind to an interface, at the address alone. Sets
+// port.number. Throws Error(system).
 Descriptor listen_at(Port& port);
 // None: nobody waits, or the system says why not (errno in `error`).
 Descriptor accept_from(int listener, int& error);
 // Begins to connect, from one port to the other. None: the system says at once that it cannot (errno in
 // `error`).
 Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_timeout_ms, int& error);
+// The two ends of a connection. None: it has ended.
+std::optional<Address> own_address(int fd);
+std::optional<Address> peer_address(int fd);
 // Whether this errno says that the process, or the system, has no room for another socket.
 bool is_exhausted(int error);
 // Of a socket that became writable: 0 if it is connected, else why it is not.

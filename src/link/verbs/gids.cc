@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -41,27 +40,6 @@ bool parse(const std::string& text, uint8_t (&bytes)[16]) {
   return true;
 }
 
-// ::ffff:a.b.c.d
-bool is_address(const uint8_t (&gid)[16], uint32_t address) {
-  const uint8_t expected[16] = {0,
-                                0,
-                                0,
-                                0,
-                                0,
-                                0,
-                                0,
-                                0,
-                                0,
-                                0,
-                                0xff,
-                                0xff,
-                                uint8_t(address >> 24),
-                                uint8_t(address >> 16),
-                                uint8_t(address >> 8),
-                                uint8_t(address)};
-  return std::memcmp(gid, expected, sizeof gid) == 0;
-}
-
 }  // namespace
 
 std::optional<Gid> find_gid(const tcp::Port& port, const std::string& sysfs) {
@@ -73,7 +51,8 @@ std::optional<Gid> find_gid(const tcp::Port& port, const std::string& sysfs) {
         if (first_line(number / "gid_attrs" / "types" / index) != "RoCE v2") continue;
         Gid gid;
         if (!parse(first_line(number / "gids" / index), gid.bytes)) continue;
-        if (!is_address(gid.bytes, port.address)) continue;
+        // A RoCE v2 GID is the address itself, in the form that tcp/address.h has.
+        if (!std::equal(port.address.bytes.begin(), port.address.bytes.end(), gid.bytes)) continue;
         gid.device = device.filename();
         gid.port = uint8_t(std::stoul(number.filename()));
         gid.index = uint8_t(std::stoul(index));

@@ -1,4 +1,4 @@
-// Which RDMA port a network interface is, and by which of its addresses (RoCE v2 over IPv4), as the system
+// Which RDMA port a network interface is, and by which of its addresses (RoCE v2), as the system
 // says it under /sys/class/infiniband.
 #pragma once
 #include <cstdint>

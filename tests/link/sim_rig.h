@@ -9,12 +9,13 @@ namespace starling::link::conformance {
 class SimRig final : public Rig {
  public:
   SimRig(const RigOptions& options, const sim::WireSettings& wires,
-         const FlowCore& core = shipped_flow_core())
+         const FlowCore& core = shipped_flow_core(), monitor::FlowRecorder* of_rank_0 = nullptr)
       : Rig(options, 100'000), network_(options.paths, options.seed, wires) {
     for (uint32_t from = 0; from < 2; ++from) {
       sim::TimedFlowOptions flow{.from = from, .policy = options.policy};
       flow.lengths.give_up_ns = options.give_up_ns;
       flow.core = &core;
+      if (from == 0) flow.recorder = of_rank_0;
       if (options.patient) flow.lengths.watchdog_ns = flow.lengths.probe_ns = 40'000'000'000;
       programs_[from] = std::make_unique<Program>(traffic[from]);
       flows_[from] = std::make_unique<sim::TimedFlow>(network_, flow, *programs_[from]);

@@ -63,6 +63,8 @@ class TimedFlow::SendingSide : public Link {
     Frame frame{.kind = Frame::Kind::kTransfer, .epoch = epoch, .sequence = sequence};
     frame.size += flow_.program_.source(sequence).size();
     connection->queued_bytes += frame.size;
+    if (auto* recorder = flow_.options_.recorder)
+      recorder->posted(path, sequence, frame.size, flow_.network_.now_ns());
     flow_.transmit(connection, true, std::move(frame));
     return true;
   }
@@ -73,6 +75,7 @@ class TimedFlow::SendingSide : public Link {
   }
   void close(uint32_t path) override {
     const ConnectionPtr connection = flow_.outgoing_[path];
+    if (flow_.options_.recorder != nullptr) flow_.options_.recorder->closed(path);
     // What has not left yet never will: its source is free.
     auto& frames = connection->streams[1].frames;
     std::erase_if(frames, [&](const Frame& frame) { return frame.departs_ns > flow_.network_.now_ns(); });
@@ -169,6 +172,11 @@ void TimedFlow::to_receiver(const Event& event) {
 }
 
 void TimedFlow::handle_at_sender(const Event& event) {
+  const bool report =
+      event.kind == EventKind::kMessage && LinkMessageKind(event.message.kind) == LinkMessageKind::kReport;
+  if (report && options_.recorder != nullptr)
+    options_.recorder->landed(event.message.done, event.message.landed,
+                              network_.now_ns() - uint64_t(event.message.held_us) * 1000);
   SendingSide side(*this);
   options_.core->sender(sender_, side, event);
   check();

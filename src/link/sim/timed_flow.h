@@ -15,6 +15,7 @@
 #include "link/core.h"
 #include "link/sim/timed_network.h"
 #include "link/tcp/timers.h"
+#include "monitor/flow_recorder.h"
 
 namespace starling::link::sim {
 
@@ -33,6 +34,7 @@ struct TimedFlowOptions {
   uint32_t probation = 1;
   tcp::TimerLengths lengths = {};
   const FlowCore* core = &shipped_flow_core();
+  monitor::FlowRecorder* recorder = nullptr;  // hears of transfers as it does over TCP; outlives the flow
 };
 
 class TimedFlow final : private TimedNetwork::Listener {

@@ -15,9 +15,11 @@ extern "C" {
 /* Collectives go by name here: "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
  * "all_to_all", "gather", "scatter", "send_recv", "barrier". */
 
-/* Algorithms that know nodes ("hierarchical" of all_reduce, "two_step" and "three_step" of all_to_all) take
- * their number behind a colon, here and in starling_operation.algorithm: "hierarchical:4". Ranks follow each
- * other node by node. Without it, the smallest number above 1 that divides the ranks. */
+/* Algorithms that know nodes ("hierarchical" of all_reduce, "rails" of all_reduce, all_gather and
+ * reduce_scatter, "leaders" of all_reduce, broadcast, reduce and barrier, "two_step" and "three_step" of
+ * all_to_all) take their number behind a colon, here and in starling_operation.algorithm: "hierarchical:4".
+ * Ranks follow each other node by node. Without it: a communicator's hosts, if it has several of equally many
+ * ranks, and else the smallest number above 1 that divides the ranks. */
 
 /* The text of a built-in plan, for ranks = 1 to 4096 and blocks = 1 to 64. root counts for rooted
  * collectives. On success *text is the caller's, to be freed by starling_plan_free; else it is NULL. */

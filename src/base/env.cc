@@ -62,6 +62,11 @@ const std::vector<Row>& table() {
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
        &Settings::table},
+      {"STARLING_TOPOLOGY", "path", "",
+       "Hosts and the leaf switches of their ports, as `starling topo --json` writes them: rings pass hosts "
+       "of one leaf one after the other. A host's name is its STARLING_HOST_ID, or what `hostname` says. "
+       "Rank 0's file counts for all.",
+       &Settings::topology},
       {"STARLING_FLIGHT_DIR", "path", "",
        "Folder where ranks write their flight records when an operation fails, for `starling diagnose`: one "
        "that all hosts see. Unset: they stay in /dev/shm.",

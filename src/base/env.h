@@ -24,6 +24,7 @@ struct Settings {
   std::int64_t arena_bytes{};
   std::string job;
   std::string table;
+  std::string topology;
   std::string flight_dir;
   Pull pull{};
   std::string host_id;

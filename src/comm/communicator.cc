@@ -65,6 +65,9 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       flight_group_(add_to_flight(context, key_, name_, rank, members_, group.subgroup)),
       timeout_ns_(timeout_ns) {
   // The same on all ranks, as their plans must be.
+  std::vector<HostOfRank> hosts;
+  for (const Member& member : members_) hosts.push_back({member.host, member.host_place});
+  hosts_ = host_layout(hosts);
   one_process_ = settings().pull != Pull::kNever;
   for (const Member& member : members_)
     if (member.peer.arena != nullptr && member.peer.arena->header()->process_nonce != cpu::process_nonce())
@@ -209,6 +212,7 @@ RequestPtr Communicator::submit_collective(const starling_operation& call, Reque
   LoweringContext context = lowering(rank_, size());
   context.added = &added_;
   context.table = table_.get();
+  context.hosts = &hosts_;
   Lowered lowered = lower(context, call);
   HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
   context_.submit(lane, flight_of(call, std::move(lowered), request));

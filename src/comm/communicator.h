@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "comm/chosen_plans.h"
 #include "comm/context.h"
+#include "comm/host_layout.h"
 #include "comm/join.h"
 #include "comm/large_messages.h"
 #include "comm/store.h"
@@ -129,6 +130,7 @@ class Communicator final : public PollHook {
   const uint32_t rank_;
   std::vector<Member> members_;
   bool one_process_ = false;  // all of them
+  HostLayout hosts_;
   const bool readable_, own_cores_, always_reads_;  // as in Group
   std::optional<LargeMessageTimes> large_message_times_;
   const LaneKey key_;

@@ -11,6 +11,8 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
+#include "comm/host_layout.h"
 #include "machine/cpu/host_identity.h"
 #include "machine/cpu/process_memory.h"
 
@@ -20,6 +22,7 @@ namespace {
 constexpr const char* kReadable = " readable";
 constexpr const char* kOwnCores = " cores";
 constexpr const char* kAlwaysReads = " always";
+constexpr std::string_view kPlaces = " places ";  // then one of each rank's host
 constexpr std::string_view kTimes = " times ";  // then two numbers: by slots, read
 constexpr int64_t kInterruptibleNs = 100'000'000;
 constexpr int64_t kGlanceNs = 1'000'000;  // at what is in a store or is not
@@ -36,11 +39,12 @@ struct Introduction {
   uint64_t pid = 0;
   uint64_t process_nonce = 0;
   std::string host;
+  uint64_t host_name = 0;  // a hash, as that of the host: names may have spaces in them
 
   std::string text() const {
     std::ostringstream words;
     words << arena << " " << size << " " << blocks << " " << slot_bytes << " " << pool_slots << " " << pid
-          << " " << process_nonce << " " << host;
+          << " " << process_nonce << " " << host << " " << host_name;
     return words.str();
   }
 };
@@ -49,7 +53,7 @@ std::optional<Introduction> parse_introduction(const std::string& text) {
   std::istringstream words(text);
   Introduction parsed;
   if (words >> parsed.arena >> parsed.size >> parsed.blocks >> parsed.slot_bytes >> parsed.pool_slots >>
-          parsed.pid >> parsed.process_nonce >> parsed.host &&
+          parsed.pid >> parsed.process_nonce >> parsed.host >> parsed.host_name &&
       words.eof())
     return parsed;
   return std::nullopt;
@@ -60,6 +64,13 @@ std::string text_of(const LaneKey& key) {
   std::snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)key.high,
                 (unsigned long long)key.low);
   return text;
+}
+
+// What a topology's file calls this host.
+std::string name_of_host() {
+  if (!settings().host_id.empty()) return settings().host_id;
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 class Joining {
@@ -73,18 +84,20 @@ class Joining {
     group_.readable = settings().pull != Pull::kNever && !context.on_gpu();
     group_.always_reads = settings().pull == Pull::kAlways;
     group_.own_cores = long(options.size) <= sysconf(_SC_NPROCESSORS_ONLN);
+    host_names_.resize(options.size);
+    if (options.rank == 0 && !settings().topology.empty()) by_leaf_ = hosts_by_leaf(settings().topology);
   }
 
   ~Joining() { context_.flight().joined(); }
 
   Group run() {
     const ArenaHeader& header = *context_.arena().header();
-    // A hash: what the user calls the host may have spaces in it.
     const std::string& host = settings().host_id;
     own_ = {context_.arena().name(), options_.size,
             header.blocks,           header.pool_slot_bytes,
             header.pool_slots,       header.pid,
-            header.process_nonce,    std::to_string(hash64(host.empty() ? cpu::host_identity() : host))};
+            header.process_nonce,    std::to_string(hash64(host.empty() ? cpu::host_identity() : host)),
+            hash64(name_of_host())};
     store_.claim(key_of_rank("member", options_.rank));
     store_.set(key_of_rank("arena", options_.rank), own_.text());
     find_members();
@@ -113,6 +126,7 @@ class Joining {
         }
       }
       group_.members[rank].host = hash64(peer.host);
+      host_names_[rank] = peer.host_name;
       group_.members[rank].flight = monitor::flight_id(peer.arena);
       group_.key = key_of(group_.key, peer.arena);
     }
@@ -154,6 +168,7 @@ class Joining {
     store_.withdraw(key_of_rank("arena", 0));
     store_.withdraw(key_of_rank("ports", 0));
     group_.times = known_times();
+    place_hosts();
     store_.set(key_of_rank("complete", 0), what_was_found());
     try {
       for (uint32_t rank = 1; rank < options_.size; ++rank) wait_until_gone("joined", rank);
@@ -173,10 +188,31 @@ class Joining {
       std::istringstream(found.substr(at + kTimes.size())) >> times.slots_ns >> times.read_ns;
       group_.times = times;
     }
+    if (const size_t at = found.find(kPlaces); at != std::string::npos) {
+      std::istringstream places(found.substr(at + kPlaces.size()));
+      for (Member& member : group_.members) places >> member.host_place;
+    }
     store_.withdraw(key_of_rank("arena", options_.rank));
     store_.withdraw(key_of_rank("ports", options_.rank));
     store_.withdraw(key_of_rank("joined", options_.rank));
     wait_until_gone("complete", 0);
+  }
+
+  // Rank 0 decides for all: others may have another file, or none.
+  void place_hosts() {
+    if (remote_.empty()) return;
+    std::vector<uint64_t> hosts;
+    for (const Member& member : group_.members) hosts.push_back(member.host);
+    std::vector<uint64_t> order;
+    for (const std::string& name : by_leaf_) order.push_back(hash64(name));
+    const std::vector<uint32_t> places = places_by_name(hosts, host_names_, order);
+    for (uint32_t rank = 0; rank < options_.size; ++rank) group_.members[rank].host_place = places[rank];
+    if (order.empty() || !log_enabled(LogLevel::warn)) return;
+    for (uint32_t rank = 0; rank < options_.size; ++rank)
+      if (places[rank] >= order.size() &&
+          std::find(places.begin(), places.begin() + rank, places[rank]) == places.begin() + rank)
+        log_rank(LogLevel::warn, 0, "topology ", settings().topology, " does not have the host of ",
+                 name_of(rank), ": it comes after those that it has; `starling topo --json` there adds it");
   }
 
   std::string wait_for(const char* what, uint32_t rank, int64_t patience_ns) {
@@ -257,6 +293,10 @@ class Joining {
   std::string what_was_found() const {
     std::string found = text_of(group_.key) + (group_.readable ? kReadable : "") +
                         (group_.own_cores ? kOwnCores : "") + (group_.always_reads ? kAlwaysReads : "");
+    if (options_.rank == 0 && !remote_.empty()) {
+      found += kPlaces;
+      for (const Member& member : group_.members) found += std::to_string(member.host_place) + " ";
+    }
     if (group_.times)
       found += std::string(kTimes) + std::to_string(group_.times->slots_ns) + " " +
                std::to_string(group_.times->read_ns);
@@ -287,6 +327,8 @@ class Joining {
   const uint64_t deadline_;
   Introduction own_;
   std::vector<std::pair<uint32_t, Introduction>> remote_;  // ranks of other hosts
+  std::vector<uint64_t> host_names_;  // of each rank
+  std::vector<std::string> by_leaf_;  // hosts in ring order; on rank 0 alone
   Group group_;
 };
 

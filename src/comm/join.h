@@ -3,7 +3,8 @@
 //   every rank      claims to be this rank, as long as its communicator lives
 //   every rank      arena := its introduction     waits for everybody's arena, maps them, tries to read them
 //   all but rank 0  joined := key, what it saw    waits for rank 0's "complete"
-//   rank 0          waits for everybody's joined  complete := key, what all saw; what it knows of times
+//   rank 0          waits for everybody's joined  complete := key, what all saw; what it knows of times, and
+//                                                 in what order rings pass the hosts
 //
 // Nobody goes on (and perhaps leaves again) before all have found each other. Everybody takes back what it
 // has set, and what somebody waits for is never taken back before it was read: "joined" goes when "complete"

@@ -48,6 +48,7 @@ struct Member {
   Peer peer;
   uint32_t world_rank = 0;  // in the communicator that the caller knows, for messages
   uint64_t host = 0;  // equal for ranks that share memory
+  uint32_t host_place = 0;  // of the host in ring order (comm/host_layout.h)
   uint64_t flight = 0;  // names it in flight records
 };
 

@@ -128,6 +128,14 @@ Pulls pulls_of(const LoweringContext& context, const starling_operation& call, c
   return {addresses, addresses || (context.readable && !shape.reduces)};
 }
 
+// What the built-in algorithms are told of the hosts.
+PlanRequest with_hosts(PlanRequest request, const HostLayout* hosts) {
+  if (hosts == nullptr) return request;
+  request.node_count = hosts->node_count;
+  request.order = hosts->order;
+  return request;
+}
+
 // By the table that was measured for such groups; null: it has nothing for this operation.
 std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataType type, const Shape& shape,
                                           const PlanUse& use, PlanRequest request, Pulls pulls) {
@@ -139,7 +147,8 @@ std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataTy
     return plan != nullptr && (pulls.by_address || plan->protocol() != Protocol::kPull) ? plan : nullptr;
   }
   request.block_count = std::min(row->block_count, context.block_limit);
-  return context.plans->get(pulls.at_all ? row->algorithm : without_pull(row->algorithm), request);
+  return context.plans->get(pulls.at_all ? row->algorithm : without_pull(row->algorithm),
+                            with_hosts(std::move(request), context.hosts));
 }
 
 std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
@@ -156,7 +165,8 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   }
   if (call.algorithm != nullptr) {
     request.block_count = context.block_limit;
-    return context.plans->get(pulls.at_all ? call.algorithm : without_pull(call.algorithm), request);
+    return context.plans->get(pulls.at_all ? call.algorithm : without_pull(call.algorithm),
+                              with_hosts(std::move(request), context.hosts));
   }
   if (auto measured = measured_plan(context, DataType(call.data_type), shape, use, request, pulls))
     return measured;
@@ -165,11 +175,13 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
                       DataType(call.data_type), shape.choice_bytes};
   if (context.chosen != nullptr)
     if (auto known = context.chosen->find(key)) return known;
-  const Choice choice =
-      choose({shape.collective, context.size, shape.choice_bytes, DataType(call.data_type),
-              context.block_limit, context.on_gpu, pulls.at_all, pulls.by_address, context.reads});
+  ChoiceRequest wanted{shape.collective,    context.size,   shape.choice_bytes, DataType(call.data_type),
+                       context.block_limit, context.on_gpu, pulls.at_all,       pulls.by_address,
+                       context.reads};
+  wanted.equal_hosts = context.hosts != nullptr && context.hosts->node_count != 0;
+  const Choice choice = choose(wanted);
   request.block_count = choice.block_count;
-  auto plan = context.plans->get(choice.algorithm, request);
+  auto plan = context.plans->get(choice.algorithm, with_hosts(std::move(request), context.hosts));
   if (context.chosen != nullptr) context.chosen->add(key, plan);
   return plan;
 }

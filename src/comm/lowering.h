@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/chosen_plans.h"
+#include "comm/host_layout.h"
 #include "plan/added.h"
 #include "plan/cache.h"
 #include "plan/plan.h"
@@ -30,6 +31,7 @@ struct LoweringContext {
   bool readable = false;  // all ranks: their blocks can copy out of each other's buffers
   bool reads = false;  // all ranks: what is large, unless told otherwise
   ChosenPlans* chosen = nullptr;  // of the communicator: earlier choices; null: none are kept
+  const HostLayout* hosts = nullptr;  // of the group; null: one, or of no account
 };
 
 // Everything of an operation but its place in the lane.

@@ -19,6 +19,14 @@ void all_pairs_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
 void halving_doubling_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 void hierarchical_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 
+void rails_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void rails_all_gather(PlanBuilder& plan, const PlanRequest& request);
+void rails_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
+
+void leaders_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void leaders_broadcast(PlanBuilder& plan, const PlanRequest& request);
+void leaders_reduce(PlanBuilder& plan, const PlanRequest& request);
+
 void double_tree_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 void tree_broadcast(PlanBuilder& plan, const PlanRequest& request);
 void tree_reduce(PlanBuilder& plan, const PlanRequest& request);

@@ -175,6 +175,37 @@ std::uint32_t PlanBuilder::add(std::uint32_t rank, std::uint32_t block, Step ste
   return static_cast<std::uint32_t>(steps.size() - 1);
 }
 
+void PlanBuilder::rename_ranks(const std::vector<std::uint16_t>& order) {
+  std::vector<bool> named(ranks_.size(), false);
+  for (const std::uint16_t rank : order)
+    if (rank < named.size()) named[rank] = true;
+  if (order.size() != ranks_.size() || std::find(named.begin(), named.end(), false) != named.end())
+    throw Error(Code::invalid_argument, "an order of ranks that does not name each of them once",
+                "pass a permutation of the plan's ranks");
+  const std::uint32_t cut = geometry_.chunks_per_group;
+  const auto rename_operand = [&](Operand& operand, std::uint32_t chunks) {
+    const bool parts = (operand.buffer == BufferKind::kInput && geometry_.input_groups > 1) ||
+                       (operand.buffer == BufferKind::kOutput && geometry_.output_groups > 1);
+    if (!parts) return;
+    STARLING_ASSERT(operand.chunk % cut + chunks <= cut, "an instruction spans parts that are apart now");
+    operand.chunk = order[operand.chunk / cut] * cut + operand.chunk % cut;
+  };
+  std::vector<Rank> renamed(ranks_.size());
+  for (std::size_t place = 0; place < ranks_.size(); ++place) {
+    for (Block& block : ranks_[place].blocks) {
+      for (Step& step : block.steps) {
+        for (auto* connections : {&step.receives, &step.sends})
+          for (Connection& connection : *connections) connection.peer = order[connection.peer];
+        for (Operand* operand : {&step.source, &step.destination, &step.size})
+          rename_operand(*operand, step.chunks);
+      }
+    }
+    renamed[order[place]] = std::move(ranks_[place]);
+  }
+  ranks_ = std::move(renamed);
+  geometry_.root = order[geometry_.root];
+}
+
 void PlanBuilder::set_scratch(std::uint32_t rank, std::uint32_t chunks) {
   ranks_.at(rank).scratch_chunks = chunks;
 }

@@ -50,6 +50,10 @@ class PlanBuilder {
   void set_protocol(Protocol protocol) { protocol_ = protocol; }
   // Of a custom collective.
   void set_postcondition(Postcondition postcondition) { postcondition_ = std::move(postcondition); }
+  // What was added for rank p is that of rank order[p], its peers, parts and the root likewise. Once, before
+  // build(); no instruction may span the parts of several ranks. Throws Error(invalid_argument) if `order` is
+  // no permutation.
+  void rename_ranks(const std::vector<std::uint16_t>& order);
   // At least so many blocks, also if they stay empty.
   void set_blocks(std::uint32_t rank, std::uint32_t blocks);
 

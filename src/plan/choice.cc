@@ -85,6 +85,17 @@ constexpr Row kCpuTable[] = {
     {kBarrier, kAnySize, "ring", 1},
 };
 
+// Goes before the table of CPUs where several hosts have equally many ranks each. From where the bytes on the
+// wire count: rails send as few as can be.
+constexpr Row kHostsTable[] = {
+    {kAllReduce, 256 * kKiB, "one_shot", 1, kNothing, true},
+    {kAllReduce, kAnySize, "rails", 64},
+    {kAllGather, 256 * kKiB, "all_pairs", 1},
+    {kAllGather, kAnySize, "rails", 64},
+    {kReduceScatter, 256 * kKiB, "all_pairs", 1},
+    {kReduceScatter, kAnySize, "rails", 64},
+};
+
 // Measured on H200s that NVLink joins. A block is no core that others need: it pays early to have several.
 constexpr Row kGpuTable[] = {
     {kAllReduce, 8 * kKiB, "one_shot_packets", 1},
@@ -167,10 +178,14 @@ std::optional<TypeClass> type_class_named(std::string_view name) {
 }
 
 Choice choose(const ChoiceRequest& request) {
-  const std::span<const Row> table = request.on_gpu ? std::span<const Row>(kGpuTable) : kCpuTable;
-  for (const Row& row : table) {
-    if (!fits(row, request)) continue;
-    return {row.algorithm, std::clamp(row.block_count, 1u, std::max(request.block_limit, 1u))};
+  const bool by_host = request.equal_hosts && !request.on_gpu;
+  for (const std::span<const Row> table :
+       {by_host ? std::span<const Row>(kHostsTable) : std::span<const Row>{},
+        request.on_gpu ? std::span<const Row>(kGpuTable) : kCpuTable}) {
+    for (const Row& row : table) {
+      if (!fits(row, request)) continue;
+      return {row.algorithm, std::clamp(row.block_count, 1u, std::max(request.block_limit, 1u))};
+    }
   }
   STARLING_ASSERT(false, "the table of choices has no row that fits always");
 }

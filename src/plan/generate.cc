@@ -1,5 +1,6 @@
 #include "plan/generate.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -56,26 +57,32 @@ constexpr Algorithm kAlgorithms[] = {
     {kAllReduce, "double_tree", kAnyRanks, Cut::kBlocksTwice, algorithms::double_tree_all_reduce},
     {kAllReduce, "hierarchical", kAnyRanks, Cut::kBlocksAndRanks, algorithms::hierarchical_all_reduce, kSlots,
      true},
+    {kAllReduce, "rails", kAnyRanks, Cut::kBlocksAndRanks, algorithms::rails_all_reduce, kSlots, true},
+    {kAllReduce, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_all_reduce, kSlots, true},
     {kAllGather, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_all_gather},
     {kAllGather, "all_pairs", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather},
     {kAllGather, "all_pairs_packets", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPackets},
     {kAllGather, "all_pairs_pull", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPull},
+    {kAllGather, "rails", kAnyRanks, Cut::kBlocks, algorithms::rails_all_gather, kSlots, true},
     {kReduceScatter, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_reduce_scatter},
     {kReduceScatter, "all_pairs", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter},
     {kReduceScatter, "all_pairs_packets", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter,
      kPackets},
     {kReduceScatter, "all_pairs_pull", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter,
      kPull},
+    {kReduceScatter, "rails", kAnyRanks, Cut::kBlocks, algorithms::rails_reduce_scatter, kSlots, true},
     {kBroadcast, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_broadcast},
     {kBroadcast, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast},
     {kBroadcast, "direct_packets", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPackets},
     {kBroadcast, "direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPull},
     {kBroadcast, "tree", kAnyRanks, Cut::kBlocks, algorithms::tree_broadcast},
+    {kBroadcast, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_broadcast, kSlots, true},
     {kReduce, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_reduce},
     {kReduce, "direct", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce},
     {kReduce, "direct_packets", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPackets},
     {kReduce, "direct_pull", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPull},
     {kReduce, "tree", kAnyRanks, Cut::kBlocks, algorithms::tree_reduce},
+    {kReduce, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_reduce, kSlots, true},
     {kAllToAll, "pairwise", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all},
     {kAllToAll, "pairwise_packets", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPackets},
     {kAllToAll, "pairwise_pull", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPull},
@@ -90,6 +97,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kSendRecv, "direct_pull", 2, Cut::kBlocks, algorithms::direct_send_recv, kPull},
     {kBarrier, "ring", kAnyRanks, Cut::kBlocksAndRanks, algorithms::ring_all_reduce},
     {kBarrier, "one_shot", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce},
+    {kBarrier, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_all_reduce, kSlots, true},
     {kBarrier, "one_shot_packets", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce, kPackets},
 };
 
@@ -135,11 +143,23 @@ std::string refusal_of_nodes(const Algorithm& algorithm, const Named& name, std:
   return "takes 2 nodes or more, equally large, which " + std::to_string(rank_count) + " ranks cannot be";
 }
 
+std::uint32_t place_of(std::uint32_t rank, std::span<const std::uint16_t> order) {
+  const auto found = std::find(order.begin(), order.end(), rank);
+  STARLING_ASSERT(found != order.end(), "an order of ranks lacks one");
+  return static_cast<std::uint32_t>(found - order.begin());
+}
+
 std::uint32_t fewest_nodes(std::uint32_t rank_count) {
   for (std::uint32_t nodes = 2; nodes * nodes <= rank_count; ++nodes) {
     if (rank_count % nodes == 0) return nodes;
   }
   return rank_count;
+}
+
+// As named, else as the request knows them, else as few as can be.
+std::uint32_t nodes_of(std::string_view name, const PlanRequest& request) {
+  if (const auto named = parsed(name).node_count) return *named;
+  return request.node_count != 0 ? request.node_count : fewest_nodes(request.rank_count);
 }
 
 std::string usable_names(const PlanRequest& request) {
@@ -207,8 +227,11 @@ void algorithms::alone(PlanBuilder& plan, const PlanRequest& request) {
 Plan generate(std::string_view name, const PlanRequest& asked) {
   const Algorithm& algorithm = find_or_throw(name, asked);
   PlanRequest request = asked;
-  request.node_count = parsed(name).node_count.value_or(fewest_nodes(request.rank_count));
+  request.node_count = nodes_of(name, asked);
   const bool alone = request.rank_count == 1;
+  // Algorithms speak of places. Those that move several parts in one instruction know them as numbered.
+  const bool renamed = !asked.order.empty() && algorithm.cut != Cut::kWhole;
+  if (renamed) request.root = place_of(asked.root, asked.order);
   PlanBuilder builder(std::string(name),
                       Geometry::standard(request.collective, request.rank_count, request.root,
                                          request.in_place, chunks_of_group(algorithm.cut, request)));
@@ -216,6 +239,7 @@ Plan generate(std::string_view name, const PlanRequest& asked) {
   const bool overwrites = request.in_place && request.collective == kAllToAll;
   builder.set_protocol(overwrites && algorithm.protocol == kPull ? Protocol::kSlots : algorithm.protocol);
   (alone ? algorithms::alone : algorithm.generate)(builder, request);
+  if (renamed) builder.rename_ranks(asked.order);
   return builder.build();
 }
 

@@ -5,8 +5,9 @@
 // ranks. All but the all-to-alls in steps, which pass parts of others on, are canonical (block b uses channel
 // b alone, nothing is shared between blocks) and take parts of unequal lengths.
 //
-// Algorithms that know nodes take their number behind a colon, "hierarchical:4"; without it the smallest
-// number above 1 that divides the ranks. Ranks follow each other node by node.
+// Algorithms that know nodes take their number behind a colon, "hierarchical:4"; without it that of the
+// request, else the smallest number above 1 that divides the ranks. Ranks follow each other node by node, in
+// the order of the request; the all-to-alls in steps as they are numbered.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -71,7 +71,12 @@ struct PlanRequest {
   std::uint32_t root = 0;
   std::uint32_t block_count = 1;
   bool in_place = false;
-  std::uint32_t node_count = 0;  // generate() fills it in from the algorithm's name
+  // Of algorithms that know nodes, where their name does not say it; it divides the ranks. 0: as few as can
+  // be.
+  std::uint32_t node_count = 0;
+  // The rank at each place of the algorithm: neighbours there are neighbours, and nodes follow each other.
+  // Empty: as numbered. A permutation of the ranks.
+  std::vector<std::uint16_t> order = {};
 
   friend auto operator<=>(const PlanRequest&, const PlanRequest&) = default;
 };

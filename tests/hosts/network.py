@@ -1,15 +1,15 @@
-"""Two hosts with two rails between them, as network namespaces of this machine.
+"""Hosts with two rails between them, as network namespaces of this machine: two wires between two, else two switches.
 
 Each host has a /dev/shm of its own, so that its ranks know their neighbours from those of the other host by what they
 can share, and nothing else. A rail can be taken down, or made silent: frames go to an address that nobody has.
 """
 
+import itertools
 import os
 import shutil
 import subprocess
 from types import TracebackType
 
-HOSTS = 2
 RAILS = ("rail0", "rail1")
 NOBODY = "02:00:00:00:00:99"
 
@@ -33,27 +33,41 @@ def why_not() -> str:
 class Network:
     """Use it as a context; the namespaces end with it. ``ipv6``: they have IPv6 addresses alone."""
 
-    def __init__(self, *, ipv6: bool = False) -> None:
+    def __init__(self, hosts: int = 2, *, ipv6: bool = False) -> None:
         self.ipv6 = ipv6
         self.moved: set[tuple[int, int]] = set()
+        name = f"starling-{os.getpid()}-ip{6 if ipv6 else 4}"
+        self.names = [f"{name}-{host}" for host in range(hosts)]
+        self._switch = [f"{name}-switch"] if hosts > 2 else []
 
     def __enter__(self) -> "Network":
-        kind = "6" if self.ipv6 else "4"
-        self.names = [f"starling-{os.getpid()}-ip{kind}-{host}" for host in range(HOSTS)]
-        for name in self.names:
+        for name in [*self.names, *self._switch]:
             subprocess.run(["ip", "netns", "add", name], check=True)
         for rail, device in enumerate(RAILS):
-            ends = ["type", "veth", "peer", "name", device, "netns", self.names[1]]
-            subprocess.run(["ip", "link", "add", device, "netns", self.names[0], *ends], check=True)
-            for host in range(HOSTS):
+            self._wire(device)
+            for host in range(len(self.names)):
                 self.set_up(host, rail, True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name in self.names:
+        for name in [*self.names, *self._switch]:
             subprocess.run(["ip", "netns", "del", name], check=False)
+
+    def _wire(self, device: str) -> None:
+        if not self._switch:
+            ends = ["type", "veth", "peer", "name", device, "netns", self.names[1]]
+            subprocess.run(["ip", "link", "add", device, "netns", self.names[0], *ends], check=True)
+            return
+        switch = ["ip", "-n", *self._switch, "link"]
+        subprocess.run([*switch, "add", device, "type", "bridge"], check=True)
+        subprocess.run([*switch, "set", device, "up"], check=True)
+        for host, name in enumerate(self.names):
+            port = f"{device}.{host}"
+            ends = ["type", "veth", "peer", "name", device, "netns", name]
+            subprocess.run([*switch, "add", port, *ends], check=True)
+            subprocess.run([*switch, "set", port, "master", device, "up"], check=True)
 
     def ip(self, host: int, *words: str) -> None:
         subprocess.run(["ip", "-n", self.names[host], *words], check=True)
@@ -78,11 +92,18 @@ class Network:
         self.moved ^= {(host, rail)}
 
     def set_slow(self, rail: int, slow: bool) -> bool:
-        """Either host sends little by the rail, with all that it has to wait. False: the kernel has no tbf."""
+        """Every host sends little by the rail, with all that it has to wait. False: the kernel has no tbf."""
+        # A probe behind what is queued must still be answered in time: 300 ms.
+        return self._limit(rail, ["rate", "2mbit", "burst", "4kb", "latency", "2s"] if slow else [])
+
+    def set_rate(self, rail: int, rate: str) -> bool:
+        """Every host sends so much by the rail ("1gbit"), no more. False: the kernel has no tbf."""
+        return self._limit(rail, ["rate", rate, "burst", "256kb", "latency", "100ms"])
+
+    def _limit(self, rail: int, words: list[str]) -> bool:
         for name in self.names:
-            command = ["tc", "-n", name, "qdisc", "replace" if slow else "del", "dev", RAILS[rail], "root"]
-            # A probe behind what is queued must still be answered in time: 300 ms.
-            limits = ["tbf", "rate", "2mbit", "burst", "4kb", "latency", "2s"] if slow else []
+            command = ["tc", "-n", name, "qdisc", "replace" if words else "del", "dev", RAILS[rail], "root"]
+            limits = ["tbf", *words] if words else []
             try:
                 if subprocess.run([*command, *limits], capture_output=True, check=False).returncode != 0:
                     return False
@@ -91,9 +112,10 @@ class Network:
         return True
 
     def set_silent(self, rail: int, silent: bool) -> None:
-        """What either host sends by the rail is lost, and nobody is told."""
-        for host in range(HOSTS):
-            entry = [self.address(1 - host, rail), "dev", RAILS[rail]]
+        """What any host sends by the rail is lost, and nobody is told."""
+        hosts = range(len(self.names))
+        for host, other in itertools.permutations(hosts, 2):
+            entry = [self.address(other, rail), "dev", RAILS[rail]]
             if silent:
                 self.ip(host, "neigh", "replace", *entry, "lladdr", NOBODY, "nud", "permanent")
             else:

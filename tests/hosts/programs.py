@@ -68,6 +68,49 @@ def all_reduces_until(comm: Communicator, folder: str, stop: str = "stop") -> tu
     raise AssertionError("nobody said stop")
 
 
+def crossing(comm: Communicator, collective: str, count: int) -> dict[int, float]:
+    """By rank of another host, how much this one sends it in a call, in buffers of `count` float32; results checked."""
+    from starling.monitor import Watcher
+
+    watcher, calls = Watcher(), 4
+    whole = (np.arange(count) % 251).astype(np.float32)
+    part = np.array_split(whole, comm.size)[comm.rank]
+
+    def run() -> None:
+        if collective == "all_reduce":
+            total = np.empty_like(whole)
+            comm.all_reduce(whole + comm.rank, total).wait(200)
+            assert np.array_equal(total, comm.size * whole + comm.size * (comm.size - 1) // 2)
+        elif collective == "all_gather":
+            gathered = np.empty_like(whole)
+            comm.all_gather(part, gathered).wait(200)
+            assert np.array_equal(gathered, whole)
+        else:
+            own = np.empty_like(part)
+            comm.reduce_scatter(whole + comm.rank, own).wait(200)
+            assert np.array_equal(own, comm.size * part + comm.size * (comm.size - 1) // 2)
+
+    def landed() -> dict[int, int]:
+        """When all that was sent has."""
+        while True:
+            (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == comm.rank]
+            if not any(path.left_bytes for path in mine.paths):
+                return {
+                    peer: sum(path.bytes for path in mine.paths if path.peer == peer)
+                    for peer in {path.peer for path in mine.paths}
+                }
+            time.sleep(0.001)
+
+    run()  # connects
+    comm.barrier().wait(200)
+    before = landed()
+    for _ in range(calls):
+        run()
+    comm.barrier().wait(200)
+    after = landed()
+    return {peer: (sent - before.get(peer, 0)) / (4 * count * calls) for peer, sent in after.items()}
+
+
 def lose_a_host(comm: Communicator, folder: str) -> failures.Told:
     """All-reduces until they fail."""
     values = failures.ones(1000)

@@ -29,7 +29,8 @@ class Job:
     """A function of a module on every rank: ``function(communicator, **arguments)``; picklable results.
 
     One that has an argument ``folder`` is given the job's. communicator=False: ``function(rank, size, folder, ...)``.
-    hosts: the ranks of each host. network: None: hosts share this machine's loopback, and are told apart by setting.
+    hosts: the ranks of each host; of_hosts: settings of each. python: whose installation runs. network: None: hosts
+    share this machine's loopback, and are told apart by setting.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class Job:
         *,
         blocks: int = 1,
         settings: Mapping[str, str] | None = None,
+        of_hosts: Sequence[Mapping[str, str]] | None = None,
         communicator: bool = True,
+        python: str = sys.executable,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="starling-hosts-"))
         self._ranks = [rank for ranks in hosts for rank in ranks]
@@ -56,12 +59,14 @@ class Job:
                 "blocks": blocks,
                 "communicator": communicator,
             }
-            command = [sys.executable, str(Path(__file__).resolve()), json.dumps(what)]
+            command = [python, str(Path(__file__).resolve()), json.dumps(what)]
             environment = dict(os.environ, PYTHONPATH=str(TESTS), **(settings or {}))
             if network is None:
                 environment |= {"STARLING_HOST_ID": str(host), "STARLING_TCP_INTERFACES": "lo,lo"}
             else:
                 command = ["ip", "netns", "exec", network.names[host], "sh", "-c", MOUNTED, "host", *command]
+            if of_hosts is not None:
+                environment |= of_hosts[host]
             self._hosts.append(subprocess.Popen(command, env=environment, start_new_session=True))
 
     def kill_host(self, host: int) -> None:

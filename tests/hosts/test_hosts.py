@@ -7,8 +7,10 @@ checked.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,50 @@ def test_collectives(network: Network | None, hosts: list[list[int]]) -> None:
     arguments = {"seed": SEED, "share": len(hosts[0]), "shares": 40}
     for problems in Job(network, hosts, programs.conformance, arguments, blocks=len(hosts[0])).results():
         assert problems == []
+
+
+def sent_by_host(hosts: list[list[int]], results: list[dict[int, float]]) -> list[float]:
+    return [sum(sum(results[rank].values()) for rank in host) for host in hosts]
+
+
+# Parts of the buffer that each host sends to the other: as few as can be. A ring over four ranks that are numbered
+# host by host sends 1.5 for all_reduce, half of that for the two others; one over ranks in turns twice as much.
+@pytest.mark.parametrize("hosts", ([[0, 1], [2, 3]], [[0, 3], [1, 2]], [[0, 2], [1, 3]]), ids=str)
+@pytest.mark.parametrize(
+    ("collective", "fewest"), [("all_reduce", 1), ("all_gather", 0.5), ("reduce_scatter", 0.5)]
+)
+def test_each_byte_crosses_once(
+    network: Network | None, hosts: list[list[int]], collective: str, fewest: float
+) -> None:
+    arguments = {"collective": collective, "count": 1 << 18}
+    sent = sent_by_host(hosts, Job(network, hosts, programs.crossing, arguments).results())
+    assert all(fewest <= one < 1.1 * fewest for one in sent), sent
+
+
+def test_hosts_of_unequal_size(network: Network | None) -> None:
+    """The ring passes host after host, whatever the ranks' numbers: 2 (n - 1) / n from each."""
+    hosts = [[0, 2, 3], [1, 4]]
+    arguments = {"collective": "all_reduce", "count": 1 << 18}
+    sent = sent_by_host(hosts, Job(network, hosts, programs.crossing, arguments).results())
+    assert all(1.6 <= one < 1.1 * 1.6 for one in sent), sent
+
+
+def test_hosts_in_the_order_of_their_leaves(tmp_path: Path) -> None:
+    """Rank 0's file alone says that hosts 0 and 2 have one leaf switch, 1 and 3 another: rings go by that."""
+    file = tmp_path / "topology.json"
+    leaves = {"host a": "north", "b": "south", "c": "north", "d": "south"}
+    port = {"kind": "nic", "name": "rail0", "up": True}
+    hosts = [{"name": name, "devices": [port | {"leaf": leaf}]} for name, leaf in leaves.items()]
+    file.write_text(json.dumps({"hosts": hosts}))
+    arguments = {"collective": "all_reduce", "count": 1 << 18}
+    settings = [{"STARLING_HOST_ID": name} for name in leaves]
+    settings[0] |= {"STARLING_TOPOLOGY": str(file)}
+    settings[1] |= {"STARLING_TOPOLOGY": "/rank/0/decides"}
+    job = Job(None, [[0], [1], [2], [3]], programs.crossing, arguments, of_hosts=settings)
+    sent = job.results()
+    ring = [0, 2, 1, 3]
+    for rank, after in zip(ring, [*ring[1:], ring[0]], strict=True):
+        assert {peer for peer, parts in sent[rank].items() if parts > 0.5} == {after}, sent
 
 
 @pytest.mark.parametrize("striping", "01")

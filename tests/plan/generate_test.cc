@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "plan/all_plans.h"
+#include "plan/builder.h"
 #include "plan/cache.h"
 #include "plan/choice.h"
 
@@ -100,6 +102,82 @@ TEST(Generate, NodesStandBehindAColon) {
   EXPECT_NE(refusal("hierarchical:4", {Collective::kAllReduce, 6}).find("6 ranks"), std::string::npos);
 }
 
+// Chunks that each rank sends to ranks of other nodes; ranks of one node follow each other.
+std::vector<std::uint32_t> chunks_that_cross(const Plan& plan, std::uint32_t nodes) {
+  const std::uint32_t size = plan.rank_count() / nodes;
+  std::vector<std::uint32_t> chunks(plan.rank_count(), 0);
+  for (std::uint32_t r = 0; r < plan.rank_count(); ++r) {
+    const PlanView view = plan.view(r);
+    for (std::uint32_t b = 0; b < view.header->block_count; ++b)
+      for (std::uint32_t k = 0; k < view.blocks()[b].instruction_count; ++k) {
+        const Instruction& i = view.instructions()[view.blocks()[b].instruction_first + k];
+        for (std::uint32_t s = 0; s < i.send_count; ++s) {
+          const Connection to = view.connections()[view.blocks()[b].send_first + i.send_first + s];
+          if (to.peer / size != r / size) chunks[r] += i.chunks;
+        }
+      }
+  }
+  return chunks;
+}
+
+TEST(Generate, EachPartCrossesIntoANodeOnce) {
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+    const Plan plan = generate("rails:3", {collective, 12, 0, 2});
+    for (const std::uint32_t chunks : chunks_that_cross(plan, 3)) EXPECT_EQ(chunks, 2u * 2u);
+  }
+}
+
+TEST(Generate, OneRankSpeaksForANode) {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce}) {
+    const bool rooted = collective != Collective::kAllReduce;
+    const std::vector<std::uint32_t> chunks =
+        chunks_that_cross(generate("leaders:3", {collective, 12, rooted ? 6u : 0u}), 3);
+    EXPECT_EQ(std::accumulate(chunks.begin(), chunks.end(), 0u), rooted ? 2u : 6u);
+    // The root leads its own node, the first rank any other.
+    EXPECT_EQ(chunks[rooted ? 6 : 4] + chunks[0] + chunks[8], rooted ? 2u : 6u);
+  }
+}
+
+TEST(Generate, AnOrderPutsRanksInOthersPlaces) {
+  const std::vector<std::uint16_t> order = {4, 1, 0, 5, 3, 2};
+  for (const BuiltIn& built_in : built_ins({6}, {2})) {
+    SCOPED_TRACE(built_in.name());
+    PlanRequest request = built_in.request;
+    request.order = order;
+    const Plan plan = generate(built_in.algorithm, request);  // and proves it
+    EXPECT_EQ(plan.root(), request.root);
+    if (built_in.passes_parts_on()) {
+      EXPECT_EQ(plan.hash(), generate(built_in.algorithm, built_in.request).hash());
+    }
+  }
+  PlanRequest request{Collective::kAllGather, 6};
+  request.order = order;
+  const Plan ring = generate("ring", request);
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    const PlanView view = ring.view(order[p]);
+    const BlockPlan& block = view.blocks()[0];
+    ASSERT_EQ(block.send_count, 1);
+    EXPECT_EQ(view.connections()[block.send_first].peer, order[(p + 1) % order.size()]);
+  }
+}
+
+TEST(Generate, AnOrderNamesEachRankOnce) {
+  PlanBuilder builder("x", Geometry::standard(Collective::kAllReduce, 3, 0, false, 1));
+  for (const std::vector<std::uint16_t>& order :
+       {std::vector<std::uint16_t>{0, 1}, std::vector<std::uint16_t>{0, 1, 1},
+        std::vector<std::uint16_t>{0, 1, 3}})
+    EXPECT_THROW(builder.rename_ranks(order), Error);
+}
+
+TEST(Generate, KnowsNodesFromItsRequest) {
+  PlanRequest request{Collective::kAllReduce, 6};
+  request.node_count = 3;
+  EXPECT_EQ(generate("hierarchical", request).hash(),
+            generate("hierarchical:3", {Collective::kAllReduce, 6}).hash());
+  EXPECT_EQ(generate("hierarchical:2", request).hash(),
+            generate("hierarchical:2", {Collective::kAllReduce, 6}).hash());
+}
+
 TEST(Generate, WideSlicesAreCutIntoMessages) {
   for (const auto& [name, collective, ranks] : {std::tuple{"halving_doubling", Collective::kAllReduce, 257u},
                                                 std::tuple{"hierarchical:130", Collective::kAllReduce, 260u},
@@ -158,6 +236,25 @@ TEST(Choice, PullsOnCpusWhatAllSendAndReceiveAlike) {
   }
   for (const Collective collective : {Collective::kAllReduce, Collective::kGather, Collective::kBroadcast})
     EXPECT_EQ(chosen(collective, kMiB, true), chosen(collective, kMiB, false));
+}
+
+TEST(Choice, KnowsHosts) {
+  ChoiceRequest request{Collective::kAllReduce, 4, 1 << 20, DataType::kFloat32, 1};
+  const auto chosen = [&](Collective collective, std::uint64_t bytes) {
+    request.collective = collective;
+    request.bytes = bytes;
+    return choose(request).algorithm;
+  };
+  constexpr Collective kCut[] = {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter};
+  for (const Collective collective : kCut) EXPECT_EQ(chosen(collective, 1 << 20), "ring");
+  request.equal_hosts = true;
+  for (const Collective collective : kCut) {
+    EXPECT_EQ(chosen(collective, 1 << 20), "rails");
+    EXPECT_NE(chosen(collective, 8), "rails");  // fewer steps, not fewer bytes
+  }
+  EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 20), "chain");
+  request.on_gpu = true;
+  EXPECT_NE(chosen(Collective::kAllReduce, 1 << 20), "rails");
 }
 
 TEST(Choice, KnowsThreadsTypesAndCores) {

@@ -7,6 +7,7 @@
 #include <c10/util/Logging.h>
 
 #include "errors.h"
+#include "interruption.h"
 
 namespace starling::torch_adapter {
 namespace {
@@ -48,8 +49,12 @@ Communicator::Communicator(const CommunicatorOptions& options)
   const std::vector<std::uint32_t> world_ranks(options.global_ranks.begin(), options.global_ranks.end());
   if (world_ranks.size() == comm_options.size) comm_options.world_ranks = world_ranks.data();
   comm_options.timeout_ns = to_ns(std::max(options.timeout, kShortestJoining));
-  check(starling_comm_create(context_.get(), &comm_options, &comm_),
-        "joining process group '" + options.name + "'");
+  Interruption interruption;
+  comm_options.interrupted = Interruption::asked;
+  comm_options.interrupted_user = &interruption;
+  const starling_status joined = starling_comm_create(context_.get(), &comm_options, &comm_);
+  interruption.rethrow();
+  check(joined, "joining process group '" + options.name + "'");
   check(starling_comm_set_timeout(comm_, to_ns(options.timeout)), "setting the timeout");
 }
 

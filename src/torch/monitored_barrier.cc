@@ -3,6 +3,7 @@
 //
 //   rank r > 0: sets "arrived/r", waits for "verdict"        rank 0: waits for every "arrived/r", sets
 //   "verdict"
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -13,20 +14,26 @@
 #include <c10/util/Exception.h>
 
 #include "backend.h"
+#include "interruption.h"
 
 namespace starling::torch_adapter {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// False if the key is not there by the deadline.
+// False if the key is not there by the deadline. Throws what a handler of a signal raised.
 bool wait_for_key(c10d::Store& store, const std::string& key, Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  try {
-    store.wait({key}, std::max(left, std::chrono::milliseconds(1)));
-    return true;
-  } catch (const std::exception&) {
-    return store.check({key});
+  using std::chrono::milliseconds;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    try {
+      store.wait({key}, std::clamp(left, milliseconds(1), kSignalsEvery));
+      return true;
+    } catch (const std::exception&) {
+      if (store.check({key})) return true;
+    }
+    if (left <= kSignalsEvery) return false;
+    check_signals();
   }
 }
 

@@ -1,5 +1,6 @@
 #include "work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/core/jit_type.h>
@@ -8,6 +9,7 @@
 
 #include "errors.h"
 #include "future_threads.h"
+#include "interruption.h"
 
 namespace starling::torch_adapter {
 
@@ -328,6 +330,32 @@ bool Work::wait_for_requests(std::chrono::steady_clock::time_point deadline) {
   return true;
 }
 
+// False: past the deadline.
+bool Work::wait_until(std::chrono::steady_clock::time_point deadline) {
+  wait_for_requests(deadline);
+  std::unique_lock lock(mutex_);
+  if (deadline != std::chrono::steady_clock::time_point::max())
+    return cv_.wait_until(lock, deadline, [this] { return completed_; });
+  cv_.wait(lock, [this] { return completed_; });  // bounded by the operations' own timeouts
+  return true;
+}
+
+// False: past the deadline. Throws what a handler of a signal raised.
+bool Work::wait_interruptibly(std::chrono::steady_clock::time_point deadline) {
+  if (!on_main_thread()) return wait_until(deadline);
+  for (;;) {
+    const auto look = std::min(deadline, std::chrono::steady_clock::now() + kSignalsEvery);
+    if (wait_until(look)) return true;
+    if (look == deadline) return false;
+    try {
+      check_signals();
+    } catch (...) {
+      in_flight_->interrupted();
+      throw;
+    }
+  }
+}
+
 bool Work::wait(std::chrono::milliseconds timeout) {
   if (cuda_) {
     rethrow_failure();
@@ -337,19 +365,13 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   }
   const auto deadline = timeout == kNoTimeout ? std::chrono::steady_clock::time_point::max()
                                               : std::chrono::steady_clock::now() + timeout;
-  bool ended = wait_for_requests(deadline);
-  std::unique_lock lock(mutex_);
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, [this] { return completed_; });  // bounded by the operations' own timeouts
-  } else {
-    ended = cv_.wait_until(lock, deadline, [this] { return completed_; });
-  }
-  if (!ended) {
+  if (!wait_interruptibly(deadline)) {
     C10_THROW_ERROR(
         DistBackendError,
         c10::str(title_, " number ", sequence_, " Timed out: Operation timed out! ",
                  "It did not finish within the ", timeout.count(), " ms that wait() was given; it goes on"));
   }
+  const std::lock_guard lock(mutex_);
   if (exception_) std::rethrow_exception(exception_);
   return true;
 }

@@ -88,6 +88,8 @@ class Work final : public c10d::Work {
   void complete();
   void complete_future();
   bool wait_for_requests(std::chrono::steady_clock::time_point deadline);
+  bool wait_until(std::chrono::steady_clock::time_point deadline);
+  bool wait_interruptibly(std::chrono::steady_clock::time_point deadline);
   void rethrow_failure();
   bool order_stream(const c10::Stream& stream);
   void finish_on(const c10::Stream& stream);

@@ -193,12 +193,12 @@ def destroyed_inside(comm: Communicator, context: bool) -> Told | None:
     return inside[0]
 
 
-def all_killed(comm: Communicator, folder: str) -> None:
+def all_killed(comm: Communicator, folder: str, by: signal.Signals = signal.SIGKILL) -> None:
     """A job that dies as a whole; it leaves the names of its segments in the folder."""
     comm.all_reduce(ones(1000)).wait(LONG_S)
     (Path(folder) / str(comm.rank)).write_text("\n".join(segments()))
     comm.barrier().wait(LONG_S)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), by)
 
 
 def abort(comm: Communicator) -> list[Told]:

@@ -6,6 +6,7 @@ compared. Segments are looked for by the names that the ranks had mapped.
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,32 @@ def test_segments_of_a_dead_job_are_removed(tmp_path: Path) -> None:
     assert len(names) >= 3
     with Context():
         assert [name for name in names if Path(name).exists()] == []
+
+
+@pytest.mark.parametrize("by", (signal.SIGTERM, signal.SIGHUP), ids=lambda by: by.name)
+def test_a_terminated_job_leaves_nothing(tmp_path: Path, by: signal.Signals) -> None:
+    """As launchers end the ranks of a job that has lost one: nobody is left who could remove segments."""
+    outcomes = run_processes(
+        3, functools.partial(failures.all_killed, folder=str(tmp_path), by=by), BOUND_S, check=False
+    )
+    assert all(by.name in str(outcome.error) for outcome in outcomes), outcomes
+    names = {name for rank in tmp_path.iterdir() for name in rank.read_text().split()}
+    assert len(names) >= 3
+    assert [name for name in names if Path(name).exists()] == []
+
+
+def test_signals_that_a_program_handles_are_its_own() -> None:
+    program = (
+        "import os, signal, starling\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('mine'))\n"
+        "with starling.Context():\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    signal.signal(signal.SIGHUP, lambda *_: print('mine, too'))\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "print('ends')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=BOUND_S)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["mine", "mine, too", "ends"]), done
 
 
 def test_process_that_forgets_everything() -> None:

@@ -166,6 +166,62 @@ def test_a_lost_rank_fails_the_others(tmp_path: Path, script: str) -> None:
         assert left_behind([output for _, output in results]) == []
 
 
+# Interrupts itself when the rank is in the C++ code that waits. Nobody joins it, or its collective.
+INTERRUPTED = (
+    PRELUDE
+    + """
+def when(there):
+    def interrupt():
+        while not there():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+
+def submissions():
+    return starling.torch.statistics()["submissions"]
+
+def interrupted(call):
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+size = int(sys.argv[2])
+store = dist.FileStore(sys.argv[3] + ".nobody", 2)
+long = timedelta(hours=1)
+when(lambda: "/dev/shm/starling." in open("/proc/self/maps").read())
+assert interrupted(
+    lambda: dist.init_process_group("starling", store=store, rank=0, world_size=2, timeout=long)
+)
+store = dist.FileStore(sys.argv[3], 2)
+rank = int(sys.argv[1])
+dist.init_process_group("starling", store=store, rank=rank, world_size=size, timeout=long)
+dist.barrier()
+if rank == 0:
+    before = submissions()
+    when(lambda: submissions() > before)
+    assert interrupted(lambda: dist.all_reduce(torch.ones(3)))
+    called = threading.Event()
+    when(called.is_set)
+    assert interrupted(lambda: [called.set(), dist.group.WORLD.monitored_barrier(timeout=long)])
+else:
+    try:
+        dist.recv(torch.ones(3), 0)
+    except dist.DistBackendError as error:
+        assert "rank 0" in str(error), error
+print("right")
+"""
+)
+
+
+def test_ctrl_c_ends_every_wait(tmp_path: Path) -> None:
+    """Of a rank that joins, waits for a collective, or is in a monitored barrier; with a timeout of an hour."""
+    results = run_ranks(tmp_path, INTERRUPTED, size=2)
+    for code, output in results:
+        assert code == 0 and "right" in output, results
+
+
 THREADS = """
 import threading
 from datetime import timedelta

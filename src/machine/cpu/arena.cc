@@ -143,7 +143,10 @@ void Arena::create_file() {
       throw system_error("cannot create the shared segment /dev/shm/" + name_,
                          full ? kSpaceRemedy : kFolderRemedy);
     }
-    if (lock_whole_file(fd_) && fstat(fd_, &status) == 0 && status.st_nlink > 0) return;
+    if (lock_whole_file(fd_) && fstat(fd_, &status) == 0 && status.st_nlink > 0) {
+      removed_at_death_.emplace(fd_);
+      return;
+    }
     close(fd_);  // somebody is about to remove it, or has
   }
 }
@@ -156,6 +159,7 @@ Arena::~Arena() {
   // Release: before the lock goes; pairs with the acquire in left_in_order().
   std::atomic_ref<uint32_t>(header_->closed).store(1, std::memory_order_release);
   shm_unlink(("/" + name_).c_str());
+  removed_at_death_.reset();
   close(fd_);
 }
 
@@ -253,6 +257,7 @@ PeerArena::PeerArena(const std::string& name) : name_(name) {
     throw Error(Code::peer_failed, "the shared segment " + name + " is not one of this version",
                 "use the same version of Starling on all ranks");
   }
+  removed_at_death_.emplace(fd_);
 }
 
 // Nobody may have waited for a peer that died: then its segment's name is still there. With the lock in our
@@ -260,6 +265,7 @@ PeerArena::PeerArena(const std::string& name) : name_(name) {
 PeerArena::~PeerArena() {
   if (same_process_) return;
   if (!left_in_order() && lock_whole_file(fd_)) remove_name();
+  removed_at_death_.reset();
   close(fd_);
 }
 

@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "machine/cpu/process_nonce.h"
+#include "machine/cpu/removed_at_death.h"
 #include "wire/arena.h"
 
 namespace starling::cpu {
@@ -63,6 +65,7 @@ class Arena {
 
   std::string name_;
   int fd_ = -1;
+  std::optional<RemovedAtDeath> removed_at_death_;
   std::shared_ptr<Mapping> mapping_;
   uint64_t bytes_ = 0;
   ArenaHeader* header_ = nullptr;
@@ -98,6 +101,7 @@ class PeerArena {
  private:
   std::string name_;
   int fd_ = -1;
+  std::optional<RemovedAtDeath> removed_at_death_;  // if its owner has died
   bool same_process_ = false;  // uses the owner's mapping: one byte has one address
   std::shared_ptr<Mapping> mapping_;
   ArenaHeader* header_ = nullptr;

@@ -1,5 +1,7 @@
 #include "comm/callbacks.h"
 
+#include "base/thread.h"
+
 namespace starling {
 
 CallbackThread::~CallbackThread() {
@@ -11,10 +13,14 @@ CallbackThread::~CallbackThread() {
   if (thread_.joinable()) thread_.join();
 }
 
+void CallbackThread::start() {
+  std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = start_thread([this] { run(); });
+}
+
 void CallbackThread::push(RequestPtr request) {
   std::lock_guard lock(mutex_);
   queue_.push_back(std::move(request));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_one();
 }
 

@@ -15,6 +15,8 @@ class CallbackThread {
   CallbackThread() = default;
   ~CallbackThread();  // runs what is left
 
+  // Before the first push(), by who submits: there an error can still be told. Throws Error(system).
+  void start();
   void push(RequestPtr request);
   // Is the caller one of the callbacks?
   bool runs_caller();
@@ -26,7 +28,7 @@ class CallbackThread {
   std::condition_variable changed_;
   std::deque<RequestPtr> queue_;
   bool ending_ = false;
-  std::thread thread_;  // started by the first callback
+  std::thread thread_;  // since start()
 };
 
 }  // namespace starling

@@ -110,6 +110,7 @@ RequestPtr Communicator::submit(const starling_operation& call) {
   if (call.struct_bytes != sizeof(starling_operation))
     throw Error(Code::invalid_argument, "starling_operation has another size than this library's",
                 "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
+  if (call.callback != nullptr) context_.expect_callbacks();
   auto request = std::make_shared<Request>(call.callback, call.user);
   if (call.start != STARLING_START_NOW) check_stream_call(call);
   std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "comm/device.h"
 #include "comm/job_store.h"
 #include "device/submission_queue.h"
@@ -73,7 +74,7 @@ Context::Context(const starling_context_options& options)
   monitor::publish_rank(*arena_, {place_->name(), uint64_t(settings().window), memory_.counters(),
                                   block_count(), sizeof(BlockMemory)});
   executor_ = place_->start(memory_.start());
-  poller_ = std::thread([this] { run_poller(); });
+  poller_ = start_thread([this] { run_poller(); });
 }
 
 Context::~Context() {

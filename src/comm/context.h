@@ -114,6 +114,8 @@ class Context {
   void remove_hook(PollHook* hook);
 
   // Called by a callback of an operation of this context: it cannot be destroyed there.
+  // Before an operation with a callback. Throws Error(system).
+  void expect_callbacks() { callbacks_.start(); }
   bool in_own_callback() { return callbacks_.runs_caller(); }
   void synchronize() { executor_->synchronize(); }
   Scheduling scheduling();

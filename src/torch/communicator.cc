@@ -50,8 +50,10 @@ Communicator::Communicator(const CommunicatorOptions& options)
   if (world_ranks.size() == comm_options.size) comm_options.world_ranks = world_ranks.data();
   comm_options.timeout_ns = to_ns(std::max(options.timeout, kShortestJoining));
   Interruption interruption;
-  comm_options.interrupted = Interruption::asked;
-  comm_options.interrupted_user = &interruption;
+  if (on_main_thread()) {
+    comm_options.interrupted = Interruption::asked;
+    comm_options.interrupted_user = &interruption;
+  }
   const starling_status joined = starling_comm_create(context_.get(), &comm_options, &comm_);
   interruption.rethrow();
   check(joined, "joining process group '" + options.name + "'");

@@ -1,6 +1,7 @@
 #include "future_threads.h"
 
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include <c10/util/Logging.h>
@@ -23,7 +24,14 @@ void FutureThreads::run(std::function<void()> task) {
   tasks_.push_back(std::move(task));
   // As many tasks as idle threads at most, so that no task waits behind one that waits for a collective.
   if (tasks_.size() > idle_) {
-    threads_.emplace_back([this] { work(); });
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {  // a limit of the system's: then here, where it may hold up others
+      const auto here = std::move(tasks_.back());
+      tasks_.pop_back();
+      lock.unlock();
+      here();
+    }
   } else {
     wake_.notify_one();
   }

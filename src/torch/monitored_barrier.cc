@@ -23,16 +23,10 @@ using Clock = std::chrono::steady_clock;
 
 // False if the key is not there by the deadline. Throws what a handler of a signal raised.
 bool wait_for_key(c10d::Store& store, const std::string& key, Clock::time_point deadline) {
-  using std::chrono::milliseconds;
   for (;;) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    try {
-      store.wait({key}, std::clamp(left, milliseconds(1), kSignalsEvery));
-      return true;
-    } catch (const std::exception&) {
-      if (store.check({key})) return true;
-    }
-    if (left <= kSignalsEvery) return false;
+    const auto look = std::min(deadline, Clock::now() + kSignalsEvery);
+    if (look_for(store, key, look)) return true;
+    if (look == deadline) return false;
     check_signals();
   }
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,19 @@
 
 namespace starling::torch_adapter {
 namespace {
+
+// Waits so short are made of looks.
+constexpr std::chrono::milliseconds kLooks(200);
+
+// Some of Python's stores cannot.
+bool can_look(c10d::Store& store) {
+  try {
+    store.check({"starling/nothing"});
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
 
 // No exception may cross the C API: a failed store answers 1, and the library reports which key it wanted.
 
@@ -33,7 +47,10 @@ int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t t
     // Zero would mean "no bound" to some stores.
     const auto timeout =
         std::max(std::chrono::ceil<std::chrono::milliseconds>(wanted), std::chrono::milliseconds(1));
-    store.wait({key}, timeout);
+    if (timeout > kLooks || !can_look(store))
+      store.wait({key}, timeout);
+    else if (!look_for(store, key, std::chrono::steady_clock::now() + timeout))
+      return 1;
     const std::vector<std::uint8_t> found = store.get(key);
     const size_t copied = std::min(*bytes, found.size());
     std::memcpy(value, found.data(), copied);
@@ -73,6 +90,15 @@ bool can_remove(c10d::Store& store) {
 }
 
 }  // namespace
+
+bool look_for(c10d::Store& store, const std::string& key, std::chrono::steady_clock::time_point deadline) {
+  constexpr std::chrono::milliseconds kLongestPause(16);
+  for (std::chrono::milliseconds pause(1);; pause = std::min(2 * pause, kLongestPause)) {
+    if (store.check({key})) return true;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(pause);
+  }
+}
 
 StoreView::StoreView(c10::intrusive_ptr<c10d::Store> store)
     : store_(std::move(store)), view_{store_.get(), store_set, store_get, nullptr, nullptr} {

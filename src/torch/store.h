@@ -1,12 +1,19 @@
 // A c10d Store seen as the key-value store that communicators of the library meet in.
 #pragma once
 
+#include <chrono>
+#include <string>
+
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <starling/starling.h>
 
 namespace starling::torch_adapter {
+
+// Whether the key is there by the deadline. By looks, not by a wait of the store's: TCPStore logs two lines
+// for each of those that ends without an answer.
+bool look_for(c10d::Store& store, const std::string& key, std::chrono::steady_clock::time_point deadline);
 
 class StoreView {
  public:

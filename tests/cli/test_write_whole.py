@@ -19,6 +19,19 @@ main()
 """
 
 
+COMMAND = """
+import resource, sys
+from starling.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+sys.argv = ["starling", *sys.argv[1:]]
+main()
+"""
+
+
+def no_room(path: Path) -> str:
+    return f"cannot write {path}: File too large; lift the limit on the size of files (ulimit -f unlimited)"
+
+
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     write_whole(path, "old")
@@ -70,5 +83,32 @@ def test_a_command_without_room_says_so_in_one_line(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.strip() == f"{path}: File too large"
+    assert done.stderr.strip() == no_room(path)
     assert path.read_text() == old
+
+
+@pytest.mark.parametrize("words", [("compile", "plan.txt"), ("compile", "plan.xml"), ("draw", "plan.svg")])
+def test_a_plan_without_room_is_told_and_left_out(tmp_path: Path, words: tuple[str, str]) -> None:
+    command, name = words
+    options = ["--policy", "connections"] if name == "plan.xml" else []
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            COMMAND,
+            command,
+            "all_reduce/ring",
+            "-n",
+            "2",
+            *options,
+            "-o",
+            str(tmp_path / name),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stderr.strip().endswith(no_room(tmp_path / name)), done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from starling.write_whole import whole
+
 from .options import Json, Programs, finish, refuse, speaker
 from .plots import pyplot
 from .programs import MissingProgramError, find_program
@@ -131,7 +133,8 @@ def plot(doc: dict[str, Any], path: Path) -> None:
     axis.set_title("Throughput by windows of transfers, as ICCL Fig. 15", fontsize=9)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from starling.write_whole import whole
+
 COLORS = {
     "starling": "#0072B2",
     "torch": "#56B4E9",
@@ -73,7 +75,8 @@ def plot_collectives(doc: dict[str, Any], path: Path) -> None:
     )
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)
 
 
@@ -103,7 +106,8 @@ def plot_late_rank(doc: dict[str, Any], path: Path) -> None:
     )
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)
 
 
@@ -126,7 +130,8 @@ def plot_disorder(doc: dict[str, Any], path: Path) -> None:
     axis.grid(alpha=0.3, axis="y")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)
 
 
@@ -166,5 +171,6 @@ def plot_overlap(doc: dict[str, Any], path: Path) -> None:
     )
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)

@@ -15,6 +15,7 @@ import typer
 import starling
 from starling.cli.info import info
 from starling.cli.lazy import Lazy, make_group
+from starling.write_whole import CannotWriteError
 
 COMMANDS = {
     "demo": Lazy("starling.demo.command:app", "Train a model, or survive a deadlock, in front of your eyes."),
@@ -75,6 +76,9 @@ def main() -> None:
     """Entry point of the console script."""
     try:
         app()
+    except CannotWriteError as error:
+        typer.secho(str(error), fg="red", err=True)
+        sys.exit(1)
     except OSError as error:
         if error.errno not in _OF_FILES:
             raise

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from starling.write_whole import whole
+
 from .configuration import Configuration, three_d
 from .groups import free_groups, overlapping_groups
 from .measure import Measurement, measure
@@ -268,5 +270,6 @@ def plot(conclusion: Conclusion, path: Path) -> None:
     )
     figure.suptitle(f"{conclusion.number}. {conclusion.claim}\n{verdict}", fontsize=11)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=120)
     plt.close(figure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from starling.write_whole import whole
+
 from . import engine
 from .configuration import ConfigurationError
 
@@ -92,5 +94,6 @@ def draw(program: engine.Program, model: str, path: Path, names: list[str] | Non
     axes.axis("off")
     title = "synchronization model" if model == "synchronization" else "single queue"
     axes.set_title(f"Deadlock in the {title}: {gpus} GPUs, {len(program.members)} collectives", pad=22)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=150, bbox_inches="tight")
     plt.close(figure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from starling.write_whole import whole
+
 
 def pyplot() -> Any:
     """matplotlib without a display."""
@@ -28,7 +30,8 @@ def draw_losses(path: Path, ours: list[float], reference: list[float]) -> None:
     axis.grid(alpha=0.3)
     axis.legend()
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)
 
 
@@ -40,7 +43,8 @@ def draw_waits(path: Path, runs: dict[str, Any], ranks: int) -> None:
     )
     for axis, (title, run) in zip(axes[0], runs.items(), strict=True):
         _draw_circle(axis, title, run, ranks)
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)
 
 

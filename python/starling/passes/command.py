@@ -22,7 +22,7 @@ from starling.lang.errors import ProgramError
 from starling.lang.msccl_xml import XmlError
 from starling.lang.source import SourceError, is_plan, plan_of, program_of
 from starling.passes.compiler import PASSES, run_passes
-from starling.write_whole import write_whole
+from starling.write_whole import CannotWriteError, write_whole
 
 compile_app = typer.Typer(help="Compile a program into a plan, prove it, and write it.", add_completion=False)
 verify_app = typer.Typer(help="Judge a plan: structure, deadlock, races, result.", add_completion=False)
@@ -60,6 +60,8 @@ def errors_told() -> Iterator[None]:
     """One line instead of a traceback. 1: what was given is wrong; 2: options to change, or a file to put elsewhere."""
     try:
         yield
+    except CannotWriteError as error:
+        _fail(str(error), 2)
     except OSError as error:
         if isinstance(error, StarlingError) or error.filename is None:
             raise

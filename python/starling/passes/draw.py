@@ -9,6 +9,7 @@ from starling import ir
 from starling.passes.compiler import Compilation
 from starling.passes.graph import Node
 from starling.tune.model import Machine, timeline
+from starling.write_whole import whole
 
 COLOURS = {"send": "#4c78a8", "recv": "#72b7b2", "reduce": "#e45756", "copy": "#b8b8b8", "nop": "#dddddd"}
 
@@ -101,5 +102,6 @@ def draw_schedule(
 def _save(pyplot: Any, figure: Any, path: Path) -> None:
     figure.tight_layout()
     metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(path, dpi=110, metadata=metadata)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110, metadata=metadata)
     pyplot.close(figure)

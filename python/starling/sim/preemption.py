@@ -14,6 +14,7 @@ from typing import Any
 
 from starling.bench import results
 from starling.bench.programs import find_program
+from starling.write_whole import whole
 
 SWEEPS = ("budget", "ranks", "disorder")
 Row = dict[str, Any]
@@ -134,7 +135,8 @@ def draw(rows: list[Row], sweep: str, path: Path) -> None:
     axes[-1].set_xlabel(label)
     axes[0].set_title(f"Preemption against {label}")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     pyplot.close(figure)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from starling.sim.engine import Event
-from starling.write_whole import write_whole
+from starling.write_whole import whole, write_whole
 
 LAUNCH, QUIT, FETCH, RUN, PARK, COMPLETE, PUBLISH, FAULT = range(8)  # TraceEvent of src/wire/trace.h
 MARKS = {FETCH: "fetch", PUBLISH: "publish"}
@@ -133,5 +133,6 @@ def write_png(events: list[Event], path: Path, title: str) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small")
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=120)
     pyplot.close(figure)

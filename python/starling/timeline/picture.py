@@ -8,6 +8,7 @@ from typing import Any
 
 from starling.timeline.events import Event
 from starling.timeline.spans import Span, residencies, runs
+from starling.write_whole import whole
 
 _ROW = 1.0
 _BAR = 0.62
@@ -50,7 +51,8 @@ def draw(
     _legend(plt, axis, colors)
     axis.set_title(title or "What each block ran", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
     plt.close(figure)
 
 

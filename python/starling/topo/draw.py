@@ -10,6 +10,7 @@ from rich.tree import Tree
 
 from starling.topo.model import Cluster, Device, Host, distance
 from starling.topo.rings import Ring
+from starling.write_whole import whole
 
 _COLORS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#66a61e", "#e6ab02", "#a6761d", "#666666")
 _CROSSES = "#d00000"
@@ -113,4 +114,5 @@ def picture(cluster: Cluster, rings: Sequence[Ring], path: Path) -> None:
     axes.set_ylim(rows, -1.3)
     axes.axis("off")
     figure.tight_layout()
-    figure.savefig(path)
+    with whole(path) as draft:
+        figure.savefig(draft)

@@ -23,6 +23,7 @@ from starling.comm import Communicator
 from starling.launch import run_processes
 from starling.plans import program
 from starling.tune.model import CPU, cost_us
+from starling.write_whole import whole
 
 RANKS, NODES, BLOCKS = 4, 2, 4
 SIZES = [1 << k for k in range(10, 23, 4)]
@@ -214,7 +215,8 @@ def plot(rows: list[dict[str, Any]], sizes: list[int], path: Path) -> None:
         axis.legend(fontsize=6)
     figure.suptitle("GC3 Fig. 7, 4 processes on 2 cores; dotted: the model", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "machine/cpu/doorbell.h"
 
 namespace starling::link::carry {
@@ -131,7 +132,7 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
       reactor_, [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); });
   open_rails();
   log(LogLevel::info, "links to other hosts by ", ports_text_);
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 void Proxy::open_rails() {

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -59,6 +60,21 @@ uint64_t slot_in_directory(uint64_t key_low, uint64_t probe, uint64_t capacity) 
   return (key_low + probe) & (capacity - 1);
 }
 
+// ftruncate() beyond it is a signal (SIGXFSZ), not an error.
+void check_file_limit(uint64_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur)
+    return;
+  throw Error(
+      Code::system,
+      "the shared segment needs files of " + std::to_string(bytes) +
+          " bytes (sparse), and this process may "
+          "have " +
+          std::to_string(limit.rlim_cur),
+      "lift the limit on the size of files (ulimit -f unlimited), or set STARLING_ARENA_BYTES to at most " +
+          std::to_string(limit.rlim_cur));
+}
+
 // The arenas of this process by name: what /dev/shm is between processes, this is inside one. Ranks that are
 // threads share the owner's mapping; they must not open the file, since closing it would drop the owner's
 // lock.
@@ -94,6 +110,7 @@ std::shared_ptr<Mapping> own_mapping(const std::string& name) {
 }
 
 Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
+  check_file_limit(bytes_);
   create_file();
   if (ftruncate(fd_, off_t(bytes_)) != 0) {
     const Error error = system_error("cannot set up the shared segment /dev/shm/" + name_, kSpaceRemedy);
@@ -111,7 +128,8 @@ Arena::Arena(const Sizes& sizes) : bytes_(page_up(sizes.bytes)) {
   void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
   if (base == MAP_FAILED) {
     const Error error = system_error("cannot map " + std::to_string(bytes_) + " bytes of address space",
-                                     "set STARLING_ARENA_BYTES lower");
+                                     "allow the process more address space (ulimit -v), or set "
+                                     "STARLING_ARENA_BYTES lower");
     shm_unlink(("/" + name_).c_str());
     close(fd_);
     throw error;
@@ -247,7 +265,8 @@ PeerArena::PeerArena(const std::string& name) : name_(name) {
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
   if (base == MAP_FAILED) {
     close(fd_);
-    throw system_error("cannot map the shared segment of a peer", "set STARLING_ARENA_BYTES lower");
+    throw system_error("cannot map the shared segment of a peer",
+                       "allow the process more address space (ulimit -v), or set STARLING_ARENA_BYTES lower");
   }
   mapping_ = std::make_shared<Mapping>(static_cast<ArenaHeader*>(base), bytes);
   header_ = mapping_->header;

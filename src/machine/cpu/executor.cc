@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/thread.h"
 #include "device/submission_queue.h"
 
 namespace starling::cpu {
@@ -15,11 +16,18 @@ constexpr uint64_t kIdlePeriodNs = 500'000'000;  // bounds every sleep; rings en
 }  // namespace
 
 CpuExecutor::CpuExecutor(const ExecutorOptions& options) : options_(options) {
-  for (uint32_t block = 0; block < options_.daemon->block_count; ++block)
-    threads_.emplace_back([this, block] { run_block(block); });
+  try {
+    for (uint32_t block = 0; block < options_.daemon->block_count; ++block)
+      threads_.push_back(start_thread([this, block] { run_block(block); }));
+  } catch (...) {
+    end_threads();
+    throw;
+  }
 }
 
-CpuExecutor::~CpuExecutor() {
+CpuExecutor::~CpuExecutor() { end_threads(); }
+
+void CpuExecutor::end_threads() {
   {
     std::lock_guard lock(mutex_);
     ending_ = true;

@@ -60,6 +60,7 @@ class CpuExecutor final : public Executor {
   uint64_t wait_for_launch(uint32_t block, uint64_t last_launch, LeaveReason left);
   bool work_waits(uint32_t block) const;
   void leave();
+  void end_threads();
 
   ExecutorOptions options_;
   mutable std::mutex mutex_;

@@ -39,13 +39,17 @@ void remove_name_of(int fd) {
   if (std::strncmp(path, kPrefix, std::strlen(kPrefix)) == 0 && fcntl(fd, F_SETLK, &lock) == 0) unlink(path);
 }
 
-void remove_all(int signal) {
-  const int error = errno;
+void remove_all_names() {
   for (const auto& file : files) {
     // Acquire: pairs with the release in RemovedAtDeath(): the file is open.
     const uint64_t value = file.load(std::memory_order_acquire);
     if (value >> 32 == uint64_t(getpid())) remove_name_of(int(uint32_t(value)) - 1);
   }
+}
+
+void remove_all(int signal) {
+  const int error = errno;
+  remove_all_names();
   errno = error;
   raise(signal);  // ends the process when the handler returns: SA_RESETHAND
 }
@@ -65,8 +69,9 @@ struct Handlers {
       sigaction(signal, &own, nullptr);
     }
   }
-  // The library may be unloaded before the process ends.
+  // The process exits, or the library is unloaded before.
   ~Handlers() {
+    remove_all_names();
     for (const int signal : kSignals) {
       struct sigaction now{};
       if (sigaction(signal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&

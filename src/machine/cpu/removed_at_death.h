@@ -1,5 +1,5 @@
-// Files of /dev/shm that go with their process when a signal ends it: SIGTERM above all, by which launchers
-// end the ranks of a job that has lost one.
+// Files of /dev/shm that go with their process when it exits without a word, or a signal ends it: SIGTERM
+// above all, by which launchers end the ranks of a job that has lost one.
 //
 // Nobody is left then who would notice the death, and the segments would hold memory until the next context
 // of this user. A signal that the program, or its parent, has given a meaning of its own is left alone; what

@@ -113,9 +113,9 @@ class Context {
   void add_hook(PollHook* hook);
   void remove_hook(PollHook* hook);
 
-  // Called by a callback of an operation of this context: it cannot be destroyed there.
   // Before an operation with a callback. Throws Error(system).
   void expect_callbacks() { callbacks_.start(); }
+  // Called by a callback of an operation of this context: it cannot be destroyed there.
   bool in_own_callback() { return callbacks_.runs_caller(); }
   void synchronize() { executor_->synchronize(); }
   Scheduling scheduling();

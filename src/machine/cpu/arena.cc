@@ -68,9 +68,7 @@ void check_file_limit(uint64_t bytes) {
   throw Error(
       Code::system,
       "the shared segment needs files of " + std::to_string(bytes) +
-          " bytes (sparse), and this process may "
-          "have " +
-          std::to_string(limit.rlim_cur),
+          " bytes (sparse), and this process may have " + std::to_string(limit.rlim_cur),
       "lift the limit on the size of files (ulimit -f unlimited), or set STARLING_ARENA_BYTES to at most " +
           std::to_string(limit.rlim_cur));
 }

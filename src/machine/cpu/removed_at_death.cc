@@ -8,13 +8,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 
 namespace starling::cpu {
 namespace {
 
-constexpr int kMostFiles = 1024;
+constexpr int kMostFiles = 1024;  // those beyond are as after SIGKILL
 constexpr const char* kPrefix = "/dev/shm/starling";
 constexpr std::array kSignals = {SIGHUP, SIGINT, SIGTERM};
 
@@ -51,7 +50,8 @@ void remove_all(int signal) {
   const int error = errno;
   remove_all_names();
   errno = error;
-  raise(signal);  // ends the process when the handler returns: SA_RESETHAND
+  std::signal(signal, SIG_DFL);
+  raise(signal);  // ends the process when this returns
 }
 
 // Which signals call remove_all(): those that would end the process.
@@ -64,7 +64,6 @@ struct Handlers {
         continue;
       struct sigaction own{};
       own.sa_handler = remove_all;
-      own.sa_flags = int(SA_RESETHAND);
       sigfillset(&own.sa_mask);
       sigaction(signal, &own, nullptr);
     }

@@ -9,6 +9,7 @@
 #include "device/connector.h"
 #include "device/execution.h"
 #include "device/machine.h"
+#include "device/opened.h"
 #include "device/packets.h"
 #include "wire/lane.h"
 #include "wire/operation.h"
@@ -82,7 +83,10 @@ class Interpreter {
     if (protocol_ == Protocol::kPackets) return awaits_packets(i);
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
       ReceiveEnd& end = receive_end(i, k);
-      if (can_receive(m_, *x_.lane, end)) continue;
+      if (can_receive(m_, *x_.lane, end)) {
+        if (is_readable(end)) continue;
+        return {&end.opened->told[next_message(end).high].made, 1, end.peer};
+      }
       if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
       return {&end.inbox->posted, end.received + 1, end.peer};
     }
@@ -96,7 +100,7 @@ class Interpreter {
   }
 
  private:
-  static constexpr uint64_t kPullMessageBytes = M::kReadsOwned ? 16 : 8;
+  static constexpr uint64_t kPullMessageBytes = M::kReadsOwned || M::kOpensPeers ? 16 : 8;
 
   template <class End>
   STARLING_HOST_DEVICE Awaited awaits_introduction(const End& end) const {
@@ -272,7 +276,7 @@ class Interpreter {
       if (protocol_ == Protocol::kPackets) return packets_ready(i);
       if (receives(i.opcode))
         for (uint32_t k = 0; k < i.receive_count; ++k)
-          if (!can_receive(m_, *x_.lane, receive_end(i, k))) return false;
+          if (!can_receive(m_, *x_.lane, receive_end(i, k)) || !is_readable(receive_end(i, k))) return false;
       if (sends(i.opcode))
         for (uint32_t k = 0; k < i.send_count; ++k)
           if (!can_send(m_, *x_.lane, send_end(i, k))) return false;
@@ -281,6 +285,19 @@ class Interpreter {
     return wait(ready, [&] {
       if (i.opcode != Opcode::nop) bind(i, piece, *x_.operands);
     });
+  }
+
+  // The message of protocol pull that comes next, which is there.
+  STARLING_HOST_DEVICE Pack next_message(const ReceiveEnd& end) {
+    return m_.load_few(next_receive_slot(*x_.lane, end, x_.pool_base), kPullMessageBytes);
+  }
+
+  // Of a message that is there: can we address the slice that it names? Not before our host has opened it.
+  STARLING_HOST_DEVICE bool is_readable(const ReceiveEnd& end) {
+    if constexpr (M::kOpensPeers)
+      if (protocol_ == Protocol::kPull && end.opened != nullptr)
+        return is_opened(m_, *end.opened, next_message(end).high);
+    return true;
   }
 
   // All but the messages themselves, which every thread looks for.
@@ -362,10 +379,14 @@ class Interpreter {
   STARLING_HOST_DEVICE void bind_receive(const ReceiveEnd& end, uint32_t chunk, Combine& c) {
     const uint32_t at = c.source_count++;
     if (protocol_ != Protocol::kPackets) {
-      c.sources[at] = next_receive_slot(*x_.lane, end, x_.pool_base) + chunk * op_.tile_bytes;
-      if (protocol_ != Protocol::kPull) return;
-      const Pack message = m_.load_few(c.sources[at], kPullMessageBytes);
+      if (protocol_ != Protocol::kPull) {
+        c.sources[at] = next_receive_slot(*x_.lane, end, x_.pool_base) + chunk * op_.tile_bytes;
+        return;
+      }
+      const Pack message = next_message(end);
       c.sources[at] = reinterpret_cast<const std::byte*>(message.low);
+      if constexpr (M::kOpensPeers)
+        if (end.opened != nullptr) c.sources[at] = opened_address(m_, *end.opened, message);
       if constexpr (M::kReadsOwned) {
         if (message.high == m_.owner()) return;
         // Choices of plans see to that (comm/lowering.cc): between processes none reduces what it pulls.
@@ -403,17 +424,20 @@ class Interpreter {
       for (uint32_t k = 0; k < i.receive_count; ++k) consume(m_, *x_.lane, receive_end(i, k), *x_.pool);
     if (sends(i.opcode))
       for (uint32_t k = 0; k < i.send_count; ++k) {
-        if (protocol_ == Protocol::kPull) offer(send_end(i, k));
+        if (protocol_ == Protocol::kPull) offer(i, send_end(i, k));
         measure(send_end(i, k), x_.operands->message_bytes);
         post(m_, send_end(i, k));
       }
   }
 
-  // The message is an address, and where it is not one for all, whose. The release in post() covers what lies
-  // there as well: peers read it after their acquire.
-  STARLING_HOST_DEVICE void offer(SendEnd& end) {
+  // The message is an address, and where it is not one for all, whose, or by which name others know it. The
+  // release in post() covers what lies there as well: peers read it after their acquire.
+  STARLING_HOST_DEVICE void offer(const Instruction& i, SendEnd& end) {
     Pack message{uint64_t(x_.operands->offered), 0};
     if constexpr (M::kReadsOwned) message.high = m_.owner();
+    if constexpr (M::kOpensPeers)
+      message.high =
+          op_.registrations[uint32_t(writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer)];
     m_.store_few(next_send_slot(*x_.lane, end), message, kPullMessageBytes);
   }
 

@@ -82,6 +82,7 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   { M::kStagesPlans } -> std::convertible_to<bool>;  // stage_plan(), stage_lane(): copies in fast memory
   { M::kTakesTurns } -> std::convertible_to<bool>;  // tasks that can go on alternate tile by tile
   { M::kReadsOwned } -> std::convertible_to<bool>;  // owner(), read_owned(); blocks of one thread only
+  { M::kOpensPeers } -> std::convertible_to<bool>;  // buffers of other processes can be mapped (device/opened.h)
   { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together
   requires M::kVectorThreads || requires { m.write_past_caches(to, from, v); };
   requires !M::kReadsOwned || requires { { m.read_owned(m.owner(), to, from, v) } -> std::same_as<bool>; };

@@ -26,6 +26,7 @@
 
 #include "base/portable.h"
 #include "wire/doorbell.h"
+#include "wire/registration.h"
 
 namespace starling {
 
@@ -85,7 +86,8 @@ struct alignas(16) SendEnd {
 static_assert(sizeof(SendEnd) == 96);
 
 struct alignas(16) ReceiveEnd {
-  uint64_t connected;  // as above
+  uint32_t connected;  // as above
+  uint32_t peer;
   const Inbox* inbox;  // in this rank's memory
   Credit* credit;  // in the peer's memory
   std::byte* private_slots;  // in this rank's memory
@@ -97,8 +99,8 @@ struct alignas(16) ReceiveEnd {
   uint64_t packets_received;  // packet messages read so far
   uint32_t grants[kMaxCredits];  // what was granted, to find message k and to give it back
   Doorbell* doorbell;  // of the peer's daemon
-  uint32_t peer;
-  uint32_t reserved;
+  // What a message of protocol pull names by its number; null: its address is one here, or says whose it is.
+  OpenedTable* opened;
 };
 static_assert(sizeof(ReceiveEnd) == 128);
 

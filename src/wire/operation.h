@@ -44,6 +44,8 @@ struct alignas(16) Operation {
                              // before, or Handover::width more, in a lane that streams use
   uint64_t previous_target;  // the same of the lane's previous operation, for fence_previous: its place in
                              // the ring may hold a later operation before the last block looks
+  uint16_t registrations[4];  // indexed by BufferKind: what peers of other processes know the buffer by
+                              // (wire/registration.h); 0: they are not told
 };
 static_assert(sizeof(Operation) == 160);
 

@@ -17,6 +17,7 @@ HOST = "stream_host.h"
 SQ = "submission_queue.h"
 CQ = "completion_queue.h"
 WITHDRAWAL = "withdrawal.h"
+OPENED = "opened.h"
 
 MUTATIONS = [
     # ---- orders of stores ------------------------------------------------------------------------------
@@ -202,6 +203,27 @@ MUTATIONS = [
         "c.offered = c.sources[0];",
     ),
     Mutation(
+        "opened_not_waited_for",
+        "a slice is read before our host has opened the buffer that it lies in",
+        INTERPRETER,
+        "return is_opened(m_, *end.opened, next_message(end).high);",
+        "return true;",
+    ),
+    Mutation(
+        "opened_awaited_too_far",
+        "who waits for a buffer to be opened is never looked at again",
+        INTERPRETER,
+        "next_message(end).high].made, 1,",
+        "next_message(end).high].made, 2,",
+    ),
+    Mutation(
+        "opened_copied_relaxed",
+        "relaxed for release: where a peer's buffer is, to other blocks",
+        OPENED,
+        "m.store_release(&known.made, 1);",
+        "m.store_relaxed(&known.made, 1);",
+    ),
+    Mutation(
         "given_back_while_read",
         "a broken lane gives buffers back while a peer reads them",
         WITHDRAWAL,
@@ -263,11 +285,9 @@ MUTATIONS = [
         "of several received messages only the first is waited for",
         INTERPRETER,
         "        for (uint32_t k = 0; k < i.receive_count; ++k)\n"
-        "          if (!can_receive(m_, *x_.lane, receive_end(i, k))) return false;\n"
-        "      if (sends",
+        "          if (!can_receive(m_, *x_.lane, receive_end(i, k)) ||",
         "        for (uint32_t k = 0; k < 1; ++k)\n"
-        "          if (!can_receive(m_, *x_.lane, receive_end(i, k))) return false;\n"
-        "      if (sends",
+        "          if (!can_receive(m_, *x_.lane, receive_end(i, k)) ||",
     ),
     Mutation(
         "unbounded_wait",

@@ -36,6 +36,7 @@ class CpuMachine {
   static constexpr uint32_t kThreads = 1;
   static constexpr bool kVectorThreads = false;
   static constexpr bool kReadsOwned = true;
+  static constexpr bool kOpensPeers = false;
   static constexpr bool kTakesTurns = true;
   static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = true;

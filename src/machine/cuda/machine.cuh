@@ -15,6 +15,7 @@ class CudaMachine {
   static constexpr uint32_t kThreads = 0;
   static constexpr bool kVectorThreads = true;
   static constexpr bool kReadsOwned = false;
+  static constexpr bool kOpensPeers = true;
   static constexpr bool kTakesTurns = false;
   static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = true;

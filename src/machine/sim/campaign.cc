@@ -91,6 +91,18 @@ void let_ranks_sleep(Case& drawn) {
     std::erase_if(steps, [](const Step& s) { return s.kind == StepKind::kSynchronize; });
 }
 
+// Half of the programs that pull do so as processes on GPUs. A GPU's blocks do not sleep at bells. Drawn
+// apart: what other cases are does not depend on it.
+void let_buffers_be_registered(Case& drawn) {
+  Random random(drawn.seed, 13);
+  const auto& lanes = drawn.program.lanes;
+  const bool pulls =
+      std::any_of(lanes.begin(), lanes.end(), [](const LaneSpec& lane) { return lane.has(Protocol::kPull); });
+  if (!pulls || drawn.options.bells || !random.chance(kAlways / 2)) return;
+  drawn.options.opens = 1;
+  drawn.options.open_delay_ns = random.skewed(100'000);
+}
+
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
   drawn.program = stream_program(kind, seed, drawn.options, plans);
@@ -112,16 +124,15 @@ Campaign turn_in_mixed(uint64_t seed) {
   return Campaign(uint32_t(Campaign::kStreams) + seed / 2 % kStreamCampaignCount);
 }
 
-Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
+namespace {
+
+Case draw_plain_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
   switch (campaign) {
     case Campaign::kDfccl1:
     case Campaign::kDfccl2: return dfccl_case(campaign == Campaign::kDfccl1 ? 1 : 2, false, seed, plans);
     case Campaign::kDfccl1Full:
     case Campaign::kDfccl2Full:
       return dfccl_case(campaign == Campaign::kDfccl1Full ? 1 : 2, true, seed, plans);
-    case Campaign::kMixed: return draw_case(turn_in_mixed(seed), seed, plans);
-    case Campaign::kStreamsMixed:
-      return draw_case(Campaign(uint32_t(Campaign::kStreams) + seed % kStreamCampaignCount), seed, plans);
     case Campaign::kStreamsDeath: {
       // The last kind, where a host can be caught in the driver, more often than the others.
       const uint64_t kind = seed / kStreamCampaignCount % (kStreamKindCount + 3);
@@ -142,6 +153,17 @@ Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
     let_ranks_sleep(drawn);
   else if (campaign == Campaign::kDeath && random.chance(kAlways / 8))
     let_waits_last(drawn);
+  return drawn;
+}
+
+}  // namespace
+
+Case draw_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
+  if (campaign == Campaign::kMixed) campaign = turn_in_mixed(seed);
+  if (campaign == Campaign::kStreamsMixed)
+    campaign = Campaign(uint32_t(Campaign::kStreams) + seed % kStreamCampaignCount);
+  Case drawn = draw_plain_case(campaign, seed, plans);
+  let_buffers_be_registered(drawn);
   return drawn;
 }
 

@@ -41,10 +41,12 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   introductions_ = region.make<PeerIntroduction>(ends);
   inboxes_ = region.make<Inbox>(ends);
   credits_ = region.make<Credit>(ends);
+  registrations_.build(world, options, size, rank_, 3 * depth);
   for (uint32_t e = 0; e < ends; ++e) {
     sends_[e].credit = &credits_[e];
     receives_[e].inbox = &inboxes_[e];
     sends_[e].peer = receives_[e].peer = e / channels_;
+    receives_[e].opened = registrations_.table(e / channels_);
   }
   fault_ = region.make<uint64_t>();
   opened_ = region.make<uint64_t>();
@@ -176,6 +178,11 @@ void SimLane::introduce(uint32_t peer, uint32_t channel, SimLane& other) {
   memory.allow_one_reader(&theirs.inbox->posted);
 }
 
+void SimLane::open_buffers(SimMachine& host, std::vector<SimLane*>& peers) {
+  for (uint32_t peer = 0; peer < peers.size(); ++peer)
+    if (peer != rank_ && connected_[peer]) registrations_.open(host, peer, peers[peer]->registrations_);
+}
+
 void SimLane::connect_before(std::vector<SimLane*>& peers) {
   open_ = true;
   unresolved_ = 0;
@@ -297,6 +304,11 @@ Submission SimLane::place(uint64_t first_sequence) {
   if (const uint64_t most = scratch_bytes(); most > 0 && !b.scratch)
     b.scratch = world_->shadow.buffers().allocate(most);
   op.buffers[uint32_t(BufferKind::kScratch)].base = b.scratch;
+  if (plan->protocol == Protocol::kPull && b.registration == 0) b.registration = registrations_.publish(3);
+  for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput, BufferKind::kScratch})
+    if (b.registration != 0)
+      op.registrations[uint32_t(kind)] =
+          uint16_t(b.registration + uint32_t(kind) - uint32_t(BufferKind::kInput));
   // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
   // pass.
   op.finished_target = finished_targets_[at] += core_->handover ? handover_->width : op.block_count;
@@ -405,6 +417,7 @@ std::string SimLane::describe(const void* address) const {
   if (within(credits_, ends)) return "granted, by " + peer_of(credits_) + ", " + lane;
   if (within(fault_, 1)) return "fault, " + lane;
   if (within(opened_, 1)) return "opened, " + lane;
+  if (registrations_.describes(address)) return "a peer's registered buffers, " + lane;
   if (within(out_, spec_->ranks.size())) return "a peer's withdrawal, " + lane;
   if (within(core_->finished, kLaneDepth)) return "finished, " + lane;
   if (handover_ != nullptr) {

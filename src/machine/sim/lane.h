@@ -8,6 +8,7 @@
 #include "machine/sim/machine.h"
 #include "machine/sim/oracle.h"
 #include "machine/sim/program.h"
+#include "machine/sim/registrations.h"
 #include "wire/lane.h"
 #include "wire/queue.h"
 
@@ -46,6 +47,8 @@ class SimLane {
   // Connects what peers have opened. True if any was new.
   bool resolve(SimMachine& host, std::vector<SimLane*>& peers);
   bool resolved() const { return unresolved_ == 0; }
+  // Opens what connected peers have registered.
+  void open_buffers(SimMachine& host, std::vector<SimLane*>& peers);
 
   // ---- operations ------------------------------------------------------------------------------------
   uint64_t submitted() const { return submitted_; }
@@ -120,6 +123,7 @@ class SimLane {
     std::byte* input;
     std::byte* output;
     std::byte* scratch;
+    uint16_t registration;  // of the input, and the next two of the output and the scratch; 0: none
   };
   void make_slots(const Plan& plan);
   void expect(uint32_t peer);
@@ -158,6 +162,7 @@ class SimLane {
   device::LaneOrder order_;
   bool on_streams_ = false;
   uint32_t unresolved_ = 0;
+  LaneRegistrations registrations_;
   std::vector<uint8_t> connected_;  // per peer; 1 also: the plan has no use for it
   std::vector<Buffers> buffers_;
   std::vector<uint64_t> times_;

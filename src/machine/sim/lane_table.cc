@@ -55,6 +55,14 @@ void LaneTable::connect() {
   }
 }
 
+void LaneTable::open_buffers() {
+  if (!c_->options->opens) return;
+  SimMachine host(*c_->world, nullptr, 0, 0);
+  for (SimLane* lane : mine_)
+    if (lane->is_open() && lane->spec().has(Protocol::kPull))
+      lane->open_buffers(host, c_->lanes[lane->number()]);
+}
+
 bool LaneTable::connected() const {
   return std::all_of(mine_.begin(), mine_.end(),
                      [](const SimLane* lane) { return !lane->is_open() || lane->resolved(); });

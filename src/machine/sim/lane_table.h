@@ -25,6 +25,8 @@ class LaneTable {
   void open(SimLane& lane);
   bool may_connect(const SimLane& lane) const;
   void connect();
+  // What peers have registered, a while after.
+  void open_buffers();
   // Every lane that is open knows all its peers.
   bool connected() const;
   // Calls give_up for each lane that was broken here, or by a peer.

@@ -67,6 +67,7 @@ class SimMachine {
   static constexpr uint32_t kThreads = 0;
   static constexpr bool kVectorThreads = false;
   static constexpr bool kReadsOwned = false;
+  static constexpr bool kOpensPeers = true;
   static constexpr bool kTakesTurns = true;
   static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = false;

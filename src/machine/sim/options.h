@@ -63,6 +63,8 @@ struct Options {
   uint64_t launch_delay_ns = 2000;  // until a block of a launched kernel begins, at most
   uint64_t restart_ns = 3000;  // a host launches again so long after a quit that left work
   uint64_t connect_delay_ns = 0;  // a lane finds a peer's region so late, at most
+  uint32_t opens = 0;  // pulled buffers are registered, and peers' hosts open them ...
+  uint64_t open_delay_ns = 0;  // ... so late, at most
   uint32_t late_rank_chance = 0;  // per rank: that its application starts late
   uint64_t late_rank_ns = 0;  // by so much at most
   uint32_t callback_submits =

@@ -106,6 +106,7 @@ void Rank::wait_for_all() {
 bool Rank::poll_once() {
   if (!unsubmitted_.empty()) flush();
   lanes_.connect();
+  lanes_.open_buffers();
   const bool any = take_completions();
   if (o_->timeout_ns) {
     lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });

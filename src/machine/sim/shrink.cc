@@ -127,10 +127,10 @@ class Shrinker {
                         &Options::mean_slice,
                         &Options::op_ns})
       reset(member);
-    for (auto member : {&Options::connect_delay_ns, &Options::first_sequence, &Options::first_message,
-                        &Options::first_position, &Options::launch_delay_ns, &Options::restart_ns,
-                        &Options::residency_limit, &Options::quit_period, &Options::initial_budget,
-                        &Options::minimum_budget, &Options::maximum_budget})
+    for (auto member : {&Options::connect_delay_ns, &Options::open_delay_ns, &Options::first_sequence,
+                        &Options::first_message, &Options::first_position, &Options::launch_delay_ns,
+                        &Options::restart_ns, &Options::residency_limit, &Options::quit_period,
+                        &Options::initial_budget, &Options::minimum_budget, &Options::maximum_budget})
       reset(member);
     return small_calls() || any;
   }

@@ -79,6 +79,7 @@ std::string machine_text(const Options& o) {
       {"drain_chance", o.drain_chance, calm.drain_chance},
       {"fence_chance", o.fence_chance, calm.fence_chance},
       {"callback_submits", o.callback_submits, calm.callback_submits},
+      {"opens", o.opens, calm.opens},
       {"submission_capacity", o.submission_capacity, calm.submission_capacity},
       {"completion_capacity", o.completion_capacity, calm.completion_capacity},
       {"completion_kind", o.completion_kind, calm.completion_kind},

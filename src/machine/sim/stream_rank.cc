@@ -289,6 +289,7 @@ bool StreamRank::poll_once() {
   flush();
   if (o_->driver_connects && !lanes_.connected()) gpu_.wait_for_driver();
   lanes_.connect();
+  lanes_.open_buffers();
   const bool any = take_completions();
   if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
   if (w_->scheduler.random().chance(o_->drain_chance)) driver_->drain();

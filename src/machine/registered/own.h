@@ -1,0 +1,59 @@
+// The owner's side of wire/registration.h: from the caller's buffers to numbers that peers of other processes
+// know.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/registration.h"
+
+namespace starling {
+
+// One allocation of a driver.
+struct Allocation {
+  uint64_t base = 0;
+  uint64_t bytes = 0;
+  uint64_t identity = 0;  // of no other allocation of this process, earlier or later
+};
+
+// What is asked of the driver. Calls of the owner's threads, one at a time.
+class Allocations {
+ public:
+  virtual ~Allocations() = default;
+  // The allocation that the address is in; none if there is none that other processes could open.
+  virtual std::optional<Allocation> find(uint64_t address) = 0;
+  // What another process opens it by. Throws Error.
+  virtual void export_to(const Allocation& allocation, uint8_t (&handle)[kRegistrationHandleBytes]) = 0;
+};
+
+// Thread-safe. `table` and `allocations` outlive it.
+class OwnRegistrations {
+ public:
+  OwnRegistrations(RegistrationTable& table, Allocations& allocations)
+      : table_(table), allocations_(allocations), known_(kMaxRegistrations) {}
+
+  // The number of the allocation that `memory` is in, which is published when this returns. `place` names the
+  // device in messages. The caller keeps the memory until the operations that name it have ended.
+  // Throws Error(unsupported) if other processes cannot open it, Error(exhausted) if the table is full.
+  uint16_t number_of(const void* memory, const std::string& place);
+
+ private:
+  void retire(uint16_t number);
+  void retire_overlapped(const Allocation& by);
+  void retire_what_is_gone();
+  // One that nobody has open; 0: none.
+  uint16_t take_number();
+  void publish(uint16_t number, const Allocation& allocation);
+
+  RegistrationTable& table_;
+  Allocations& allocations_;
+  std::mutex mutex_;  // guards all below, and the table's writing
+  std::map<uint64_t, uint16_t> by_base_;  // published
+  std::vector<Allocation> known_;  // by number
+  std::vector<uint16_t> retired_;  // with openers perhaps
+};
+
+}  // namespace starling

@@ -11,6 +11,9 @@
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
 #   many         1,000 registered collectives, a million small operations (OPERATIONS=n), ranks that are killed
 #   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives and small cases of the conformance suite
+#   ipc          processes that read each other's buffers through CUDA IPC (STARLING_PULL=1): whether an opening stands behind
+#                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
+#                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   package      builds only
@@ -130,6 +133,15 @@ for step in "${steps[@]}"; do
     OPERATIONS=${OPERATIONS:-1000000} run_pytest 200 many tests/gpu/test_many.py
     ;;
   sanitizer) for tool in memcheck racecheck; do sanitized $tool; done ;;
+  ipc)
+    build_adapter
+    bounded 60 ipc_call "$PREBUILT/gpu.resident_probe" ipc_call
+    STARLING_PULL=1 run_pytest 240 conformance_ipc -x tests/gpu/test_conformance.py -k processes
+    STARLING_PULL=1 run_pytest 100 ipc tests/gpu/test_ipc.py
+    STARLING_PULL=1 run_pytest 240 torch_ipc tests/gpu/test_torch_cuda.py
+    STARLING_PULL=0 bench 150 "gpu_slots_$GPUS" gpu -n "$GPUS" --quick --timeout 130
+    STARLING_PULL=1 bench 150 "gpu_ipc_$GPUS" gpu -n "$GPUS" --quick --timeout 130
+    ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;
   priorities) bounded "$LIMIT" priorities "$PREBUILT/gpu.resident_probe" priorities ;;

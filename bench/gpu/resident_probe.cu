@@ -448,6 +448,68 @@ void ipc(bool close_too) {
   waitpid(child, nullptr, 0);
 }
 
+// A stream of the legacy default stands for a second, and a thread of the program is in a call that waits for
+// it: does the opening of a peer's allocation stand behind that call? What the stream waits for may need it.
+void ipc_beside_call() {
+  constexpr int kCalls = 4;
+  const char* calls[kCalls] = {"cudaStreamSynchronize", "a copy to pageable memory (8 B)",
+                               "a copy to pageable memory (1 MB)", "cudaMemcpy"};
+  int sockets[2];
+  socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+  const pid_t child = fork();
+  cudaIpcMemHandle_t handles[kCalls];
+  if (child == 0) {
+    int devices = 0;
+    CUDA(cudaGetDeviceCount(&devices));
+    CUDA(cudaSetDevice(devices > 1 ? 1 : 0));
+    for (cudaIpcMemHandle_t& handle : handles) {
+      void* memory;
+      CUDA(cudaMalloc(&memory, 4 << 20));
+      CUDA(cudaIpcGetMemHandle(&handle, memory));
+    }
+    (void)!write(sockets[1], handles, sizeof handles);
+    char byte;
+    (void)!read(sockets[1], &byte, 1);
+    _exit(0);
+  }
+  (void)!read(sockets[0], handles, sizeof handles);
+  CUDA(cudaSetDevice(0));
+  volatile unsigned int* word;
+  char* memory;
+  CUDA(cudaHostAlloc((void**)&word, 4, cudaHostAllocMapped));
+  CUDA(cudaMalloc(&memory, 1 << 20));
+  std::vector<char> pageable(1 << 20);
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &found));
+  auto wait_value = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int)>(entry);
+  for (int call = 0; call < kCalls; ++call) {
+    *word = 0;
+    wait_value(nullptr, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_GEQ);
+    std::thread standing([&] {
+      if (call == 1) cudaMemcpyAsync(pageable.data(), memory, 8, cudaMemcpyDeviceToHost, nullptr);
+      if (call == 2) cudaMemcpyAsync(pageable.data(), memory, 1 << 20, cudaMemcpyDeviceToHost, nullptr);
+      if (call == 3) cudaMemcpy(pageable.data(), memory, 8, cudaMemcpyDeviceToHost);
+      cudaStreamSynchronize(nullptr);
+    });
+    std::thread watcher([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      *word = 1;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    void* mapped = nullptr;
+    const double start = now_ms();
+    CUDA(cudaIpcOpenMemHandle(&mapped, handles[call], cudaIpcMemLazyEnablePeerAccess));
+    std::printf("\n  a thread in %s: opening takes %.2f of 900 ms", calls[call], now_ms() - start);
+    std::fflush(stdout);
+    standing.join();
+    watcher.join();
+  }
+  (void)!write(sockets[0], "x", 1);
+  waitpid(child, nullptr, 0);
+  _exit(0);
+}
+
 struct Probe {
   const char* name;
   const char* text;
@@ -471,6 +533,7 @@ constexpr Probe kProbes[] = {
     {"free_peer", "cudaFree of memory that a peer maps", free_mapped_by_peer},
     {"ipc_open", "cudaIpcOpenMemHandle", [] { ipc(false); }},
     {"ipc_close", "cudaIpcCloseMemHandle", [] { ipc(true); }},
+    {"ipc_call", "cudaIpcOpenMemHandle beside a thread that waits for a stream", ipc_beside_call},
     {"stack", "cudaDeviceSetLimit(stack size)", stack_growth},
     {"priority", "launch on a high-priority stream", stream_priority_launch},
 };

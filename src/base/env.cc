@@ -55,9 +55,9 @@ const std::vector<Row>& table() {
        &Settings::job},
       {"STARLING_PULL", "auto|0|1", "auto",
        "Whether ranks read large operations' buffers directly. auto: ranks of one process do, and processes "
-       "on CPUs where the kernel lets them and it was faster when they joined. 1: whatever is faster. 0: "
-       "never, on no rank; for memory that peers cannot read (of GPUs: cudaMallocAsync, expandable "
-       "segments).",
+       "on CPUs where the kernel lets them and it was faster when they joined. 1: whatever is faster, and "
+       "processes on GPUs of one host too (CUDA IPC; not run on GPUs yet). 0: never, on no rank; for memory "
+       "that peers cannot read (of GPUs: cudaMallocAsync, expandable segments).",
        &Settings::pull},
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",

@@ -59,6 +59,7 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       readable_(group.readable),
       own_cores_(group.own_cores),
       always_reads_(group.always_reads),
+      opens_(group.opens),
       large_message_times_(group.times),
       key_(entered(context, group.key, name)),
       name_(std::move(name)),
@@ -72,12 +73,13 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
   for (const Member& member : members_)
     if (member.peer.arena != nullptr && member.peer.arena->header()->process_nonce != cpu::process_nonce())
       one_process_ = false;
+  if (opens_) context_.open_buffers(members_);
 }
 
 LoweringContext Communicator::lowering(uint32_t rank, uint32_t size) {
-  return {rank,    size,    context_.block_count(), &context_.plans(), context_.on_gpu(),
-          nullptr, nullptr, one_process_,           readable_,         reads_large_messages(),
-          &chosen_};
+  return {rank,     size,    context_.block_count(), &context_.plans(), context_.on_gpu(),
+          nullptr,  nullptr, one_process_,           readable_,         reads_large_messages(),
+          &chosen_, opens_};
 }
 
 Communicator::~Communicator() {
@@ -302,7 +304,7 @@ std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>
 
 std::unique_ptr<Communicator> Communicator::make_subgroup(const std::vector<uint32_t>& ranks,
                                                           const std::string& name, const char* kind) {
-  Group group{{}, {}, readable_, own_cores_, always_reads_, large_message_times_, true};
+  Group group{{}, {}, readable_, own_cores_, always_reads_, opens_, large_message_times_, true};
   // The name comes last: whatever is in it, no two groups have one text.
   std::string text = std::string(kind) + "/" + std::to_string(ranks.size());
   uint32_t own = uint32_t(ranks.size());

@@ -131,7 +131,7 @@ class Communicator final : public PollHook {
   std::vector<Member> members_;
   bool one_process_ = false;  // all of them
   HostLayout hosts_;
-  const bool readable_, own_cores_, always_reads_;  // as in Group
+  const bool readable_, own_cores_, always_reads_, opens_;  // as in Group
   std::optional<LargeMessageTimes> large_message_times_;
   const LaneKey key_;
   const std::string name_;

@@ -148,18 +148,20 @@ void Context::remove_lane(const LaneKey& key) {
   flight_.close_lane(found->second->id());
   std::erase(connecting_, found->second.get());
   std::erase(turnless_, found->second.get());
+  std::erase(reading_, found->second.get());
   // Its number is used again when its region is: until then traces may still speak of it.
   closed_lanes_.push_back(std::move(found->second));
   lanes_.erase(found);
 }
 
 void Context::submit(HostLane& lane, Flight&& flight) {
-  const Operation& op = flight.lowered.operation;
+  Operation& op = flight.lowered.operation;
   place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
   place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
   if (flight.lowered.plan->protocol() == Protocol::kPull)
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
       place_->check_pulled(op.buffers[uint32_t(kind)].base);
+  const std::string refused = register_buffers(flight.lowered.offered, op);
   std::unique_lock lock(mutex_);
   if (flight.on_stream) checked_streams();
   const bool fresh = lane.shared() == nullptr;
@@ -169,6 +171,10 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   if (fresh) memory_.set_lane(lane.id(), lane.device());
   lane.check(*flight.lowered.plan);
   const bool news = lane.resolve();
+  // Peers have come to this operation to read from us, or will: they are told as well.
+  if (!refused.empty())
+    starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
+                         "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " + refused);
   ++submissions_;
   ++under_way_;
   waited_ += flight.waited;
@@ -179,6 +185,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     return;
   }
   const bool waited = flight.waited;
+  const bool opens = flight.lowered.opens;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
   Flight& appended = lane.append(std::move(flight));
   appended.lane = lane.id();
@@ -193,6 +200,8 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     feed(lane, appended.submitted_ns);
   if (!lane.resolved() && std::find(connecting_.begin(), connecting_.end(), &lane) == connecting_.end())
     connecting_.push_back(&lane);
+  if (opens && std::find(reading_.begin(), reading_.end(), &lane) == reading_.end())
+    reading_.push_back(&lane);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
   // waiter does its work again.
   if (!waited) {
@@ -212,6 +221,19 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   // us to complete, or to launch a daemon.
   place_->flush();
   executor_->streams()->enqueue(*launch);
+}
+
+// Calls of the driver: on the caller's thread, and without the lock. Returns why it cannot be; "" if all is
+// well.
+std::string Context::register_buffers(uint32_t offered, Operation& operation) {
+  try {
+    for (uint32_t kind = 0; offered >> kind != 0; ++kind)
+      if ((offered >> kind) & 1)
+        operation.registrations[kind] = place_->registration_of(operation.buffers[kind].base);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {

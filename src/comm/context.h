@@ -64,6 +64,8 @@ class Context {
   Peer attach(const std::string& arena_name);
   // The same of a rank on another host, by way of this rank's proxy. `ports`: where its proxy listens.
   Peer attach_remote(const link::carry::RemoteRank& remote, const std::string& ports);
+  // From now on our blocks may read what the members register. Throws Error.
+  void open_buffers(const std::vector<Member>& members);
   // Where this rank's proxy listens; it is started at the first call. Throws Error(unsupported) on a GPU.
   std::string link_ports();
 
@@ -148,6 +150,7 @@ class Context {
   // now_ns: 0 for a look at the clock.
   void end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns = 0);
   void record_fault(HostLane& lane, const Fault& fault);
+  std::string register_buffers(uint32_t offered, Operation& operation);
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
@@ -194,6 +197,7 @@ class Context {
   bool look_again_ = false;  // the executor asks to be polled
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
+  std::vector<HostLane*> reading_;  // busy, and perhaps waiting for buffers of peers to be opened
   std::vector<HostLane*> broken_;  // idle or not, with slots lent, or peers to be told that we are out
   std::vector<HostLane*> keeping_;  // of these, those with kept operations
   uint64_t faults_seen_ = 0;

@@ -22,6 +22,7 @@ namespace {
 constexpr const char* kReadable = " readable";
 constexpr const char* kOwnCores = " cores";
 constexpr const char* kAlwaysReads = " always";
+constexpr const char* kOpens = " opens";
 constexpr std::string_view kPlaces = " places ";  // then one of each rank's host
 constexpr std::string_view kTimes = " times ";  // then two numbers: by slots, read
 constexpr int64_t kInterruptibleNs = 100'000'000;
@@ -83,6 +84,7 @@ class Joining {
     group_.members.resize(options.size);
     group_.readable = settings().pull != Pull::kNever && !context.on_gpu();
     group_.always_reads = settings().pull == Pull::kAlways;
+    group_.opens = group_.always_reads && context.on_gpu();
     group_.own_cores = long(options.size) <= sysconf(_SC_NPROCESSORS_ONLN);
     host_names_.resize(options.size);
     if (options.rank == 0 && !settings().topology.empty()) by_leaf_ = hosts_by_leaf(settings().topology);
@@ -123,6 +125,7 @@ class Joining {
         } else {
           group_.members[rank].peer = attach(peer.arena);
           group_.readable &= cpu::can_read(*group_.members[rank].peer.arena->header());
+          group_.opens &= group_.members[rank].peer.memory->can_open();
         }
       }
       group_.members[rank].host = hash64(peer.host);
@@ -292,7 +295,8 @@ class Joining {
 
   std::string what_was_found() const {
     std::string found = text_of(group_.key) + (group_.readable ? kReadable : "") +
-                        (group_.own_cores ? kOwnCores : "") + (group_.always_reads ? kAlwaysReads : "");
+                        (group_.own_cores ? kOwnCores : "") + (group_.always_reads ? kAlwaysReads : "") +
+                        (group_.opens ? kOpens : "");
     if (options_.rank == 0 && !remote_.empty()) {
       found += kPlaces;
       for (const Member& member : group_.members) found += std::to_string(member.host_place) + " ";
@@ -308,6 +312,7 @@ class Joining {
     group_.readable &= value.find(kReadable) != std::string::npos;
     group_.own_cores &= value.find(kOwnCores) != std::string::npos;
     group_.always_reads &= value.find(kAlwaysReads) != std::string::npos;
+    group_.opens &= value.find(kOpens) != std::string::npos;
     if (value.substr(0, value.find(' ')) == text_of(group_.key)) return;
     throw Error(
         Code::mismatch,

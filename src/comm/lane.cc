@@ -229,7 +229,8 @@ void HostLane::open_device() {
   std::byte* own = place_.exported(connectors_.offset);
   const uint64_t ring_bytes = packet_ring_bytes(shared_->packet_bytes);
   for (uint64_t end = 0; end < ends; ++end) {
-    send_ends[end].peer = receive_ends[end].peer = uint32_t(end / channels);
+    const uint32_t peer = send_ends[end].peer = receive_ends[end].peer = uint32_t(end / channels);
+    if (PeerMemory* memory = member(peer).peer.memory.get()) receive_ends[end].opened = memory->opened();
     send_ends[end].credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + end;
     receive_ends[end].inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + end;
     receive_ends[end].private_slots = own + shared_->slots_offset + end * private_slots * shared_->slot_bytes;
@@ -298,6 +299,21 @@ void HostLane::connect(uint32_t peer) {
     // Release: the pointers; pairs with the acquires in device/connector.h.
     std::atomic_ref<uint64_t>(introduction.made).store(1, std::memory_order_release);
   }
+}
+
+void HostLane::look_for_buffers() const {
+  for (const Member& member : options_.members)
+    if (member.peer.memory != nullptr) member.peer.memory->look_for_buffers();
+}
+
+std::string HostLane::refusal() const {
+  for (const Member& member : options_.members) {
+    const std::string why = member.peer.memory == nullptr ? "" : member.peer.memory->refusal();
+    if (!why.empty())
+      return "rank " + std::to_string(this->member(rank()).world_rank) + " cannot open a buffer of rank " +
+             std::to_string(member.world_rank) + " in lane '" + name() + "': " + why;
+  }
+  return "";
 }
 
 void HostLane::check(const Plan& plan) const {

@@ -149,6 +149,11 @@ class HostLane {
   bool resolve();
   bool resolved() const { return unresolved_ == 0; }
 
+  // Buffers that peers have registered since are opened soon.
+  void look_for_buffers() const;
+  // Why one that a message has named cannot be; "" while none is missing for good.
+  std::string refusal() const;
+
   // Throws Error(unsupported) if the plan needs more than this lane has.
   void check(const Plan& plan) const;
 

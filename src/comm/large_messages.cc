@@ -79,7 +79,7 @@ std::optional<LargeMessageTimes> known_times() {
 }
 
 bool Communicator::reads_large_messages() const {
-  if (!one_process_ && !readable_) return false;
+  if (!one_process_ && !readable_ && !opens_) return false;
   if (always_reads_) return true;
   const bool faster = large_message_times_ && large_message_times_->read_ns < large_message_times_->slots_ns;
   return own_cores_ && (one_process_ || faster);

@@ -107,11 +107,13 @@ uint16_t hints_of(const LoweringContext& context, const Shape& shape) {
 // A plan of the caller's own has no other form.
 std::shared_ptr<const Plan> refuse_pull(std::shared_ptr<const Plan> plan) {
   if (plan->protocol() != Protocol::kPull) return plan;
-  throw Error(Code::unsupported,
-              "plan '" + plan->name() +
-                  "' pulls from peers' buffers, which takes ranks that are threads of one process, "
-                  "STARLING_PULL not 0, and a reduction other than premul_sum",
-              "compile it with another protocol");
+  throw Error(
+      Code::unsupported,
+      "plan '" + plan->name() +
+          "' pulls from peers' buffers, which takes ranks that are threads of one process and "
+          "STARLING_PULL not 0, or ranks on GPUs of one host and STARLING_PULL=1; and a reduction other "
+          "than premul_sum",
+      "compile it with another protocol");
 }
 
 // How the blocks may read peers' buffers.
@@ -122,8 +124,8 @@ struct Pulls {
 
 Pulls pulls_of(const LoweringContext& context, const starling_operation& call, const Shape& shape) {
   // A factor multiplies what is read from the input, and a puller does not know its peer's.
-  const bool addresses =
-      context.one_process && !(shape.reduces && ReduceOp(call.reduce_op) == ReduceOp::kPremulSum);
+  const bool addresses = (context.one_process || context.opens) &&
+                         !(shape.reduces && ReduceOp(call.reduce_op) == ReduceOp::kPremulSum);
   // Between processes a block copies out of a peer's memory, but cannot reduce from there.
   return {addresses, addresses || (context.readable && !shape.reduces)};
 }
@@ -241,6 +243,30 @@ void sign(const starling_operation& call, const Shape& shape, const LoweringCont
   // The factor of premul_sum is no part of it: ranks may scale by factors of their own.
 }
 
+// Which of the rank's buffers messages name; others need not be there, or may be anything.
+uint32_t offered_buffers(const Lowered& lowered) {
+  for (uint32_t rank = 0; rank < lowered.plan->rank_count(); ++rank)
+    if (lowered.own_buffer || lowered.plan->header(rank)->scratch_chunks > 0)
+      throw Error(Code::unsupported,
+                  "plan '" + lowered.plan->name() +
+                      "' pulls, but processes on GPUs read nothing but the caller's buffers of each other",
+                  "compile it with another protocol, or set STARLING_PULL=0 on all ranks");
+  const Operation& op = lowered.operation;
+  const PlanView plan{op.plan};
+  uint32_t offered = 0;
+  for (uint32_t n = 0; n < op.plan->instruction_count; ++n) {
+    const Instruction& i = plan.instructions()[n];
+    if (!sends(i.opcode)) continue;
+    const BufferBinding& sizes = op.buffers[uint32_t(i.size_buffer)];
+    bool empty = true;
+    for (uint32_t k = 0; k < i.chunks && empty; ++k)
+      empty = chunk_length(op, sizes, i.size_buffer, i.size_chunk + k) == 0;
+    if (!empty)
+      offered |= 1u << uint32_t(writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer);
+  }
+  return offered;
+}
+
 }  // namespace
 
 Lowered lower(const LoweringContext& context, const starling_operation& call) {
@@ -272,6 +298,8 @@ Lowered lower(const LoweringContext& context, const starling_operation& call) {
       lowered.traffic[r] = {shape.input.counts[r] * element, shape.output.counts[r] * element};
   }
   lowered.own_buffer = call.kind == STARLING_BARRIER;
+  lowered.opens = context.opens && !context.one_process && lowered.plan->protocol() == Protocol::kPull;
+  if (lowered.opens) lowered.offered = offered_buffers(lowered);
   lowered.count = call.count;
   lowered.reduces = shape.reduces;
   return lowered;

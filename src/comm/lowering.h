@@ -31,6 +31,7 @@ struct LoweringContext {
   bool readable = false;  // all ranks: their blocks can copy out of each other's buffers
   bool reads = false;  // all ranks: what is large, unless told otherwise
   ChosenPlans* chosen = nullptr;  // of the communicator: earlier choices; null: none are kept
+  bool opens = false;  // all ranks: their blocks address what the others have registered
   const HostLayout* hosts = nullptr;  // of the group; null: one, or of no account
 };
 
@@ -43,6 +44,8 @@ struct Lowered {
   std::vector<GroupExtent> output_groups;
   std::vector<Traffic> traffic;             // per peer; varying operations only
   bool own_buffer = false;  // barrier: its lane gives it what it reduces
+  bool opens = false;  // ranks of other processes read each other's buffers
+  uint32_t offered = 0;  // then: bit k, this rank's buffer of BufferKind k is read
   uint64_t size_class_bytes = 0;  // the same on all ranks: from it a new lane takes its slot size
   uint64_t largest_group_bytes = 0;
   uint64_t count = 0;  // as the caller said it, for messages

@@ -29,6 +29,12 @@ Peer Context::attach(const std::string& arena_name) {
   return peer;
 }
 
+void Context::open_buffers(const std::vector<Member>& members) {
+  std::lock_guard lock(mutex_);
+  for (const Member& member : members)
+    if (member.peer.memory != nullptr) member.peer.memory->open_buffers();
+}
+
 std::string Context::link_ports() {
   if (on_gpu())
     throw Error(Code::unsupported, "ranks of other hosts cannot reach " + place_->name(),

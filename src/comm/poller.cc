@@ -128,6 +128,8 @@ bool Context::poll_once() {
     });
     it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
   }
+  for (HostLane* lane : reading_) lane->look_for_buffers();
+  std::erase_if(reading_, [](const HostLane* lane) { return !lane->busy(); });
   // A proxy saw what our boards did not show yet when we looked.
   if (proxy_ != nullptr && proxy_->take_mismatch())
     for (HostLane* lane : lanes_by_id_)
@@ -270,6 +272,10 @@ void Context::maintain_lane(HostLane& lane, uint64_t now) {
   const Flight& oldest = lane.flights().front();
   if (now >= oldest.deadline_ns) {
     starling::break_lane(lane, FaultKind::kTimeout, oldest.sequence, timeout_text(lane, oldest));
+    return fail_waiting(lane, fault_of(lane));
+  }
+  if (const std::string why = oldest.lowered.opens ? lane.refusal() : ""; !why.empty()) {
+    starling::break_lane(lane, FaultKind::kInternal, oldest.sequence, why);
     return fail_waiting(lane, fault_of(lane));
   }
   check_peers(lane, now);

@@ -98,6 +98,19 @@ class PeerMemory {
   virtual ~PeerMemory() = default;
   // Throws Error if the peer's memory cannot be reached.
   virtual std::byte* at(uint64_t offset) = 0;
+
+  // Can our blocks read buffers of the owner's callers that it has registered (wire/registration.h)? True
+  // also where they need no registration: in one process.
+  virtual bool can_open() const { return false; }
+  // From now on they are opened as they are published. Under the context's lock, on a caller's thread, before
+  // the first lane to the owner. Idempotent. Throws Error.
+  virtual void open_buffers() {}
+  // For our blocks; null: addresses of the owner hold here.
+  virtual OpenedTable* opened() const { return nullptr; }
+  // By the poller: what was published since is opened soon.
+  virtual void look_for_buffers() {}
+  // Why a buffer that a message has named cannot be opened; "" while none is missing for good.
+  virtual std::string refusal() const { return ""; }
 };
 
 // What a place gives and expects.
@@ -161,6 +174,9 @@ class Place {
   virtual void check_buffer(const void* memory, const char* name) const = 0;
   // Blocks of peers in this process will read there (protocol pull). Says in the log, once, if they cannot.
   virtual void check_pulled(const void* memory) const = 0;
+  // By which number peers of other processes know the allocation that a buffer is in; it is published when
+  // this returns. Any thread. Throws Error(unsupported) if they cannot open it, Error(exhausted).
+  virtual uint16_t registration_of(const void*) { return 0; }
 
   virtual std::unique_ptr<Executor> start(const DaemonStart& start) = 0;
 };

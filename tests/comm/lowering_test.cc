@@ -1,6 +1,7 @@
 // Goal: a plan for equal parts never meets a table of counts, and all_to_all in place takes tables only where
-// what is received fits where what is sent lay. Method: shapes with and without tables, a plan whose facts
-// say that it is for equal parts only.
+// what is received fits where what is sent lay; of processes on GPUs, the buffers that messages name are
+// known, and no others. Method: shapes with and without tables, a plan whose facts say that it is for equal
+// parts only, and calls lowered as for groups on GPUs.
 #include "comm/lowering.h"
 
 #include <gtest/gtest.h>
@@ -81,6 +82,96 @@ TEST(Lowering, TakesAllToAllInPlaceWithEqualTablesOnly) {
   float other[16];
   call.output = other;
   EXPECT_NO_THROW(lower(context, call));
+}
+
+// A rank of processes on GPUs that read each other's buffers.
+struct OnGpus {
+  Lowered lowered(uint32_t rank, const starling_operation& call) {
+    LoweringContext context{rank, 2, 2, &plans, true};
+    context.opens = context.reads = true;
+    context.added = &added;
+    return lower(context, call);
+  }
+  starling_operation call_of(starling_collective kind, size_t count) {
+    starling_operation call{};
+    call.struct_bytes = sizeof call;
+    call.kind = kind;
+    call.data_type = STARLING_FLOAT32;
+    call.input = &input;
+    call.output = &output;
+    call.count = count;
+    return call;
+  }
+  PlanCache plans;
+  AddedPlans added;
+  float input = 0, output = 0;  // never looked at
+};
+
+constexpr uint32_t kOfInput = 1u << uint32_t(BufferKind::kInput);
+constexpr uint32_t kOfOutput = 1u << uint32_t(BufferKind::kOutput);
+
+TEST(Lowering, KnowsWhichBuffersAreReadByProcessesOnGpus) {
+  OnGpus ranks;
+  const size_t large = size_t(1) << 20;
+  // Its input, and then the sums.
+  const Lowered sum = ranks.lowered(0, ranks.call_of(STARLING_ALL_REDUCE, large));
+  EXPECT_TRUE(sum.opens);
+  EXPECT_EQ(sum.plan->protocol(), Protocol::kPull);
+  EXPECT_EQ(sum.offered, kOfInput | kOfOutput);
+  // A gather's root is sent everything, and reads; the other rank's output may be anything.
+  const starling_operation gather = ranks.call_of(STARLING_GATHER, large);
+  EXPECT_EQ(ranks.lowered(0, gather).offered, 0u);
+  EXPECT_TRUE(ranks.lowered(0, gather).opens);
+  EXPECT_EQ(ranks.lowered(1, gather).offered, kOfInput);
+  // What has no bytes is not there.
+  const std::array<size_t, 2> none = {0, 0}, some = {0, large};
+  starling_operation exchange = ranks.call_of(STARLING_ALL_TO_ALL, 0);
+  exchange.algorithm = "pairwise_pull";
+  exchange.input_counts = none.data();
+  exchange.output_counts = some.data();
+  EXPECT_EQ(ranks.lowered(0, exchange).offered, 0u);
+  exchange.input_counts = some.data();
+  EXPECT_EQ(ranks.lowered(0, exchange).offered, kOfInput);
+  // Small ones go another way.
+  EXPECT_FALSE(ranks.lowered(0, ranks.call_of(STARLING_ALL_REDUCE, 16)).opens);
+  // A factor is the owner's alone.
+  starling_operation scaled = ranks.call_of(STARLING_ALL_REDUCE, large);
+  scaled.reduce_op = STARLING_PREMUL_SUM;
+  scaled.scalar = 2;
+  EXPECT_EQ(ranks.lowered(0, scaled).plan->protocol(), Protocol::kSlots);
+}
+
+constexpr const char* kOutOfScratch = R"(starling-plan 1
+name out_of_scratch
+collective send_recv
+ranks 2
+root 0
+in_place 0
+protocol pull
+chunks_per_group 1
+groups 1 1
+rank 0 scratch 1
+block 0
+0 copy input[0] -> scratch[0] size input[0]
+1 send scratch[0] -> >1.0 size input[0]
+rank 1 scratch 0
+block 0
+0 recv <0.0 -> output[0] size output[0]
+)";
+
+TEST(Lowering, RefusesToReadScratchOfAnotherProcess) {
+  OnGpus ranks;
+  ranks.added.add(std::make_shared<const Plan>(plan_from_text(kOutOfScratch)), SizeRange{});
+  starling_operation call = ranks.call_of(STARLING_SEND, 1 << 20);
+  call.algorithm = "out_of_scratch";
+  for (uint32_t rank : {0u, 1u}) try {
+      call.kind = rank == 0 ? STARLING_SEND : STARLING_RECV;
+      ranks.lowered(rank, call);
+      FAIL() << "rank " << rank << " took it";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::unsupported);
+      EXPECT_NE(std::string(error.what()).find("out_of_scratch"), std::string::npos) << error.what();
+    }
 }
 
 }  // namespace

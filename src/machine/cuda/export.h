@@ -7,6 +7,8 @@
 #pragma once
 #include <cstdint>
 
+#include "wire/registration.h"
+
 namespace starling::cuda {
 
 inline constexpr uint32_t kMaxChunks = 128;
@@ -26,6 +28,7 @@ struct DeviceExport {
   uint64_t chunk_count;  // writer: owner
   uint64_t importers;    // processes' contexts that have chunks open; writers: peers, atomically
   ExportedChunk chunks[kMaxChunks];
+  RegistrationTable registrations;  // the caller's buffers, where groups read each other's
 };
 
 }  // namespace starling::cuda

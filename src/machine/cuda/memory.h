@@ -46,6 +46,7 @@ class DeviceMemory {
   // 256-byte aligned; content as the last user left it.
   std::byte* allocate(uint64_t bytes);
   void release(std::byte* memory, uint64_t bytes);
+  DeviceExport& exports() const { return *export_; }
   uint64_t offset_of(const std::byte* memory) const;
   std::byte* at(uint64_t offset) const;
 

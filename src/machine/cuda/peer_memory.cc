@@ -33,8 +33,37 @@ void enable_access(int device, int peer) {
 
 }  // namespace
 
-ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer)
-    : device_(device), peer_(std::move(peer)) {
+// ---- registered buffers -------------------------------------------------------------------------------
+
+OpenedBuffers::OpenedBuffers(int device, RegistrationTable& theirs, Place& place)
+    : place_(place),
+      handles_(device),
+      table_(reinterpret_cast<OpenedTable*>(place.allocate(sizeof(OpenedTable)))),
+      told_(reinterpret_cast<OpenedRegistration*>(
+          place.allocate_shared(kMaxRegistrations * sizeof(OpenedRegistration)))) {
+  place_.write(&table_->told, &told_, sizeof told_);
+  place_.flush();
+  registrations_ = std::make_unique<PeerRegistrations>(theirs, told_, handles_);
+  registrations_->open_all();  // on a thread of the caller's
+  thread_ = std::make_unique<DriverThread>([this] { registrations_->open_all(); }, [] {});
+}
+
+OpenedBuffers::~OpenedBuffers() {
+  thread_.reset();
+  registrations_.reset();
+  place_.release(reinterpret_cast<std::byte*>(table_), sizeof(OpenedTable));
+  place_.release_shared(reinterpret_cast<std::byte*>(told_), kMaxRegistrations * sizeof(OpenedRegistration));
+}
+
+void ImportedMemory::open_buffers() {
+  if (same_process_ || buffers_ != nullptr) return;
+  buffers_ = std::make_unique<OpenedBuffers>(device_, export_->registrations, place_);
+}
+
+// ---- exported memory ----------------------------------------------------------------------------------
+
+ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer, Place& place)
+    : device_(device), peer_(std::move(peer)), place_(place) {
   const ArenaHeader* header = peer_->header();
   if (header->device_offset == 0)
     throw Error(Code::mismatch, "a peer's daemon runs on the CPU, ours on a GPU",
@@ -42,7 +71,8 @@ ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer)
   export_ = reinterpret_cast<DeviceExport*>(peer_->at(header->device_offset));
   same_process_ = header->process_nonce == cpu::process_nonce();
   const int theirs = device_with(export_->uuid);
-  int reachable = theirs == device;
+  same_device_ = theirs == device;
+  int reachable = same_device_;
   if (theirs >= 0 && theirs != device)
     check(cudaDeviceCanAccessPeer(&reachable, device, theirs), "cudaDeviceCanAccessPeer");
   if (!reachable)
@@ -70,7 +100,10 @@ void ImportedMemory::map_all() {
   }
 }
 
-ImportedMemory::~ImportedMemory() { leave(); }
+ImportedMemory::~ImportedMemory() {
+  buffers_.reset();
+  leave();
+}
 
 void ImportedMemory::leave() {
   if (same_process_) return;

@@ -4,20 +4,55 @@
 #include <mutex>
 #include <vector>
 
+#include "machine/cuda/driver_thread.h"
 #include "machine/cuda/export.h"
 #include "machine/cuda/memory.h"
+#include "machine/cuda/registered_memory.h"
 #include "machine/place.h"
 
 namespace starling::cuda {
 
+// A peer's registered buffers, opened by a thread of their own: an opening is a call of the driver, which may
+// stand behind one of the program's.
+class OpenedBuffers {
+ public:
+  // Throws Error.
+  OpenedBuffers(int device, RegistrationTable& theirs, Place& place);
+  // Closes them; that waits until our daemon has left.
+  ~OpenedBuffers();
+  OpenedBuffers(const OpenedBuffers&) = delete;
+  OpenedBuffers& operator=(const OpenedBuffers&) = delete;
+
+  OpenedTable* table() const { return table_; }
+  void look() {
+    if (registrations_->has_news()) thread_->launch();
+  }
+  std::string refusal() const { return registrations_->refusal(); }
+
+ private:
+  Place& place_;
+  IpcHandles handles_;
+  OpenedTable* table_;  // the GPU's memory
+  OpenedRegistration* told_;  // the host's
+  std::unique_ptr<PeerRegistrations> registrations_;
+  std::unique_ptr<DriverThread> thread_;
+};
+
 class ImportedMemory final : public PeerMemory {
  public:
-  // Throws Error(unsupported) if the GPUs cannot reach each other.
-  ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer);
+  // Throws Error(unsupported) if the GPUs cannot reach each other. `place` outlives it.
+  ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer, Place& place);
   // Unmaps; that waits until our daemon has left.
   ~ImportedMemory() override;
 
   std::byte* at(uint64_t offset) override;
+  bool can_open() const override { return same_process_ || !same_device_; }
+  void open_buffers() override;
+  OpenedTable* opened() const override { return buffers_ == nullptr ? nullptr : buffers_->table(); }
+  void look_for_buffers() override {
+    if (buffers_ != nullptr) buffers_->look();
+  }
+  std::string refusal() const override { return buffers_ == nullptr ? "" : buffers_->refusal(); }
 
  private:
   struct Mapped {
@@ -31,9 +66,12 @@ class ImportedMemory final : public PeerMemory {
   const int device_;
   std::shared_ptr<cpu::PeerArena> peer_;
   DeviceExport* export_;
+  Place& place_;
   bool same_process_;
+  bool same_device_;
   std::mutex mutex_;
   std::vector<Mapped> mapped_;
+  std::unique_ptr<OpenedBuffers> buffers_;  // null: none of the owner's are read by their registrations
 };
 
 }  // namespace starling::cuda

@@ -1,14 +1,13 @@
 #include "machine/cuda/place.h"
 
-#include <charconv>
 #include <cstring>
 
 #include "base/log.h"
 #include "machine/cuda/device_guard.h"
-#include "machine/cuda/driver.h"
 #include "machine/cuda/error.h"
 #include "machine/cuda/executor.h"
 #include "machine/cuda/peer_memory.h"
+#include "machine/cuda/registered_memory.h"
 
 namespace starling::cuda {
 namespace {
@@ -28,25 +27,15 @@ int checked_device(int device) {
   return device;
 }
 
-// What peer access opens is memory of cudaMalloc, which is what legacy IPC takes too. True if nobody knows.
-bool peers_can_read(const void* memory) {
-  using GetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
-  static const auto get_attribute = find_driver_function<GetAttribute>("cuPointerGetAttribute");
-  CUmemorytype type{};
-  unsigned capable = 1;
-  const auto address = reinterpret_cast<CUdeviceptr>(memory);
-  if (get_attribute == nullptr ||
-      get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
-      type != CU_MEMORYTYPE_DEVICE ||
-      get_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != CUDA_SUCCESS)
-    return true;
-  return capable != 0;
-}
-
 }  // namespace
 
 CudaPlace::CudaPlace(int device, cpu::Arena& arena)
-    : device_(checked_device(device)), arena_(arena), memory_(device, arena), copies_(device) {}
+    : device_(checked_device(device)),
+      arena_(arena),
+      memory_(device, arena),
+      copies_(device),
+      allocations_(device),
+      registrations_(memory_.exports().registrations, allocations_) {}
 
 const PlaceTraits& CudaPlace::traits() const {
   // No trace: a record costs a release to memory that others read, on the path of every instruction.
@@ -80,7 +69,7 @@ Pool CudaPlace::make_pool(uint64_t bytes) {
 }
 
 std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerArena>& peer) {
-  return std::make_unique<ImportedMemory>(device_, peer);
+  return std::make_unique<ImportedMemory>(device_, peer, *this);
 }
 
 void CudaPlace::check_buffer(const void* memory, const char* name) const {
@@ -99,7 +88,7 @@ void CudaPlace::check_buffer(const void* memory, const char* name) const {
 }
 
 void CudaPlace::check_pulled(const void* memory) const {
-  if (memory == nullptr || warned_ || peers_can_read(memory) || warned_.exchange(true)) return;
+  if (memory == nullptr || warned_ || is_ipc_capable(memory) || warned_.exchange(true)) return;
   log(LogLevel::warn,
       "a buffer of " + name() +
           " was not allocated by cudaMalloc (but by cudaMallocAsync, or as an expandable segment?): GPUs of "

@@ -6,6 +6,7 @@
 
 #include "machine/cuda/host_copies.h"
 #include "machine/cuda/memory.h"
+#include "machine/cuda/registered_memory.h"
 #include "machine/place.h"
 
 namespace starling::cuda {
@@ -37,6 +38,7 @@ class CudaPlace final : public Place {
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
   void check_buffer(const void* memory, const char* name) const override;
   void check_pulled(const void* memory) const override;
+  uint16_t registration_of(const void* memory) override { return registrations_.number_of(memory, name()); }
   std::unique_ptr<Executor> start(const DaemonStart& start) override;
 
  private:
@@ -45,6 +47,8 @@ class CudaPlace final : public Place {
   DeviceMemory memory_;
   PinnedMemory pinned_;
   mutable HostCopies copies_;
+  DriverAllocations allocations_;
+  OwnRegistrations registrations_;
   mutable std::atomic<bool> warned_{false};
 };
 

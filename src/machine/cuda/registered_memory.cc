@@ -1,0 +1,84 @@
+#include "machine/cuda/registered_memory.h"
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+#include "machine/cuda/device_guard.h"
+#include "machine/cuda/driver.h"
+#include "machine/cuda/error.h"
+
+namespace starling::cuda {
+namespace {
+
+using GetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
+using GetAddressRange = CUresult (*)(CUdeviceptr*, size_t*, CUdeviceptr);
+
+GetAttribute attribute_function() {
+  static const auto function = find_driver_function<GetAttribute>("cuPointerGetAttribute");
+  return function;
+}
+
+}  // namespace
+
+bool is_ipc_capable(const void* memory) {
+  const auto get_attribute = attribute_function();
+  CUmemorytype type{};
+  unsigned capable = 1;
+  const auto address = reinterpret_cast<CUdeviceptr>(memory);
+  if (get_attribute == nullptr ||
+      get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
+      type != CU_MEMORYTYPE_DEVICE ||
+      get_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != CUDA_SUCCESS)
+    return true;
+  return capable != 0;
+}
+
+// Strict where is_ipc_capable() is not: what the driver does not vouch for is not shared.
+std::optional<Allocation> DriverAllocations::find(uint64_t address) {
+  static const auto get_range = driver_function<GetAddressRange>("cuMemGetAddressRange");
+  const auto get_attribute = attribute_function();
+  if (get_attribute == nullptr) return std::nullopt;
+  const DeviceGuard guard(device_);
+  CUmemorytype type{};
+  unsigned managed = 1;
+  int capable = 0;
+  unsigned long long identity = 0;
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  if (get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
+      type != CU_MEMORYTYPE_DEVICE ||
+      get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) != CUDA_SUCCESS || managed != 0 ||
+      get_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != CUDA_SUCCESS ||
+      capable == 0 || get_attribute(&identity, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) != CUDA_SUCCESS ||
+      get_range(&base, &bytes, address) != CUDA_SUCCESS)
+    return std::nullopt;
+  return Allocation{base, bytes, identity};
+}
+
+void DriverAllocations::export_to(const Allocation& allocation, uint8_t (&handle)[kRegistrationHandleBytes]) {
+  const DeviceGuard guard(device_);
+  cudaIpcMemHandle_t exported;
+  static_assert(sizeof exported == sizeof handle);
+  check(cudaIpcGetMemHandle(&exported, reinterpret_cast<void*>(allocation.base)),
+        "cudaIpcGetMemHandle of a buffer");
+  std::memcpy(handle, &exported, sizeof handle);
+}
+
+uint64_t IpcHandles::open(const uint8_t (&handle)[kRegistrationHandleBytes]) {
+  const DeviceGuard guard(device_);
+  cudaIpcMemHandle_t exported;
+  std::memcpy(&exported, handle, sizeof exported);
+  void* base = nullptr;
+  check(cudaIpcOpenMemHandle(&base, exported, cudaIpcMemLazyEnablePeerAccess),
+        "cudaIpcOpenMemHandle of a peer's buffer");
+  return uint64_t(base);
+}
+
+void IpcHandles::close(uint64_t base) {
+  const DeviceGuard guard(device_, std::nothrow);
+  if (guard.entered() && cudaIpcCloseMemHandle(reinterpret_cast<void*>(base)) != cudaSuccess)
+    (void)cudaGetLastError();
+}
+
+}  // namespace starling::cuda

@@ -116,6 +116,8 @@ class Rig {
   virtual uint64_t credit() const = 0;
   // The rank looks at nothing.
   virtual void hold(uint32_t rank, bool held) = 0;
+  // Of what is waited for; only a hang reaches it.
+  virtual uint64_t bound_ns() const { return 100'000'000'000; }
 
   // Links that have paths.
   virtual const SenderState* sender(uint32_t) const { return nullptr; }
@@ -129,7 +131,7 @@ class Rig {
   // ---- for cases -----------------------------------------------------------------------------------------
   template <class Condition>
   void run_until(const char* what, Condition&& condition) {
-    const uint64_t end = now_ns() + kBoundNs;
+    const uint64_t end = now_ns() + bound_ns();
     while (!condition()) {
       if (now_ns() > end) throw Failure{std::string(what) + ": not within the time; " + text()};
       feed();
@@ -166,8 +168,6 @@ class Rig {
   bool dead = false;  // rank 1
 
  private:
-  static constexpr uint64_t kBoundNs = 100'000'000'000;
-
   // What has a free source and place.
   void feed() {
     for (uint32_t from = 0; from < (dead ? 1u : 2u); ++from) {

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <list>
 #include <optional>
 
 #include "link/conformance.h"
+#include "link/doors.h"
 #include "link/tcp/port_watch.h"
 #include "link/tcp/receiving_flow.h"
 #include "link/tcp/sending_flow.h"
@@ -74,9 +74,12 @@ class SocketRig : public Rig {
   class End final : public tcp::TransferSource, public tcp::TransferSink {
    public:
     End(SocketRig& rig, uint32_t rank, std::vector<tcp::Port> listens)
-        : rig_(rig), rank_(rank), ports(std::move(listens)) {
-      for (tcp::Port& port : ports) listeners_.emplace_back(*this, port);
-    }
+        : rig_(rig),
+          rank_(rank),
+          ports(std::move(listens)),
+          doors_(reactor, ports, [this](const Hello& hello, auto connection, const tcp::Port& port) {
+            called(hello, std::move(connection), port);
+          }) {}
     bool turn() {
       const uint64_t now = cpu::monotonic_ns();  // before the sockets: timers end after what had come
       const bool any = reactor.poll(0) > 0;
@@ -116,45 +119,11 @@ class SocketRig : public Rig {
     }
 
    private:
-    struct Waiting final : tcp::Watched {
-      Waiting(End& end, tcp::Descriptor socket, const tcp::Port& port)
-          : end(end), connection(std::make_unique<tcp::Connection>(std::move(socket))), port(port) {
-        watch = end.reactor.add(connection->fd(), this, false);
-      }
-      void ready(uint32_t) override { end.greet(*this); }
-      End& end;
-      std::unique_ptr<tcp::Connection> connection;
-      const tcp::Port& port;
-      uint64_t watch;
-    };
-    struct Listener final : tcp::Watched {
-      Listener(End& end, tcp::Port& port) : end(end), port(port), socket(tcp::listen_at(port)) {
-        end.reactor.add(socket.get(), this, false);
-      }
-      void ready(uint32_t) override {
-        int error = 0;
-        while (tcp::Descriptor accepted = tcp::accept_from(socket.get(), error))
-          end.waiting_.push_back(std::make_unique<Waiting>(end, std::move(accepted), port));
-      }
-      End& end;
-      tcp::Port& port;
-      tcp::Descriptor socket;
-    };
-
-    void greet(Waiting& waiting) {
-      if (waiting.connection == nullptr) return;
-      Hello hello{};
-      bool whole = false;
-      const int error = waiting.connection->read_hello(hello, whole);
-      if (error == 0 && !whole) return;
-      reactor.remove(waiting.watch, waiting.connection->fd());
-      if (error == 0) {
-        if (!receiving)
-          receiving.emplace(hello.path_count, Policy(hello.policy), 1 - rank_, rig_.lengths_, reactor,
-                            static_cast<tcp::TransferSink&>(*this), cpu::monotonic_ns(), upgrades.get());
-        receiving->adopt(hello, std::move(waiting.connection), waiting.port);
-      }
-      waiting.connection.reset();
+    void called(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port) {
+      if (!receiving)
+        receiving.emplace(hello.path_count, Policy(hello.policy), 1 - rank_, rig_.lengths_, reactor,
+                          static_cast<tcp::TransferSink&>(*this), cpu::monotonic_ns(), upgrades.get());
+      receiving->adopt(hello, std::move(connection), port);
     }
 
     SocketRig& rig_;
@@ -170,8 +139,7 @@ class SocketRig : public Rig {
     std::optional<tcp::PortWatch> watch;
 
    private:
-    std::list<Listener> listeners_;
-    std::list<std::unique_ptr<Waiting>> waiting_;
+    tcp::Doors doors_;
 
    public:
     std::optional<tcp::SendingFlow> sending;

@@ -22,7 +22,8 @@ class VerbsRig final : public SocketRig {
       End& end = add_end(rank, tcp::usable_ports(names));
       const auto changed = [&end](uint32_t index, bool up) { end.port_changed(index, up); };
       std::string why;
-      end.upgrades = verbs::open_rails(end.reactor, {{}, kMostBytes}, changed, why);
+      end.upgrades =
+          verbs::open_rails(end.reactor, {{.timeout = guest::patient_timeout(14)}, kMostBytes}, changed, why);
       if (end.upgrades == nullptr) throw Failure{why};
       end.watch.emplace(end.reactor, changed);
     }
@@ -44,20 +45,22 @@ class VerbsRig final : public SocketRig {
     }
   }
   void heal(uint32_t path) override { guest::heal(int(path)); }
+  uint64_t bound_ns() const override { return guest::patiently(SocketRig::bound_ns()); }
 
  private:
   // An emulated processor that others use, too, must not be taken for a silent path.
   static tcp::TimerLengths lengths() {
     tcp::TimerLengths lengths;
-    lengths.watchdog_ns = 300'000'000;
-    lengths.probe_ns = 1'500'000'000;
-    lengths.connect_ns = 5'000'000'000;
+    lengths.watchdog_ns = guest::patiently(300'000'000);
+    lengths.probe_ns = guest::patiently(1'500'000'000);
+    lengths.connect_ns = guest::patiently(5'000'000'000);
+    lengths.answer_ns = guest::patiently(lengths.answer_ns);
     lengths.longest_reopen_ns = 200'000'000;
     return lengths;
   }
   // To connect takes longer, too.
   static RigOptions patient(RigOptions options) {
-    options.give_up_ns = std::max<uint64_t>(options.give_up_ns, 15'000'000'000);
+    options.give_up_ns = guest::patiently(std::max<uint64_t>(options.give_up_ns, 15'000'000'000));
     return options;
   }
 };

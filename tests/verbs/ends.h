@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "link/doors.h"
 #include "link/tcp/port_watch.h"
 #include "link/tcp/receiving_flow.h"
 #include "link/tcp/sending_flow.h"
@@ -45,7 +46,7 @@ struct Shared {
 struct Options {
   uint32_t paths = 2;
   Policy policy = Policy::kPrimaryBackup;
-  verbs::RailOptions rails = {{}, kMostBytes};
+  verbs::RailOptions rails = {{.timeout = guest::patient_timeout(14)}, kMostBytes};
   bool receiver_has_rails = true;
   bool bad_key = false;
   uint64_t give_up_ns = 40'000'000'000;
@@ -54,12 +55,13 @@ struct Options {
 
 inline tcp::TimerLengths lengths_of(const Options& options) {
   tcp::TimerLengths lengths;
-  lengths.connect_ns = 5'000'000'000;
+  lengths.connect_ns = guest::patiently(5'000'000'000);
+  lengths.answer_ns = guest::patiently(lengths.answer_ns);
   lengths.longest_reopen_ns = 200'000'000;
-  lengths.give_up_ns = options.give_up_ns;
+  lengths.give_up_ns = guest::patiently(options.give_up_ns);
   if (options.patient) {
-    lengths.watchdog_ns = 300'000'000;
-    lengths.probe_ns = 1'500'000'000;
+    lengths.watchdog_ns = guest::patiently(300'000'000);
+    lengths.probe_ns = guest::patiently(1'500'000'000);
   }
   return lengths;
 }
@@ -125,7 +127,9 @@ class ReceivingEnd final : public End, private tcp::TransferSink {
           shared.keys[p] = *key;
     }
     shared_.destinations = reinterpret_cast<uint64_t>(memory_.data());
-    for (tcp::Port& port : ports_) listeners_.emplace_back(*this, port);
+    doors_.emplace(reactor_, ports_, [this](const Hello& hello, auto connection, const tcp::Port& port) {
+      called(hello, std::move(connection), port);
+    });
     watch_.emplace(reactor_, [this](uint32_t index, bool up) { port_changed(index, up); });
     begin();
   }
@@ -138,45 +142,11 @@ class ReceivingEnd final : public End, private tcp::TransferSink {
   }
 
  private:
-  struct Waiting final : tcp::Watched {
-    Waiting(ReceivingEnd& end, tcp::Descriptor socket, const tcp::Port& port)
-        : end(end), connection(std::make_unique<tcp::Connection>(std::move(socket))), port(port) {
-      watch = end.reactor_.add(connection->fd(), this, false);
-    }
-    void ready(uint32_t) override { end.greet(*this); }
-    ReceivingEnd& end;
-    std::unique_ptr<tcp::Connection> connection;
-    const tcp::Port& port;
-    uint64_t watch;
-  };
-  struct Listener final : tcp::Watched {
-    Listener(ReceivingEnd& end, tcp::Port& port) : end(end), port(port), socket(tcp::listen_at(port)) {
-      end.reactor_.add(socket.get(), this, false);
-    }
-    void ready(uint32_t) override {
-      int error = 0;
-      while (tcp::Descriptor accepted = tcp::accept_from(socket.get(), error))
-        end.waiting_.push_back(std::make_unique<Waiting>(end, std::move(accepted), port));
-    }
-    ReceivingEnd& end;
-    tcp::Port& port;
-    tcp::Descriptor socket;
-  };
-
-  void greet(Waiting& waiting) {
-    if (waiting.connection == nullptr) return;
-    Hello hello{};
-    bool whole = false;
-    const int error = waiting.connection->read_hello(hello, whole);
-    if (error == 0 && !whole) return;
-    reactor_.remove(waiting.watch, waiting.connection->fd());
-    if (error == 0) {
-      if (!flow_)
-        flow_.emplace(hello.path_count, Policy(hello.policy), 0, lengths_of(options_), reactor_,
-                      static_cast<tcp::TransferSink&>(*this), cpu::monotonic_ns(), rails_.get());
-      flow_->adopt(hello, std::move(waiting.connection), waiting.port);
-    }
-    waiting.connection.reset();
+  void called(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port) {
+    if (!flow_)
+      flow_.emplace(hello.path_count, Policy(hello.policy), 0, lengths_of(options_), reactor_,
+                    static_cast<tcp::TransferSink&>(*this), cpu::monotonic_ns(), rails_.get());
+    flow_->adopt(hello, std::move(connection), port);
   }
   void turn(uint64_t now) override {
     if (!flow_) return;
@@ -209,8 +179,7 @@ class ReceivingEnd final : public End, private tcp::TransferSink {
   Shared& shared_;
   std::vector<tcp::Port> ports_;
   std::vector<std::byte> memory_;
-  std::list<Listener> listeners_;
-  std::list<std::unique_ptr<Waiting>> waiting_;
+  std::optional<tcp::Doors> doors_;
   std::optional<tcp::ReceivingFlow> flow_;
   std::optional<tcp::PortWatch> watch_;
 };

@@ -1,10 +1,12 @@
 // What fails in the guest (init.sh), and how its programs tell of their cases.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -17,12 +19,36 @@ struct Failure {
   std::string why;
 };
 
+// How much slower than on a machine that does nothing else, at least 1: by how long the guest took to start.
+// A guest whose processors get a tenth of a core must not be taken for one whose rails are silent; what is
+// waited for is an event in either case.
+inline double slowness() {
+  constexpr double kStartS = 8;
+  static const double times = [] {
+    std::ifstream file("/run/ready");
+    double seconds = 0;
+    file >> seconds;
+    return std::clamp(seconds / kStartS, 1.0, 16.0);
+  }();
+  return times;
+}
+inline uint64_t patiently(uint64_t length_ns) { return uint64_t(double(length_ns) * slowness()); }
+// What a queue pair's timeout is doubled by, as verbs count it.
+inline uint8_t patient_timeout(uint8_t exponent) {
+  return uint8_t(std::min(exponent + std::ceil(std::log2(slowness())), 31.0));
+}
+
 inline void command(const std::string& text) {
   if (std::system(text.c_str()) != 0) throw Failure{"cannot: " + text};
 }
 
 inline void port(int rail, char end, bool up) {
   command("/bin/port " + std::to_string(rail) + " " + end + (up ? " up" : " down"));
+}
+
+// With another address than before, until it comes up the next time.
+inline void come_up_elsewhere(int rail, char end) {
+  command("/bin/port " + std::to_string(rail) + " " + end + " up elsewhere");
 }
 
 // What `end` sent is lost behind the switch.
@@ -40,11 +66,22 @@ inline void heal(int rail) {
   }
 }
 
-// By RDMA, from end a.
-inline uint64_t packets_sent(int rail) {
-  std::ifstream file("/sys/class/infiniband/rxe_a" + std::to_string(rail) + "/ports/1/hw_counters/sent_pkts");
+// By RDMA.
+inline uint64_t packets_sent(int rail, char end = 'a') {
+  const std::string device = std::string("rxe_") + end + std::to_string(rail);
+  std::ifstream file("/sys/class/infiniband/" + device + "/ports/1/hw_counters/sent_pkts");
   uint64_t count = 0;
   file >> count;
+  return count;
+}
+
+// Of all devices, and of all processes.
+inline uint64_t queue_pairs() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> shown(popen("/tools/rdma resource show", "r"), pclose);
+  if (shown == nullptr) throw Failure{"cannot ask for the queue pairs"};
+  uint64_t count = 0;
+  for (char line[256]; std::fgets(line, sizeof line, shown.get()) != nullptr;)
+    if (const char* at = std::strstr(line, " qp ")) count += std::strtoull(at + 4, nullptr, 10);
   return count;
 }
 

@@ -35,8 +35,12 @@ echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
 for rail in 0 1; do
   /tools/ip rule add pref 10 iif a$rail lookup local
   /tools/ip rule add pref 10 iif b$rail lookup local
-  /tools/ip rule add pref 20 from 10.0.$rail.1 to 10.0.$rail.2 lookup 10$rail
-  /tools/ip rule add pref 20 from 10.0.$rail.2 to 10.0.$rail.1 lookup 20$rail
+  for a in 1 11; do
+    for b in 2 12; do
+      /tools/ip rule add pref 20 from 10.0.$rail.$a to 10.0.$rail.$b lookup 10$rail
+      /tools/ip rule add pref 20 from 10.0.$rail.$b to 10.0.$rail.$a lookup 20$rail
+    done
+  done
 done
 /tools/ip rule add pref 1000 lookup local
 /tools/ip rule del pref 0
@@ -47,4 +51,5 @@ done
 for rail in 0 1; do
   for end in a b; do /tools/rdma link add rxe_$end$rail type rxe netdev $end$rail; done
 done
-echo "GUEST ready after $(cut -d' ' -f1 /proc/uptime) s"
+cut -d' ' -f1 /proc/uptime >/run/ready
+echo "GUEST ready after $(cat /run/ready) s"

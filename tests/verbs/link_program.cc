@@ -28,7 +28,7 @@ struct Pair {
 
   template <class Condition>
   void expect(const char* what, Condition&& condition) {
-    const uint64_t end = cpu::monotonic_ns() + kBoundNs;
+    const uint64_t end = cpu::monotonic_ns() + guest::patiently(kBoundNs);
     while (!condition()) {
       if (shared.damaged) throw Failure{"a transfer came with other bytes, or out of order"};
       if (cpu::monotonic_ns() > end) {
@@ -100,6 +100,34 @@ void several_queue_pairs() {
   options.rails.queue_pairs.count = 3;
   options.rails.queue_pairs.traffic_class = 32;
   over_and_back(options, [] { lose(0, 'a', "100%"); });
+}
+void broken_paths_are_taken_apart() {
+  const uint64_t before = queue_pairs();
+  {
+    Pair pair;
+    pair.deliver(10);
+    const uint64_t running = queue_pairs();
+    if (running < before + 4) throw Failure{"queue pairs are not counted"};  // two paths of two ends
+    port(0, 'a', false);
+    pair.expect_use(2);
+    heal(0);
+    pair.expect_use(1);
+    pair.expect("the old queue pairs are gone", [&] { return queue_pairs() == running; });
+  }
+  if (queue_pairs() != before) throw Failure{"queue pairs are left"};
+}
+// The sender's own, and its GID with it.
+void address_changes_while_down() {
+  Pair pair;
+  pair.deliver(10);
+  port(0, 'a', false);
+  pair.expect_use(2);
+  come_up_elsewhere(0, 'a');
+  pair.expect_use(1);
+  const uint64_t before = packets_sent(0);
+  pair.deliver(100);
+  if (packets_sent(0) < before + 100) throw Failure{"the path does not go over RDMA any more"};
+  pair.finish();
 }
 void flap() {
   Pair pair;
@@ -189,6 +217,8 @@ constexpr Case kCases[] = {
     {"peer_port_down", peer_port_down},
     {"all_data_lost", all_data_lost},
     {"all_answers_lost", all_answers_lost},
+    {"broken_paths_are_taken_apart", broken_paths_are_taken_apart},
+    {"address_changes_while_down", address_changes_while_down},
     {"flap", flap},
     {"one_in_twenty_lost", one_in_twenty_lost},
     {"the_second_fails_too", the_second_fails_too},

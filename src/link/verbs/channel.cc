@@ -47,51 +47,41 @@ VerbsChannel::VerbsChannel(const Device& device, const Gid& gid, const Options& 
       gid_(gid),
       options_(options),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
+      has_(remains_.emplace_back(library_)),
       lanes_(options.count) {
-  // What was made before a failure goes with the members, or by the destructor's hand.
-  events_ = library_.create_comp_channel(device.context());
-  if (events_ != nullptr)
-    queue_ =
-        library_.create_cq(device.context(), int(options.count * (kSends + kReceives)), nullptr, events_, 0);
-  try {
-    if (!poll_ || queue_ == nullptr ||
-        fcntl(events_->fd, F_SETFL, fcntl(events_->fd, F_GETFL) | O_NONBLOCK) != 0)
-      throw system_error("cannot make a completion queue on " + device.name(), kRemedy);
-    watch(events_->fd);
-    ours_.count = options.count;
-    for (uint32_t k = 0; k < options.count; ++k) {
-      lanes_[k].pair = std::make_unique<QueuePair>(device, queue_);
-      ours_.numbers[k] = lanes_[k].pair->number();
-    }
-    receives_ = allocate(uint64_t(options.count) * kReceives * sizeof(LinkMessage));
-    ours_.first_packet = uint32_t(cpu::monotonic_ns() >> 10) & 0xffffff;
-    std::memcpy(ours_.gid, gid.bytes, sizeof ours_.gid);
-    ours_.lid = device.lid(gid.port);
-    ours_.mtu = uint16_t(device.mtu(gid.port));
-    if (options.sending) return;
-    ours_.most_frame_bytes =
-        uint32_t((sizeof(FrameHeader) + kMostControlBytes + options.most_payload_bytes + 63) & ~uint64_t{63});
-    ours_.ring_bytes = kRingFrames * ours_.most_frame_bytes;
-    ring_ = allocate(uint64_t(options.count) * ours_.ring_bytes);
-    ours_.ring_address = reinterpret_cast<uint64_t>(ring_.bytes.get());
-    ours_.ring_key = ring_.registered->remote_key();
-    for (Lane& lane : lanes_) lane.ring = FrameRing(ours_.ring_bytes, ours_.most_frame_bytes);
-  } catch (...) {
-    lanes_.clear();
-    if (queue_ != nullptr) library_.destroy_cq(queue_);
-    if (events_ != nullptr) library_.destroy_comp_channel(events_);
-    throw;
+  has_.events = library_.create_comp_channel(device.context());
+  if (has_.events != nullptr)
+    has_.queue = library_.create_cq(device.context(), int(options.count * (kSends + kReceives)), nullptr,
+                                    has_.events, 0);
+  if (!poll_ || has_.queue == nullptr ||
+      fcntl(has_.events->fd, F_SETFL, fcntl(has_.events->fd, F_GETFL) | O_NONBLOCK) != 0)
+    throw system_error("cannot make a completion queue on " + device.name(), kRemedy);
+  watch(has_.events->fd);
+  ours_.count = options.count;
+  for (uint32_t k = 0; k < options.count; ++k) {
+    has_.pairs.push_back(std::make_unique<QueuePair>(device, has_.queue));
+    lanes_[k].pair = has_.pairs.back().get();
+    ours_.numbers[k] = lanes_[k].pair->number();
   }
+  has_.receives = allocate(uint64_t(options.count) * kReceives * sizeof(LinkMessage));
+  ours_.first_packet = uint32_t(cpu::monotonic_ns() >> 10) & 0xffffff;
+  std::memcpy(ours_.gid, gid.bytes, sizeof ours_.gid);
+  ours_.lid = device.lid(gid.port);
+  ours_.mtu = uint16_t(device.mtu(gid.port));
+  if (options.sending) return;
+  ours_.most_frame_bytes =
+      uint32_t((sizeof(FrameHeader) + kMostControlBytes + options.most_payload_bytes + 63) & ~uint64_t{63});
+  ours_.ring_bytes = kRingFrames * ours_.most_frame_bytes;
+  has_.ring = allocate(uint64_t(options.count) * ours_.ring_bytes);
+  ours_.ring_address = reinterpret_cast<uint64_t>(has_.ring.bytes.get());
+  ours_.ring_key = has_.ring.registered->remote_key();
+  for (Lane& lane : lanes_) lane.ring = FrameRing(ours_.ring_bytes, ours_.most_frame_bytes);
 }
 
-VerbsChannel::~VerbsChannel() {
-  lanes_.clear();
-  library_.destroy_cq(queue_);
-  library_.destroy_comp_channel(events_);
-}
+VerbsChannel::~VerbsChannel() { device_.undertaker().bury(remains_); }
 
-VerbsChannel::Memory VerbsChannel::allocate(uint64_t bytes) const {
-  Memory memory;
+Remains::Memory VerbsChannel::allocate(uint64_t bytes) const {
+  Remains::Memory memory;
   memory.bytes.reset(new std::byte[bytes]);
   memory.registered = device_.register_memory(memory.bytes.get(), bytes);
   if (memory.registered == nullptr)
@@ -118,7 +108,7 @@ bool VerbsChannel::connect(const QueuePairs& theirs, std::unique_ptr<tcp::Connec
     watch(socket_->fd());
     if (options_.sending) {
       if (theirs.ring_bytes < theirs.most_frame_bytes) return false;
-      ring_ = allocate(uint64_t(options_.count) * theirs.ring_bytes);
+      has_.ring = allocate(uint64_t(options_.count) * theirs.ring_bytes);
       for (Lane& lane : lanes_) lane.frames = FrameQueue(theirs.ring_bytes, theirs.most_frame_bytes);
     }
   } catch (const Error& error) {
@@ -127,13 +117,13 @@ bool VerbsChannel::connect(const QueuePairs& theirs, std::unique_ptr<tcp::Connec
   }
   for (uint32_t k = 0; k < options_.count; ++k)
     for (uint32_t slot = 0; slot < kReceives; ++slot) post_receive(k, slot);
-  return ibv_req_notify_cq(queue_, 0) == 0 && broken_ == 0;
+  return ibv_req_notify_cq(has_.queue, 0) == 0 && broken_ == 0;
 }
 
 // ---- out ------------------------------------------------------------------------------------------------
 void VerbsChannel::post_receive(uint32_t lane, uint32_t slot) {
-  std::byte* at = receives_.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage);
-  ibv_sge piece{reinterpret_cast<uint64_t>(at), sizeof(LinkMessage), receives_.registered->local_key()};
+  std::byte* at = has_.receives.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage);
+  ibv_sge piece{reinterpret_cast<uint64_t>(at), sizeof(LinkMessage), has_.receives.registered->local_key()};
   ibv_recv_wr request{};
   request.wr_id = work_id(Work::kReceive, lane, slot);
   request.sg_list = &piece;
@@ -199,7 +189,7 @@ bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& tran
 
   const bool placed = transfer.remote_address != 0 && transfer.payload_bytes > 0;
   const uint64_t at = uint64_t(index) * theirs_.ring_bytes + lane.frames.add(sequence, frame_bytes);
-  std::byte* frame = ring_.bytes.get() + at;
+  std::byte* frame = has_.ring.bytes.get() + at;
   FrameHeader header{};
   header.kind = FrameKind::kTransfer;
   header.epoch = epoch;
@@ -214,7 +204,7 @@ bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& tran
     std::memcpy(frame + sizeof header, transfer.control, transfer.control_bytes);
 
   // The frame's head from the ring; the payload from where it lies, or from the ring as well.
-  const uint32_t ring_key = ring_.registered->local_key();
+  const uint32_t ring_key = has_.ring.registered->local_key();
   const auto head_bytes = uint32_t(sizeof header + transfer.control_bytes);
   ibv_sge pieces[2] = {{reinterpret_cast<uint64_t>(frame), head_bytes, ring_key},
                        {reinterpret_cast<uint64_t>(transfer.payload), transfer.payload_bytes, 0}};
@@ -264,10 +254,10 @@ int VerbsChannel::read(FrameSink& sink) {
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   unsigned heard = 0;
-  while (library_.get_cq_event(events_, &queue, &context) == 0) ++heard;
-  if (heard > 0) library_.ack_cq_events(queue_, heard);
+  while (library_.get_cq_event(has_.events, &queue, &context) == 0) ++heard;
+  if (heard > 0) library_.ack_cq_events(has_.queue, heard);
   // Asked for before the last look: what completes after that look is told.
-  if (ibv_req_notify_cq(queue_, 0) != 0) broken_ = kTransferFailed;
+  if (ibv_req_notify_cq(has_.queue, 0) != 0) broken_ = kTransferFailed;
   poll();
   deliver(sink, false);
   return broken_ != 0 ? broken_ : ended;
@@ -277,7 +267,7 @@ uint32_t VerbsChannel::poll() {
   ibv_wc done[16];
   uint32_t total = 0;
   for (;;) {
-    const int count = ibv_poll_cq(queue_, std::size(done), done);
+    const int count = ibv_poll_cq(has_.queue, std::size(done), done);
     for (int k = 0; k < count; ++k) take(done[k]);
     total += uint32_t(std::max(count, 0));
     if (count < int(std::size(done))) return total;
@@ -295,7 +285,10 @@ void VerbsChannel::take(const ibv_wc& done) {
   switch (work_of(done.wr_id)) {
     case Work::kReceive:
       --lane.pair->receives_posted;
-      if (done.status == IBV_WC_SUCCESS) take_receive(done, index, uint32_t(number_of(done.wr_id)));
+      if (done.status == IBV_WC_SUCCESS)
+        take_receive(done, index, uint32_t(number_of(done.wr_id)));
+      else
+        lane.flushed = true;
       return;
     case Work::kMessage:
       --lane.pair->sends_posted;
@@ -317,7 +310,7 @@ void VerbsChannel::take_receive(const ibv_wc& done, uint32_t lane, uint32_t slot
     item.immediate = be32toh(done.imm_data);
   } else {
     std::memcpy(&item.message,
-                receives_.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage),
+                has_.receives.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage),
                 sizeof item.message);
   }
   lanes_[lane].items.push_back(item);
@@ -348,7 +341,7 @@ bool VerbsChannel::deliver_message(FrameSink& sink) {
 void VerbsChannel::deliver_frame(FrameSink& sink, uint32_t index, uint32_t immediate) {
   if (broken_ == kEnded || options_.sending) return;
   Lane& lane = lanes_[index];
-  const std::byte* frame = ring_.bytes.get() + uint64_t(index) * ours_.ring_bytes + lane.ring.next();
+  const std::byte* frame = has_.ring.bytes.get() + uint64_t(index) * ours_.ring_bytes + lane.ring.next();
   FrameHeader header;
   std::memcpy(&header, frame, sizeof header);
   const uint64_t bytes = sizeof header + uint64_t(header.control_bytes) + header.payload_bytes;
@@ -374,8 +367,8 @@ bool VerbsChannel::drained() const {
   });
 }
 
-// Error, drained, gone: a write that reached the memory has its completion, and is told; then there is no
-// queue pair any more that another could land by.
+// Error, drained: a write that reached the memory has its completion, and is told; a queue pair in that state
+// takes nothing more, and its last receive is flushed behind the last write.
 int VerbsChannel::fence(FrameSink& sink) {
   if (fenced_) return 0;
   fenced_ = true;
@@ -391,8 +384,14 @@ int VerbsChannel::fence(FrameSink& sink) {
     }
     sched_yield();
   }
-  for (const Lane& lane : lanes_) lane.pair->destroy();
-  poll();
+  // Without a word that nothing lands any more the queue pairs have to be gone; with it, the undertaker has
+  // time.
+  const bool told =
+      std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.flushed; }) && drained();
+  if (!told) {
+    for (const Lane& lane : lanes_) lane.pair->destroy();
+    poll();
+  }
   deliver(sink, true);
   return fatal_ ? EFAULT : 0;
 }

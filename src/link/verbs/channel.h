@@ -13,6 +13,7 @@
 // The immediate names epoch and transfer as far as 32 bits do; the header has both whole. One thread's.
 #pragma once
 #include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "link/verbs/frame_ring.h"
 #include "link/verbs/gids.h"
 #include "link/verbs/queue_pair.h"
+#include "link/verbs/undertaker.h"
 
 namespace starling::link::verbs {
 
@@ -51,24 +53,21 @@ class VerbsChannel final : public Channel {
   int fence(FrameSink& sink) override;
 
  private:
-  struct Memory {
-    std::unique_ptr<std::byte[]> bytes;
-    std::unique_ptr<Registered> registered;
-  };
   // What a queue pair brought.
   struct Item {
     std::optional<uint32_t> immediate;  // of a frame; none: a message
     LinkMessage message;
   };
   struct Lane {
-    std::unique_ptr<QueuePair> pair;
+    QueuePair* pair = nullptr;
     std::deque<Item> items;  // in order, not delivered
     FrameRing ring;  // at the receiver
     FrameQueue frames;  // at the sender
     uint32_t messages = 0;  // posted, not completed
+    bool flushed = false;  // a receive came back unused: the queue pair takes nothing any more
   };
 
-  Memory allocate(uint64_t bytes) const;
+  Remains::Memory allocate(uint64_t bytes) const;
   void watch(int fd) const;
   void post_receive(uint32_t lane, uint32_t slot);
   void post(uint32_t lane, ibv_send_wr& first);
@@ -89,10 +88,8 @@ class VerbsChannel final : public Channel {
   QueuePairs theirs_{};
   tcp::Descriptor poll_;  // an epoll of both that follow
   std::unique_ptr<tcp::Connection> socket_;
-  ibv_comp_channel* events_ = nullptr;
-  ibv_cq* queue_ = nullptr;
-  Memory receives_;  // messages that come
-  Memory ring_;  // the receiver's frames; of the sender, the same bytes as they go out
+  std::list<Remains> remains_;  // one, which the undertaker gets
+  Remains& has_;
   std::vector<Lane> lanes_;
   std::deque<LinkMessage> messages_;  // not posted yet
   std::vector<uint64_t> sent_;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "link/verbs/undertaker.h"
 
 namespace starling::link::verbs {
 
@@ -22,11 +23,13 @@ Device::Device(const Library& library, ibv_context* context, std::string name, t
     library_.close_device(context_);
     throw error;
   }
+  undertaker_ = std::make_unique<Undertaker>();
   watch_ = reactor_.add(events, this, false);
 }
 
 Device::~Device() {
   reactor_.remove(watch_, context_->async_fd);
+  undertaker_.reset();
   kept_.clear();
   library_.dealloc_pd(domain_);
   library_.close_device(context_);

@@ -11,6 +11,8 @@
 
 namespace starling::link::verbs {
 
+class Undertaker;
+
 // Memory that the device may read and write, until it is destroyed.
 class Registered {
  public:
@@ -45,6 +47,7 @@ class Device final : public tcp::Watched {
   const std::string& name() const { return name_; }
   ibv_context* context() const { return context_; }
   ibv_pd* domain() const { return domain_; }
+  Undertaker& undertaker() const { return *undertaker_; }
   ibv_mtu mtu(uint8_t port) const;
   uint16_t lid(uint8_t port) const;
 
@@ -67,6 +70,7 @@ class Device final : public tcp::Watched {
   tcp::Reactor& reactor_;
   const PortChanged port_changed_;
   ibv_pd* domain_ = nullptr;
+  std::unique_ptr<Undertaker> undertaker_;
   uint64_t watch_ = 0;
   std::map<const std::byte*, std::unique_ptr<Registered>> kept_;  // by its beginning
 };

@@ -56,6 +56,11 @@ struct Combine {
 };
 inline constexpr uint32_t kNoSource = ~0u;
 
+// One source, and nothing to compute.
+STARLING_HOST_DEVICE inline bool is_plain(const Combine& c) {
+  return c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;
+}
+
 // ---- machines with vector threads (CUDA): all threads stride over 16-byte packs ------------------------
 
 template <class T, class Op>
@@ -272,13 +277,12 @@ void copy_contiguous(M& m, const Combine& c) {
 // Runs on all threads of the block; ends without a barrier. For plain memory: packets have combine_packets().
 template <class M>
 STARLING_HOST_DEVICE void combine(M& m, const Combine& c) {
-  const bool plain = c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;
   if constexpr (M::kVectorThreads) {
-    if (plain) return copy_strided(m, c);
+    if (is_plain(c)) return copy_strided(m, c);
     with_type_and_op(c.data_type, c.reduce_op,
                      [&](auto element, auto op) { combine_strided<decltype(element), decltype(op)>(m, c); });
   } else {
-    if (plain) return copy_contiguous(m, c);
+    if (is_plain(c)) return copy_contiguous(m, c);
     with_type_and_op(c.data_type, c.reduce_op, [&](auto element, auto op) {
       combine_contiguous<decltype(element), decltype(op)>(m, c);
     });

@@ -8,11 +8,10 @@
 
 namespace starling::device {
 
-STARLING_HOST_DEVICE inline const PeerIntroduction& introduction_of(const Lane& lane, const SendEnd& end) {
-  return lane.introductions[&end - lane.sends];
-}
-STARLING_HOST_DEVICE inline const PeerIntroduction& introduction_of(const Lane& lane, const ReceiveEnd& end) {
-  return lane.introductions[&end - lane.receives];
+// `end` may be a copy (device/ends.h).
+template <class End>
+STARLING_HOST_DEVICE const PeerIntroduction& introduction_of(const Lane& lane, const End& end) {
+  return lane.introductions[end.peer * lane.channel_count + end.channel];
 }
 
 // Is the peer's half known? Once it is, nobody looks again.

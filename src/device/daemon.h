@@ -41,6 +41,7 @@ struct alignas(16) BlockState {
   uint32_t hit;          // its context is in its slot
   uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
   Combine operands;      // of the instruction at hand
+  NearEnds ends;         // likewise
 };
 
 struct DaemonArguments {
@@ -358,8 +359,8 @@ class Daemon {
     if (m_.any(leads(m_) && is_broken(lane))) return Outcome::kFault;
     if (leads(m_)) trace(m_, b_.trace, TraceEvent::kRun, s_.lane, slot.context.sequence, slot.context.steps);
     Budget budget = budget_at(position);
-    const Execution execution{slot.near, &slot.operation, &lane.blocks[m_.block_index()],
-                              &b_.pool,  a_.pool_base,    &s_.operands};
+    const Execution execution{slot.near,    &slot.operation, &lane.blocks[m_.block_index()], &b_.pool,
+                              a_.pool_base, &s_.operands,    near_ends(m_, s_.ends)};
     const auto yields = [this] { return another_can_go_on(); };
     Interpreter<M, decltype(yields)> interpreter(m_, execution, budget, yields);
     DynamicContext context = slot.context;

@@ -1,6 +1,7 @@
 // What a block needs to run an operation, and what it waits for when it cannot: the interpreter's words.
 #pragma once
 #include "device/combine.h"
+#include "device/ends.h"
 #include "device/machine.h"
 #include "wire/daemon.h"
 #include "wire/lane.h"
@@ -30,6 +31,7 @@ struct Execution {
   SlotPool* pool;
   std::byte* pool_base;  // first slot of this rank's pool
   Combine* operands;  // in the block's fast memory: the leader binds them, all threads read them
+  NearEnds* ends;  // likewise, for the connector ends; null: the block works on them where they lie
 };
 
 // A counter that has to be at `target` (cyclic) before a stuck operation can go on; null: none is known.

@@ -30,37 +30,39 @@ class Interpreter {
     const PlanView plan{op_.plan};
     block_ = plan.blocks()[m_.block_index()];
     instructions_ = plan.instructions();
-    receives_ = plan.connections() + block_.receive_first;
-    sends_ = plan.connections() + block_.send_first;
+    ends_ = {x_.lane,
+             plan.connections() + block_.receive_first,
+             plan.connections() + block_.send_first,
+             block_.receive_count,
+             block_.send_count,
+             x_.ends};
     dependencies_ = plan.dependencies();
     protocol_ = op_.plan->protocol;
   }
 
-  // Advances `c`, the same on all threads. kDone or kStuck.
+  // Advances `c`, the same on all threads. kDone or kStuck. A barrier must follow.
   STARLING_HOST_DEVICE Outcome run(DynamicContext& c) {
+    if (!c.started && !pass_fence()) return Outcome::kStuck;
+    if constexpr (M::kStagesPlans) {
+      near_ = ends_.fit();
+      if (near_) {
+        bring_ends(m_, ends_);
+        m_.barrier();
+      }
+    }
     if (!c.started) {
-      if (!start()) return Outcome::kStuck;
+      if (leads(m_) && protocol_ != Protocol::kPackets) prepare_receives();
       c.started = 1;
     }
-    for (; c.tile < op_.tile_count; ++c.tile) {
-      for (; c.instruction < block_.instruction_count; ++c.instruction) {
-        if (!execute(instructions_[block_.instruction_first + c.instruction], c)) return Outcome::kStuck;
-        ++c.steps;
-      }
-      c.instruction = 0;
-      if constexpr (M::kTakesTurns) {
-        // By the leader for all. Slots keep both sides of a message busy; a pull's sender only names
-        // addresses. A block without instructions has nothing to take turns with: no step of its own would
-        // show that it went on, and the tile would not be saved.
-        if (protocol_ == Protocol::kPull && block_.instruction_count > 0 && c.tile + 1 < op_.tile_count &&
-            m_.any(leads(m_) && yields_())) {
-          ++c.tile;
-          return Outcome::kStuck;
-        }
+    const Outcome outcome = advance(c);
+    if constexpr (M::kStagesPlans) {
+      if (near_) {
+        m_.barrier();  // the leader's last counting is done
+        return_ends(m_, ends_);
+        near_ = false;
       }
     }
-    if (protocol_ == Protocol::kPull && !wait_for_readers()) return Outcome::kStuck;
-    return Outcome::kDone;
+    return outcome;
   }
 
   // What a stuck operation waits for: the first counter that is not where it has to be. An end that is not
@@ -102,6 +104,28 @@ class Interpreter {
  private:
   static constexpr uint64_t kPullMessageBytes = M::kReadsOwned || M::kOpensPeers ? 16 : 8;
 
+  STARLING_HOST_DEVICE Outcome advance(DynamicContext& c) {
+    for (; c.tile < op_.tile_count; ++c.tile) {
+      for (; c.instruction < block_.instruction_count; ++c.instruction) {
+        if (!execute(instructions_[block_.instruction_first + c.instruction], c)) return Outcome::kStuck;
+        ++c.steps;
+      }
+      c.instruction = 0;
+      if constexpr (M::kTakesTurns) {
+        // By the leader for all. Slots keep both sides of a message busy; a pull's sender only names
+        // addresses. A block without instructions has nothing to take turns with: no step of its own would
+        // show that it went on, and the tile would not be saved.
+        if (protocol_ == Protocol::kPull && block_.instruction_count > 0 && c.tile + 1 < op_.tile_count &&
+            m_.any(leads(m_) && yields_())) {
+          ++c.tile;
+          return Outcome::kStuck;
+        }
+      }
+    }
+    if (protocol_ == Protocol::kPull && !wait_for_readers()) return Outcome::kStuck;
+    return Outcome::kDone;
+  }
+
   template <class End>
   STARLING_HOST_DEVICE Awaited awaits_introduction(const End& end) const {
     return {&introduction_of(*x_.lane, end).made, 1, end.peer};
@@ -127,27 +151,23 @@ class Interpreter {
   }
 
   // The lane's earlier operation may have used our connectors from other blocks: wait until all are out.
-  // Then tell the connectors how many messages to expect, which lets them borrow from the pool.
-  STARLING_HOST_DEVICE bool start() {
-    if (op_.fence_previous && op_.sequence > 0) {
-      const uint32_t previous = (op_.sequence - 1) % M::kLaneDepth;
-      const bool ready = wait(
-          [&] {
-            // Acquire: pairs with the fetch_add in Daemon::complete(): others are through with the
-            // connectors. Cyclic, and perhaps past it: other blocks may have gone on to the operation that
-            // has its place now.
-            return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;
-          },
-          [] {});
-      if (!ready) return false;
-    }
-    if (leads(m_) && protocol_ != Protocol::kPackets) prepare_receives();
-    return true;
+  STARLING_HOST_DEVICE bool pass_fence() {
+    if (!op_.fence_previous || op_.sequence == 0) return true;
+    const uint32_t previous = (op_.sequence - 1) % M::kLaneDepth;
+    return wait(
+        [&] {
+          // Acquire: pairs with the fetch_add in Daemon::complete(): others are through with the
+          // connectors. Cyclic, and perhaps past it: other blocks may have gone on to the operation that
+          // has its place now.
+          return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;
+        },
+        [] {});
   }
 
+  // Tells the connectors how many messages to expect, which lets them borrow from the pool.
   STARLING_HOST_DEVICE void prepare_receives() {
     for (uint32_t k = 0; k < block_.receive_count; ++k) {
-      ReceiveEnd& end = receive_end_of(receives_[k]);
+      ReceiveEnd& end = receive_end(k);
       end.expected = end.received;
     }
     if (protocol_ == Protocol::kPull) return;  // slots hold addresses: the private ones do
@@ -158,7 +178,7 @@ class Interpreter {
       for (uint32_t k = 0; k < i.receive_count; ++k) receive_end(i, k).expected += messages;
     }
     for (uint32_t k = 0; k < block_.receive_count; ++k) {
-      ReceiveEnd& end = receive_end_of(receives_[k]);
+      ReceiveEnd& end = receive_end(k);
       // An end that is not connected yet has nowhere to write grants; consume() deepens it later.
       if (is_connected(m_, *x_.lane, end)) deepen(m_, *x_.lane, end, *x_.pool);
     }
@@ -237,6 +257,7 @@ class Interpreter {
   STARLING_HOST_DEVICE bool exchange_packets(const Instruction& i) {
     if (i.opcode == Opcode::nop) return true;
     const Combine& c = *x_.operands;
+    if (receives(i.opcode) && packet_units(c) <= m_.thread_count()) return exchange_unit(i, c);
     if (receives(i.opcode)) {
       bool stuck = false;
       for (uint64_t u = m_.thread_index(); u < packet_units(c) && !stuck; u += m_.thread_count())
@@ -245,11 +266,37 @@ class Interpreter {
     }
     combine_packets(m_, c);
     m_.barrier();  // all threads have loaded the messages and stored theirs
-    if (!leads(m_)) return true;
+    if (leads(m_)) {
+      count_read(i);
+      count_sent(i);
+    }
+    return true;
+  }
+
+  // A unit a thread. What has come stays in its registers: nothing is loaded twice, and the slots are given
+  // back before the result is stored. The operands that are no packets are on their way while it waits.
+  STARLING_HOST_DEVICE bool exchange_unit(const Instruction& i, const Combine& c) {
+    Pack in[kMaxFan + 1] = {};
+    const uint64_t unit = m_.thread_index();
+    const bool mine = unit < packet_units(c);
+    if (mine) load_plain_units(m_, c, unit, in);
+    const bool stuck = mine && !in_time([&] { return take_packet_unit(m_, c, unit, in); });
+    if (m_.any(stuck)) return false;
+    // All threads have loaded the messages: the vote was a barrier.
+    if (leads(m_)) count_read(i);
+    if (mine) combine_unit(m_, c, unit, in);
+    refresh(m_, c);
+    m_.barrier();  // all threads have stored theirs, and need the operands no more
+    if (leads(m_)) count_sent(i);
+    return true;
+  }
+
+  STARLING_HOST_DEVICE void count_read(const Instruction& i) {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
       packets_were_read(m_, receive_end(i, k));
+  }
+  STARLING_HOST_DEVICE void count_sent(const Instruction& i) {
     for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) packets_were_sent(m_, send_end(i, k));
-    return true;
   }
 
   STARLING_HOST_DEVICE uint64_t progress_value(uint64_t tile, uint32_t count, uint32_t instruction) const {
@@ -447,7 +494,7 @@ class Interpreter {
     return wait(
         [&] {
           for (uint32_t k = 0; k < block_.send_count; ++k)
-            if (!was_read(send_end_of(sends_[k]))) return false;
+            if (!was_read(send_end(k))) return false;
           return true;
         },
         [] {});
@@ -464,23 +511,28 @@ class Interpreter {
 
   STARLING_HOST_DEVICE Awaited awaits_readers() {
     for (uint32_t k = 0; protocol_ == Protocol::kPull && k < block_.send_count; ++k) {
-      SendEnd& end = send_end_of(sends_[k]);
+      SendEnd& end = send_end(k);
       if (!was_read(end)) return {&end.credit->granted, end.sent + x_.lane->private_slots, end.peer};
     }
     return {};
   }
 
-  STARLING_HOST_DEVICE ReceiveEnd& receive_end_of(const Connection& c) {
-    return x_.lane->receives[c.peer * x_.lane->channel_count + c.channel];
+  // Of the block's connection k, or of an instruction's.
+  STARLING_HOST_DEVICE ReceiveEnd& receive_end(uint32_t k) {
+    if constexpr (M::kStagesPlans)
+      if (near_) return ends_.near->receives[k];
+    return ends_.receive_end(k);
   }
   STARLING_HOST_DEVICE ReceiveEnd& receive_end(const Instruction& i, uint32_t k) {
-    return receive_end_of(receives_[i.receive_first + k]);
+    return receive_end(i.receive_first + k);
   }
-  STARLING_HOST_DEVICE SendEnd& send_end_of(const Connection& c) {
-    return x_.lane->sends[c.peer * x_.lane->channel_count + c.channel];
+  STARLING_HOST_DEVICE SendEnd& send_end(uint32_t k) {
+    if constexpr (M::kStagesPlans)
+      if (near_) return ends_.near->sends[k];
+    return ends_.send_end(k);
   }
   STARLING_HOST_DEVICE SendEnd& send_end(const Instruction& i, uint32_t k) {
-    return send_end_of(sends_[i.send_first + k]);
+    return send_end(i.send_first + k);
   }
 
   M& m_;
@@ -490,8 +542,8 @@ class Interpreter {
   Yields yields_;
   BlockPlan block_;
   const Instruction* instructions_;
-  const Connection* receives_;
-  const Connection* sends_;
+  BlockEnds ends_;
+  bool near_ = false;  // they are in fast memory now
   const Dependency* dependencies_;
   Protocol protocol_;
 };

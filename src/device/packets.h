@@ -11,7 +11,8 @@
 //      credit? k < packets_read + kPacketSlots
 //      words with flag k + 1 ────────────────────▶ every thread polls its own units: are all flags k + 1?
 //      packets_sent = k + 1                        barrier and vote, then the values are used
-//      packets_read  ◀──────────────────────────── barrier, then packets_read := k + 1 (store_after_loads)
+//      packets_read  ◀──────────────────────────── packets_read := k + 1 (store_after_loads), after a barrier
+//                                                  behind the last load: the vote, where values are kept
 //
 // Order. A word is whole, so who sees its flag has its data: no release, no acquire, no counter. What the
 // message says of other memory is nothing: it carries values only. The slot is written again only after
@@ -79,18 +80,30 @@ STARLING_HOST_DEVICE inline uint64_t unit_bytes(const Combine& c, uint64_t unit)
   return left < 16 ? left : 16;
 }
 
-template <class M>
-STARLING_HOST_DEVICE bool read_packet_unit(M& m, const Combine& c, const std::byte* slot, uint32_t flag,
-                                           uint64_t unit, Pack& data) {
-  const auto* words = reinterpret_cast<const uint64_t*>(slot) + 2 * unit;
+// The words of a unit, as they were seen.
+struct PacketUnit {
   uint64_t a, b, d, e;
-  m.read_words(words, a, b);
-  m.read_words(words + c.packet_bytes / sizeof(uint64_t), d, e);
-  data.low = uint64_t(uint32_t(a)) | b << 32;
-  data.high = uint64_t(uint32_t(d)) | e << 32;
-  return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag && uint32_t(d >> 32) == flag &&
-         uint32_t(e >> 32) == flag;
+
+  STARLING_HOST_DEVICE bool has(uint32_t flag) const {
+    return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag && uint32_t(d >> 32) == flag &&
+           uint32_t(e >> 32) == flag;
+  }
+  STARLING_HOST_DEVICE Pack data() const {
+    return {uint64_t(uint32_t(a)) | b << 32, uint64_t(uint32_t(d)) | e << 32};
+  }
+};
+
+template <class M>
+STARLING_HOST_DEVICE PacketUnit read_packet_unit(M& m, const Combine& c, const std::byte* slot,
+                                                 uint64_t unit) {
+  const auto* words = reinterpret_cast<const uint64_t*>(slot) + 2 * unit;
+  PacketUnit seen;
+  m.read_words(words, seen.a, seen.b);
+  m.read_words(words + c.packet_bytes / sizeof(uint64_t), seen.d, seen.e);
+  return seen;
 }
+
+STARLING_HOST_DEVICE inline bool is_packet(const Combine& c, uint32_t s) { return c.packet_sources >> s & 1; }
 
 template <class M>
 STARLING_HOST_DEVICE void write_packet_unit(M& m, const Combine& c, std::byte* slot, uint32_t flag,
@@ -105,19 +118,43 @@ STARLING_HOST_DEVICE void write_packet_unit(M& m, const Combine& c, std::byte* s
 // Has the unit come from every peer?
 template <class M>
 STARLING_HOST_DEVICE bool packet_unit_there(M& m, const Combine& c, uint64_t unit) {
-  Pack unused;
   for (uint32_t s = 0; s < c.source_count; ++s)
-    if ((c.packet_sources >> s & 1) && !read_packet_unit(m, c, c.sources[s], c.source_flags[s], unit, unused))
-      return false;
+    if (is_packet(c, s) && !read_packet_unit(m, c, c.sources[s], unit).has(c.source_flags[s])) return false;
   return true;
+}
+
+// The same, and keeps what it saw, in the operands' order. Several peers are looked at together: one trip to
+// memory, not one each.
+template <class M>
+STARLING_HOST_DEVICE bool take_packet_unit(M& m, const Combine& c, uint64_t unit, Pack* in) {
+  constexpr uint32_t kTogether = 4;
+  bool there = true;
+  for (uint32_t first = 0; first < c.source_count; first += kTogether) {
+    PacketUnit seen[kTogether] = {};
+    STARLING_UNROLL
+    for (uint32_t k = 0; k < kTogether; ++k)
+      if (is_packet(c, first + k)) seen[k] = read_packet_unit(m, c, c.sources[first + k], unit);
+    STARLING_UNROLL
+    for (uint32_t k = 0; k < kTogether; ++k) {
+      if (!is_packet(c, first + k)) continue;
+      there = there && seen[k].has(c.source_flags[first + k]);
+      in[first + k] = seen[k].data();
+    }
+  }
+  return there;
 }
 
 template <class M>
 STARLING_HOST_DEVICE Pack load_unit(M& m, const Combine& c, uint32_t s, uint64_t unit, uint64_t bytes) {
-  if (!(c.packet_sources >> s & 1)) return m.load_few(c.sources[s] + 16 * unit, bytes);
-  Pack data;
-  (void)read_packet_unit(m, c, c.sources[s], c.source_flags[s], unit, data);
-  return data;
+  if (!is_packet(c, s)) return m.load_few(c.sources[s] + 16 * unit, bytes);
+  return read_packet_unit(m, c, c.sources[s], unit).data();
+}
+
+// What of the unit is no packet.
+template <class M>
+STARLING_HOST_DEVICE void load_plain_units(M& m, const Combine& c, uint64_t unit, Pack* in) {
+  for (uint32_t s = 0; s < c.source_count; ++s)
+    if (!is_packet(c, s)) in[s] = m.load_few(c.sources[s] + 16 * unit, unit_bytes(c, unit));
 }
 
 template <class M>
@@ -179,16 +216,29 @@ struct UnitReduction {
   }
 };
 
+template <class T, class Op>
+STARLING_HOST_DEVICE Pack reduce_unit_as(const Combine& c, const Pack* in) {
+  UnitReduction<T, Op> reduction;
+  for (uint32_t s = 0; s < c.source_count; ++s)
+    s == c.scaled_source ? reduction.add_scaled(c, s, in[s]) : reduction.add(s, in[s]);
+  if (c.divisor != 1) reduction.divide(c.divisor);
+  return reduction.result();
+}
+
 // A machine may have its own, found by argument-dependent lookup: the table of types and reductions is large.
 template <class M>
 STARLING_HOST_DEVICE void reduce_unit(M&, const Combine& c, const Pack* in, Pack& out) {
   with_type_and_op(c.data_type, c.reduce_op, [&](auto element, auto op) {
-    UnitReduction<decltype(element), decltype(op)> reduction;
-    for (uint32_t s = 0; s < c.source_count; ++s)
-      s == c.scaled_source ? reduction.add_scaled(c, s, in[s]) : reduction.add(s, in[s]);
-    if (c.divisor != 1) reduction.divide(c.divisor);
-    out = reduction.result();
+    out = reduce_unit_as<decltype(element), decltype(op)>(c, in);
   });
+}
+
+// The unit's operands are in `in`.
+template <class M>
+STARLING_HOST_DEVICE void combine_unit(M& m, const Combine& c, uint64_t unit, const Pack* in) {
+  Pack out = in[0];
+  if (!is_plain(c)) reduce_unit(m, c, in, out);
+  store_unit(m, c, unit, unit_bytes(c, unit), out);
 }
 
 // destinations = reduce(sources), as combine(), in units: a function for each type and reduction.
@@ -212,12 +262,9 @@ template <class M>
 STARLING_HOST_DEVICE void reduce_packets(M& m, const Combine& c) {
   const uint64_t units = packet_units(c);
   for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
-    const uint64_t bytes = unit_bytes(c, u);
-    Pack in[kMaxFan + 1];
-    Pack out;
-    for (uint32_t s = 0; s < c.source_count; ++s) in[s] = load_unit(m, c, s, u, bytes);
-    reduce_unit(m, c, in, out);
-    store_unit(m, c, u, bytes, out);
+    Pack in[kMaxFan + 1] = {};
+    for (uint32_t s = 0; s < c.source_count; ++s) in[s] = load_unit(m, c, s, u, unit_bytes(c, u));
+    combine_unit(m, c, u, in);
   }
 }
 
@@ -233,8 +280,7 @@ STARLING_HOST_DEVICE void copy_packets(M& m, const Combine& c) {
 // The counterpart of combine() for instructions with packets; ends without a barrier. All packets are there.
 template <class M>
 STARLING_HOST_DEVICE void combine_packets(M& m, const Combine& c) {
-  const bool plain = c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;
-  if (plain)
+  if (is_plain(c))
     copy_packets(m, c);
   else
     reduce_packets(m, c);

@@ -52,6 +52,7 @@ struct alignas(16) StartState {
   uint32_t urgent;  // the daemon has something more urgent
   uint32_t stays;
   Combine operands;
+  NearEnds ends;
   // Where memory is far: copies of the argument's, with pointers to what is near.
   Operation operation;
   Handover handover;
@@ -140,7 +141,7 @@ class StartKernel {
 
   STARLING_HOST_DEVICE void interpret() {
     LaneBlock& block = lane_->blocks[m_.block_index()];
-    const Execution execution{lane_, op_, &block, &s_.pool, nullptr, &s_.operands};
+    const Execution execution{lane_, op_, &block, &s_.pool, nullptr, &s_.operands, near_ends(m_, s_.ends)};
     Budget budget = a_.budget;
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context{op_->sequence, 0, 0, 0, 0};

@@ -80,14 +80,16 @@ struct alignas(16) SendEnd {
   uint64_t
       packets_granted;  // packet messages before this one may be sent, as far as is known; writer: the block
   Doorbell* doorbell;  // of the peer's daemon
-  uint32_t peer;
+  uint16_t peer;  // with `channel` its place among the lane's; set by the host
+  uint16_t channel;
   uint32_t carried;  // 1: a proxy takes the messages to another host, and has to know how long they are
 };
 static_assert(sizeof(SendEnd) == 96);
 
 struct alignas(16) ReceiveEnd {
   uint32_t connected;  // as above
-  uint32_t peer;
+  uint16_t peer;  // as above
+  uint16_t channel;
   const Inbox* inbox;  // in this rank's memory
   Credit* credit;  // in the peer's memory
   std::byte* private_slots;  // in this rank's memory

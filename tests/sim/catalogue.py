@@ -150,21 +150,21 @@ MUTATIONS = [
         "packets_without_vote",
         "packets are used although not all have come: the vote is not heeded",
         INTERPRETER,
-        "      if (m_.any(stuck)) return false;\n",
-        "      (void)m_.any(stuck);\n",
+        "      if (m_.any(stuck)) return false;\n    }\n",
+        "      (void)m_.any(stuck);\n    }\n",
     ),
     Mutation(
         "stale_flag_accepted",
         "any flag will do: an older message's data is taken for this one's",
         PACKETS,
-        "  return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag",
-        "  return a >> 32 != 0 && uint32_t(b >> 32) == flag",
+        "    return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag",
+        "    return a >> 32 != 0 && uint32_t(b >> 32) == flag",
     ),
     Mutation(
         "one_flag_of_two",
         "only the first word of a pack is looked at: the second comes late",
         PACKETS,
-        " && uint32_t(d >> 32) == flag &&\n         uint32_t(e >> 32) == flag;",
+        " && uint32_t(d >> 32) == flag &&\n           uint32_t(e >> 32) == flag;",
         " && uint32_t(d >> 32) == flag;",
     ),
     Mutation(
@@ -180,12 +180,57 @@ MUTATIONS = [
         INTERPRETER,
         "    combine_packets(m_, c);\n"
         "    m_.barrier();  // all threads have loaded the messages and stored theirs\n"
-        "    if (!leads(m_)) return true;\n"
-        "    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)\n"
-        "      packets_were_read(m_, receive_end(i, k));\n",
-        "    for (uint32_t k = 0; leads(m_) && receives(i.opcode) && k < i.receive_count; ++k)\n"
-        "      packets_were_read(m_, receive_end(i, k));\n"
-        "    combine_packets(m_, c);\n    m_.barrier();\n    if (!leads(m_)) return true;\n",
+        "    if (leads(m_)) {\n      count_read(i);\n",
+        "    if (leads(m_)) count_read(i);\n    combine_packets(m_, c);\n    m_.barrier();\n    if (leads(m_)) {\n",
+    ),
+    Mutation(
+        "kept_packets_without_vote",
+        "the values that threads keep are used although not all have come",
+        INTERPRETER,
+        "    if (m_.any(stuck)) return false;\n    // All threads",
+        "    (void)m_.any(stuck);\n    // All threads",
+    ),
+    Mutation(
+        "kept_packets_read_before_vote",
+        "the leader gives the packet slot back when its own unit has come, and other threads still look",
+        INTERPRETER,
+        "    if (m_.any(stuck)) return false;\n    // All threads have loaded the messages: the vote was a barrier.\n"
+        "    if (leads(m_)) count_read(i);\n",
+        "    if (leads(m_) && !stuck) count_read(i);\n    if (m_.any(stuck)) return false;\n",
+    ),
+    Mutation(
+        "one_kept_flag_of_several",
+        "of several peers' packets only the last one's flags are heeded",
+        PACKETS,
+        "      there = there && seen[k].has(c.source_flags[first + k]);\n",
+        "      there = seen[k].has(c.source_flags[first + k]);\n",
+    ),
+    Mutation(
+        "ends_not_returned",
+        "a block that leaves an operation stuck forgets what it counted at its connectors",
+        INTERPRETER,
+        "        return_ends(m_, ends_);\n",
+        "        if (outcome == Outcome::kDone) return_ends(m_, ends_);\n",
+    ),
+    Mutation(
+        "ends_returned_early",
+        "the connector ends are written back while the leader counts at them",
+        INTERPRETER,
+        "        m_.barrier();  // the leader's last counting is done\n",
+        "",
+    ),
+    Mutation(
+        "ends_brought_before_the_fence",
+        "the connector ends are copied while another block may still work on them",
+        INTERPRETER,
+        "    if (!c.started && !pass_fence()) return Outcome::kStuck;\n"
+        "    if constexpr (M::kStagesPlans) {\n"
+        "      near_ = ends_.fit();\n"
+        "      if (near_) {\n        bring_ends(m_, ends_);\n        m_.barrier();\n      }\n    }\n",
+        "    if constexpr (M::kStagesPlans) {\n"
+        "      near_ = ends_.fit();\n"
+        "      if (near_) {\n        bring_ends(m_, ends_);\n        m_.barrier();\n      }\n    }\n"
+        "    if (!c.started && !pass_fence()) return Outcome::kStuck;\n",
     ),
     # ---- pulls -------------------------------------------------------------------------------------------
     Mutation(
@@ -751,8 +796,8 @@ MUTATIONS = [
         "readers_of_first_only",
         "only the first peer's reading is waited for",
         INTERPRETER,
-        "if (!was_read(send_end_of(sends_[k]))) return false;",
-        "return was_read(send_end_of(sends_[k]));",
+        "if (!was_read(send_end(k))) return false;",
+        "return was_read(send_end(k));",
     ),
     Mutation(
         "completion_slot_freed_relaxed",

@@ -7,50 +7,59 @@
 
 namespace starling::cuda {
 
-// combine_<row>.cu
-__device__ void combine_bytes(CudaMachine& m, const device::Combine& c);
-__device__ void combine_shorts(CudaMachine& m, const device::Combine& c);
-__device__ void combine_ints(CudaMachine& m, const device::Combine& c);
-__device__ void combine_longs(CudaMachine& m, const device::Combine& c);
-__device__ void combine_halves(CudaMachine& m, const device::Combine& c);
-__device__ void combine_floats(CudaMachine& m, const device::Combine& c);
+// One unit whose operands are in registers already: its type's reduction, and nothing is moved.
+struct KeptUnit {
+  const Pack* in;
+  Pack* out;
+};
 
-__device__ inline bool is_plain(const device::Combine& c) {
-  return c.source_count == 1 && c.scaled_source == device::kNoSource && c.divisor == 1;
-}
+// combine_<row>.cu. `kept` null: the whole of `c`.
+__device__ void combine_bytes(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_shorts(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_ints(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_longs(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_halves(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_floats(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
 
-__device__ inline void combine_row(CudaMachine& m, const device::Combine& c) {
+__device__ inline void combine_row(CudaMachine& m, const device::Combine& c, const KeptUnit* kept = nullptr) {
   switch (c.data_type) {
     case DataType::kInt8:
     case DataType::kUint8:
-    case DataType::kBool: return combine_bytes(m, c);
+    case DataType::kBool: return combine_bytes(m, c, kept);
     case DataType::kInt16:
-    case DataType::kUint16: return combine_shorts(m, c);
+    case DataType::kUint16: return combine_shorts(m, c, kept);
     case DataType::kInt32:
-    case DataType::kUint32: return combine_ints(m, c);
+    case DataType::kUint32: return combine_ints(m, c, kept);
     case DataType::kInt64:
-    case DataType::kUint64: return combine_longs(m, c);
+    case DataType::kUint64: return combine_longs(m, c, kept);
     case DataType::kFloat16:
-    case DataType::kBfloat16: return combine_halves(m, c);
+    case DataType::kBfloat16: return combine_halves(m, c, kept);
     case DataType::kFloat32:
-    case DataType::kFloat64: return combine_floats(m, c);
+    case DataType::kFloat64: return combine_floats(m, c, kept);
   }
 }
 
 __device__ inline void combine(CudaMachine& m, const device::Combine& c) {
-  is_plain(c) ? device::copy_strided(m, c) : combine_row(m, c);
+  device::is_plain(c) ? device::copy_strided(m, c) : combine_row(m, c);
 }
 
 __device__ inline void combine_packets(CudaMachine& m, const device::Combine& c) {
-  is_plain(c) ? device::copy_packets(m, c) : combine_row(m, c);
+  device::is_plain(c) ? device::copy_packets(m, c) : combine_row(m, c);
   device::refresh(m, c);
+}
+
+__device__ inline void reduce_unit(CudaMachine& m, const device::Combine& c, const Pack* in, Pack& out) {
+  const KeptUnit kept{in, &out};
+  combine_row(m, c, &kept);
 }
 
 // A row, for the files of the rows.
 template <class T>
-__device__ void combine_as(CudaMachine& m, const device::Combine& c) {
+__device__ void combine_as(CudaMachine& m, const device::Combine& c, const KeptUnit* kept) {
   device::with_op(T{}, c.data_type, c.reduce_op, [&](auto element, auto op) {
-    if (c.packet_bytes != 0)
+    if (kept != nullptr)
+      *kept->out = device::reduce_unit_as<decltype(element), decltype(op)>(c, kept->in);
+    else if (c.packet_bytes != 0)
       device::reduce_packets_as<decltype(element), decltype(op)>(m, c);
     else
       device::combine_strided<decltype(element), decltype(op)>(m, c);

@@ -2,9 +2,9 @@
 
 namespace starling::cuda {
 
-__device__ void combine_longs(CudaMachine& m, const device::Combine& c) {
-  if (c.data_type == DataType::kInt64) return combine_as<int64_t>(m, c);
-  combine_as<uint64_t>(m, c);
+__device__ void combine_longs(CudaMachine& m, const device::Combine& c, const KeptUnit* kept) {
+  if (c.data_type == DataType::kInt64) return combine_as<int64_t>(m, c, kept);
+  combine_as<uint64_t>(m, c, kept);
 }
 
 }  // namespace starling::cuda

@@ -31,6 +31,7 @@ class CudaMachine {
 
   // Every acquire empties the L1 cache, so what an instruction reads again and again must not be cached but
   // kept. Long plans stay where they are. All threads; a barrier must follow.
+  __device__ bool stages() const { return true; }
   __device__ const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan) {
     return stage_plan(slot, plan, plan->total_bytes);
   }

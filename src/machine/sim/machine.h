@@ -107,6 +107,7 @@ class SimMachine {
     if (thread_count() > 1) meet(false);
   }
   // As on a GPU; what has no fast memory reads plans and lanes where they are. A barrier must follow.
+  bool stages() const { return group_->stage != nullptr; }
   const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan) {
     return stage_plan(slot, plan, plan->total_bytes);
   }

@@ -149,6 +149,7 @@ void Context::remove_lane(const LaneKey& key) {
   std::erase(connecting_, found->second.get());
   std::erase(turnless_, found->second.get());
   std::erase(reading_, found->second.get());
+  std::erase(told_, found->second.get());
   // Its number is used again when its region is: until then traces may still speak of it.
   closed_lanes_.push_back(std::move(found->second));
   lanes_.erase(found);
@@ -267,11 +268,15 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
   while (Flight* flight = lane.next_for_device()) {
     ring_daemon |= !flight->waited;
     if (!announce(lane, *flight)) break;
-    lane.place(*flight, token_of(lane.id(), flight->sequence));
+    const bool kernel = flight->by_kernel();
+    lane.place(*flight, kernel ? 0 : token_of(lane.id(), flight->sequence));
     flight_.started(flight->record, now_ns);
     ++on_device_;
     for_callers_ += !flight->on_stream;
-    if (flight->entered && flight->entry.path == device::StreamPath::kKernel) continue;
+    if (kernel) {
+      if (std::find(told_.begin(), told_.end(), &lane) == told_.end()) told_.push_back(&lane);
+      continue;
+    }
     const bool marked = flight->entered && flight->entry.path == device::StreamPath::kMark;
     unsubmitted_.push_back({lane.id(), int16_t(std::clamp(flight->priority, -32768, 32767)),
                             flight->lowered.operation.block_count, marked, flight->sequence});

@@ -132,6 +132,8 @@ class Context {
   void run_poller();
   bool poll_once();
   bool drain_completions();
+  bool take_told();
+  void complete(HostLane& lane, uint64_t sequence);
   void maintain(uint64_t now);
   void maintain_lane(HostLane& lane, uint64_t now);
   void check_peers(HostLane& lane, uint64_t now);
@@ -196,6 +198,7 @@ class Context {
   uint64_t for_callers_ = 0;  // of these, those that no stream orders: somebody may wait for them on the CPU
   bool look_again_ = false;  // the executor asks to be polled
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
+  std::vector<HostLane*> told_;  // with operations on the device that began as kernels
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
   std::vector<HostLane*> reading_;  // busy, and perhaps waiting for buffers of peers to be opened
   std::vector<HostLane*> broken_;  // idle or not, with slots lent, or peers to be told that we are out

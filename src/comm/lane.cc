@@ -407,7 +407,7 @@ void HostLane::open_to_streams() {
   handover_.turns = reinterpret_cast<Turn*>(memory);
   handover_.gates = reinterpret_cast<uint64_t*>(memory + turns);
   handover_.ready = reinterpret_cast<uint64_t*>(place_.allocate(sizeof(uint64_t)));
-  handover_.done = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
+  handover_.done = reinterpret_cast<Done*>(place_.allocate_shared(depth() * sizeof(Done)));
 }
 
 void HostLane::make_turns() {
@@ -438,6 +438,12 @@ void HostLane::show_fault(uint64_t kind) {
   if (fault_shown_ || device_ == nullptr || place_.traits().direct) return;
   fault_shown_ = true;
   place_.write(image_.fault, &kind, sizeof kind);
+}
+
+const Flight* HostLane::oldest_by_kernel() const {
+  for (const Flight& flight : flights_)
+    if (flight.on_device && flight.by_kernel()) return &flight;
+  return nullptr;
 }
 
 Flight HostLane::finish(uint64_t sequence) {

@@ -70,6 +70,9 @@ struct Flight {
   bool entered = false;  // `entry` counts
   uint64_t record = 0;   // its number in the flight record; 0: it has none
   uint32_t lane = 0;     // with it
+
+  // A start kernel runs it, and tells the host when it is complete.
+  bool by_kernel() const { return entered && entry.path == device::StreamPath::kKernel; }
 };
 
 // An operation that has ended with an error, but whose request has not: peers may be reading its buffers.
@@ -162,7 +165,7 @@ class HostLane {
 
   // The oldest operation that the device has not got, if it has room; null if none.
   Flight* next_for_device();
-  // Writes it where the daemon reads it. A submission must follow.
+  // Writes it where the daemon reads it. A submission must follow, or a start kernel with token 0.
   void place(Flight& flight, uint64_t token);
 
   // Streams will use the lane. Its marks and flags are there at once, and its operations may start as kernels
@@ -180,6 +183,8 @@ class HostLane {
   // The daemon is told that the lane is broken. Idempotent.
   void show_fault(uint64_t kind);
 
+  // Of those on the device that began as kernels; null if none.
+  const Flight* oldest_by_kernel() const;
   // Removes the operation that the device completed.
   Flight finish(uint64_t sequence);
   // Removes all operations that the device never got; or all, when the device has failed.

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/context.h"
+#include "device/handover.h"
 
 namespace starling {
 namespace {
@@ -145,7 +146,7 @@ bool Context::poll_once() {
 
 bool Context::drain_completions() {
   uint64_t token = 0;
-  bool any = false;
+  bool any = take_told();
   while (device::pop(host_machine_, memory_.completion_kind(), memory_.completions(), token)) {
     any = true;
     HostLane& lane = *lanes_by_id_[(token >> 28) - 1];
@@ -153,22 +154,43 @@ bool Context::drain_completions() {
     // The low bits name it: a lane has at most kLaneDepth operations on the device.
     uint64_t sequence = (lane.flights().front().sequence & ~uint64_t(0xfffffff)) | low;
     if (sequence < lane.flights().front().sequence) sequence += uint64_t(1) << 28;
-    Flight flight = lane.finish(sequence);
-    --on_device_;
-    for_callers_ -= !flight.on_stream;
-    const uint64_t now = cpu::monotonic_ns();
-    const Fault fault = fault_of(lane);
-    if (fault.kind == FaultKind::kNone) {
-      end(flight, STARLING_SUCCESS, "", now);
-      guarded_for(lane, [&] { feed(lane, now); });
-      continue;
-    }
-    record_fault(lane, fault);
-    end_broken(lane, std::move(flight), fault);
-    // Releases streams again: the block that completed it may have overwritten the poison.
-    fail_waiting(lane, fault);
+    complete(lane, sequence);
   }
   return any;
+}
+
+// What began as a kernel goes by no queue: a word a place of its lane tells of it (wire/handover.h). A lane's
+// operations complete in their order, so the oldest one's word is all there is to look at.
+bool Context::take_told() {
+  bool any = false;
+  // By number: an operation that completes may bring another lane in.
+  for (size_t k = 0; k < told_.size(); ++k) {
+    HostLane& lane = *told_[k];
+    for (const Flight* oldest; (oldest = lane.oldest_by_kernel()) != nullptr; any = true) {
+      if (!device::was_told(host_machine_, lane.handover(), oldest->sequence)) break;
+      complete(lane, oldest->sequence);
+    }
+  }
+  std::erase_if(told_, [](const HostLane* lane) { return lane->oldest_by_kernel() == nullptr; });
+  return any;
+}
+
+// An operation was completed by the device.
+void Context::complete(HostLane& lane, uint64_t sequence) {
+  Flight flight = lane.finish(sequence);
+  --on_device_;
+  for_callers_ -= !flight.on_stream;
+  const uint64_t now = cpu::monotonic_ns();
+  const Fault fault = fault_of(lane);
+  if (fault.kind == FaultKind::kNone) {
+    end(flight, STARLING_SUCCESS, "", now);
+    guarded_for(lane, [&] { feed(lane, now); });
+    return;
+  }
+  record_fault(lane, fault);
+  end_broken(lane, std::move(flight), fault);
+  // Releases streams again: the block that completed it may have overwritten the poison.
+  fail_waiting(lane, fault);
 }
 
 // The poller has no caller to throw to (memory that is not there, say): the lane ends with the error.
@@ -239,6 +261,7 @@ void Context::fail_all(const std::string& why) {
     lane->kept().clear();
   }
   keeping_.clear();
+  told_.clear();
   on_device_ = for_callers_ = 0;
 }
 

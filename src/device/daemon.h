@@ -123,10 +123,7 @@ class Daemon {
   STARLING_HOST_DEVICE uint32_t adopt() {
     uint32_t count = 0;
     for (Parked* parked; count < d_.scheduling.fetch_batch && (parked = next_parked(m_, d_)); ++count) {
-      if (parked->kind == ParkedKind::kToken)
-        b_.unpublished[b_.unpublished_count++] = parked->token;
-      else
-        accept({parked->lane, parked->priority, parked->block_count, 0, parked->sequence});
+      accept({parked->lane, parked->priority, parked->block_count, 0, parked->sequence});
       ++d_.parked[m_.block_index()].head;
     }
     return count;
@@ -462,11 +459,11 @@ class Daemon {
   STARLING_HOST_DEVICE void complete(Lane& lane, const Operation& operation, uint64_t now) {
     const uint64_t sequence = operation.sequence;
     const uint64_t token = operation.token;
-    if (!count_finished(m_, lane, sequence, operation.finished_target)) return;
+    if (!count_finished(m_, lane, operation)) return;
     // Our other blocks may sleep before the lane's next operation, if that fences.
     if (d_.block_count > 1) m_.notify(lane.doorbell);
     trace_at(m_, b_.trace, now, TraceEvent::kPublish, lane.id, sequence, 0);
-    if (!publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
+    if (token != 0 && !publish(m_, a_.completion_kind, *a_.completions, token, m_.block_index()))
       b_.unpublished[b_.unpublished_count++] = token;
     m_.notify_host();
   }

@@ -1,6 +1,8 @@
 // Passing a lane's parts between start kernels and the daemon (states and owners: wire/handover.h). Only the
 // leader of a block calls these.
 #pragma once
+#include <cstddef>
+
 #include "device/machine.h"
 #include "wire/daemon.h"
 #include "wire/operation.h"
@@ -32,21 +34,47 @@ STARLING_HOST_DEVICE void hand_on(M& m, const Lane& lane, uint64_t sequence) {
   m.store_release(&lane.handover->turns[m.block_index()].next, sequence + 1);
 }
 
-// Counts this block as through. True for the last one, which has what all blocks wrote and publishes it;
-// unless true, the lane's memory is not touched again.
+// Two releases in their order; where stores are bare (fenced()), both by one.
 template <class M>
-STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, uint64_t sequence, uint64_t target) {
+STARLING_HOST_DEVICE void store_both(M& m, uint64_t* first, uint64_t value) {
+  if constexpr (requires { m.store_pair(first, value, value); }) {
+    m.store_pair(first, value, value);
+  } else {
+    m.store_release(first, value);
+    m.store_release(first + 1, value);
+  }
+}
+
+// Counts this block as through. True for the last one, which has what all blocks wrote, and has told streams
+// of it, and the host if it is to hear of it so; unless true, the lane's memory is not touched again.
+template <class M>
+STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Operation& operation) {
+  const uint64_t sequence = operation.sequence;
+  const bool tells_host = operation.token == 0;
   const uint32_t at = sequence % M::kLaneDepth;
   // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
   // After this the lane's entry may be used again as soon as the completion is read.
-  if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;
+  if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;
+  if (lane.handover == nullptr) return true;
+  Done& done = lane.handover->done[at];
+  static_assert(offsetof(Done, told) == offsetof(Done, done) + sizeof(uint64_t));
   // Release: what the operation wrote; pairs with the acquires in StartKernel::hold() and of streams that
-  // wait.
-  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at], sequence + 1);
+  // wait, and with the host's in was_told(). What the host is told comes last: then all of the lane may go.
+  if (tells_host)
+    store_both(m, &done.done, sequence + 1);
+  else
+    m.store_release(&done.done, sequence + 1);
   return true;
 }
 
-// Leaves the operation, or its token, to the daemon's block of the same number.
+// By the host: is the operation, which began as a kernel, complete?
+template <class M>
+bool was_told(M& m, const Handover& handover, uint64_t sequence) {
+  // Acquire: pairs with the release in count_finished(); after it what the operation wrote is ours.
+  return m.load_acquire(&handover.done[sequence % handover.depth].told) == sequence + 1;
+}
+
+// Leaves the operation to the daemon's block of the same number.
 template <class M>
 STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, Parked parked) {
   ParkedRing& ring = daemon.parked[m.block_index()];
@@ -59,11 +87,9 @@ STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, Parked parked)
   m.store_release(daemon.work, 1);
   Parked& entry = ring.entries[at & (ring.capacity - 1)];
   entry.sequence = parked.sequence;
-  entry.token = parked.token;
   entry.lane = parked.lane;
   entry.priority = parked.priority;
   entry.block_count = parked.block_count;
-  entry.kind = parked.kind;
   // Release: the entry, and the part with its saved context, before the position; pairs with the acquire in
   // next_parked().
   m.store_release(&entry.position, at + 1);

@@ -7,14 +7,13 @@
 //     gate
 //   interpret with a budget ── stuck ──▶ context saved, left to the daemon ───────┘
 //     │ done
-//   hand the part on, count, and the last block publishes ──▶ leave
+//   hand the part on, count, and the last block tells streams and host ──▶ leave
 //
 // The grid is Handover::width: blocks beyond the operation's own only hand their turn on, and count as
 // finished.
 #pragma once
 #include <cstddef>
 
-#include "device/completion_queue.h"
 #include "device/handover.h"
 #include "device/interpreter.h"
 #include "device/machine.h"
@@ -32,8 +31,6 @@ struct StartArguments {
   Handover handover;
   Lane* lane;  // what `near` is a copy of
   DaemonMemory* daemon;
-  CompletionMemory* completions;
-  CompletionQueueKind completion_kind;
   int16_t priority;
   uint16_t gate;  // 1: if any block parks, one stays until the operation is complete: it holds the stream
   Budget budget;
@@ -90,7 +87,7 @@ class StartKernel {
   // The gate: holds the stream until the operation is complete, or the host poisons the flag. By the leader
   // alone: the other threads of the block may be gone.
   STARLING_HOST_DEVICE void hold() {
-    const uint64_t* done = &lane_->handover->done[op_->sequence % M::kLaneDepth];
+    const uint64_t* done = &lane_->handover->done[op_->sequence % M::kLaneDepth].done;
     // Acquire: pairs with the release in count_finished(): kernels behind us see what the operation wrote.
     for (uint32_t attempt = 0; !reached(m_.load_acquire(done), op_->sequence + 1); ++attempt)
       m_.pause(attempt);
@@ -163,7 +160,7 @@ class StartKernel {
   STARLING_HOST_DEVICE bool patient() {
     // Acquire: pairs with end_solo(); nothing hangs on it.
     if (m_.load_acquire(a_.yield) != a_.patience) return false;
-    return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth]),
+    return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth].done),
                     op_->sequence + 1);
   }
 
@@ -171,9 +168,7 @@ class StartKernel {
   STARLING_HOST_DEVICE void park() {
     if (a_.gate != 0) s_.stays = becomes_gate();
     leave_operation();
-    push_parked(
-        m_, *a_.daemon,
-        {0, op_->sequence, op_->token, lane_->id, a_.priority, op_->block_count, ParkedKind::kOperation});
+    push_parked(m_, *a_.daemon, {0, op_->sequence, lane_->id, a_.priority, op_->block_count, 0});
   }
 
   // Where the daemon's ring is not the one that the host has written. Each block that parks writes the same
@@ -199,16 +194,11 @@ class StartKernel {
 
   // Leader only.
   STARLING_HOST_DEVICE void finish(Outcome outcome) {
-    const uint64_t token = op_->token;
-    const uint32_t lane = lane_->id;
     note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, 0);
     auto&& m = fenced(m_);
     hand_on(m, *lane_, op_->sequence);
-    if (!count_finished(m, *lane_, op_->sequence, op_->finished_target)) return;
+    if (!count_finished(m, *lane_, *op_)) return;
     note(TraceEvent::kPublish, 0);
-    if (!publish(m, a_.completion_kind, *a_.completions, token, m_.block_index()))
-      push_parked(m_, *a_.daemon,
-                  {0, op_->sequence, token, lane, a_.priority, op_->block_count, ParkedKind::kToken});
     m_.notify_host();
   }
 

@@ -12,7 +12,8 @@
 //   enqueue, before the caller puts anything else into the stream
 //
 // and under the lock: poll() now and then and after every push, completed() for every completion that is
-// read. Nothing under the lock stands in the driver.
+// read: from the completion queue, or, of an operation on kKernel, whose token is 0, by was_told()
+// (device/handover.h). Nothing under the lock stands in the driver.
 #pragma once
 #include "device/stream_device.h"
 #include "device/submission_queue.h"
@@ -147,7 +148,8 @@ class StreamHost {
   // again after each completion of the broken lane that is read: the block that completed an operation may
   // have overwritten the poison meanwhile, and others may stand for a later one at the same place.
   void poison(const Handover& handover, uint64_t newest) {
-    for (uint32_t at = 0; at < handover.depth; ++at) d_.release(&handover.done[at], newest + 1 + kPoison);
+    for (uint32_t at = 0; at < handover.depth; ++at)
+      d_.release(&handover.done[at].done, newest + 1 + kPoison);
   }
 
   // No daemon is there, and none is needed.
@@ -188,7 +190,7 @@ class StreamHost {
 
   // The stream stands until operation `sequence` is complete.
   void wait_for(Stream stream, const Handover& handover, uint64_t sequence) {
-    d_.wait_value(stream, &handover.done[sequence % handover.depth], sequence + 1);
+    d_.wait_value(stream, &handover.done[sequence % handover.depth].done, sequence + 1);
   }
 
  private:

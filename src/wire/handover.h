@@ -20,41 +20,43 @@ STARLING_HOST_DEVICE constexpr bool reached(uint64_t counter, uint64_t value) {
 inline constexpr uint64_t kPoison = uint64_t(1) << 62;
 
 struct alignas(64) Turn {
-  uint64_t next;    // operation whose turn it is on this block; writer: who owns the part (release)
+  uint64_t next;  // operation whose turn it is on this block; writer: who owns the part (release)
   uint64_t marked;  // bit s % 64: operation s starts only after its stream's mark; writer: the daemon's block
   uint64_t reserved[6];
 };
 static_assert(sizeof(Turn) == 64);
 
+// How streams and the host hear of an operation. In the host's memory, and stored as one.
+struct alignas(16) Done {
+  uint64_t done;  // s + 1: operation s is complete; writers: the block that completes it (release), and the
+                  // host with a poisoned value. Streams and gates wait for it
+  uint64_t told;  // s + 1: operation s, which began as a kernel (Operation::token is 0), is complete: it goes
+                  // by no completion queue. Writer: the block that completes it (release; the host acquires)
+};
+static_assert(sizeof(Done) == 16);
+
 // Of one lane; null in a lane that no stream uses.
 struct Handover {
   Turn* turns;  // [width]
   uint64_t* ready;  // s + 1: the stream has come to operation s, which may start; writers: streams, in order
-  uint64_t*
-      done;  // [depth], s + 1 at s % depth: operation s is complete; writers: the block that
-             // completes it (release), and the host with a poisoned value. Streams and gates wait for it
+  Done* done;  // [depth]: operation s at s % depth
   uint64_t* gates;  // [depth], s + 1: a block stays for operation s; writers: parking blocks, atomically
   uint32_t width;  // blocks of this lane's widest plan: the grid of its start kernels
   uint32_t depth;  // of the lane's rings
 };
 static_assert(sizeof(Handover) == 40);
 
-enum class ParkedKind : uint8_t {
-  kOperation = 0,  // to be run, from the lane's context or from its beginning
-  kToken = 1,  // complete, but the completion queue was busy: to be published
-};
-
-// Operation s of a lane, left by block b of its start kernel to block b of the daemon.
+// Operation s of a lane, left by block b of its start kernel to block b of the daemon: to be run, from the
+// lane's context or from its beginning.
 struct Parked {
   uint64_t position;  // + 1, last (release): the place is filled; writer: the start kernel's block
   uint64_t sequence;
-  uint64_t token;
   uint32_t lane;
   int16_t priority;
   uint8_t block_count;
-  ParkedKind kind;
+  uint8_t reserved;
 };
-static_assert(sizeof(Parked) == 32);
+static_assert(sizeof(Parked) == 24);
 
 // Many producers, start kernels' blocks b; one consumer, the daemon's block b. It never fills: a block parks
 // an operation at most once, and the host keeps fewer operations under way than it has places.

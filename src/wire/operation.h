@@ -39,7 +39,8 @@ struct alignas(16) Operation {
   uint8_t fence_previous;  // 1: no block begins before all blocks have finished the lane's previous one
   uint16_t rank_count;     // divisor of avg
   uint16_t hints;          // how data is moved, not what; ranks may differ: kPastCaches
-  uint64_t token;          // names the operation in the completion queue
+  uint64_t token;          // names the operation in the completion queue; 0: it began as a kernel, and its
+                           // completion is told in Handover::done
   uint64_t finished_target;  // value of Lane::finished[] at which it is complete: block_count more than
                              // before, or Handover::width more, in a lane that streams use
   uint64_t previous_target;  // the same of the lane's previous operation, for fence_previous: its place in

@@ -440,8 +440,8 @@ MUTATIONS = [
         "completion_by_every_block",
         "every block that finishes publishes the operation",
         HANDOVER,
-        "if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;",
-        "if (m.fetch_add(&lane.finished[at], 1) + 1 > target) return false;",
+        "if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;",
+        "if (m.fetch_add(&lane.finished[at], 1) + 1 > operation.finished_target) return false;",
     ),
     Mutation(
         "completion_before_data",
@@ -607,18 +607,39 @@ MUTATIONS = [
         "    m_.store_relaxed(&to[0], from[0]);\n",
     ),
     Mutation(
-        "token_parked_as_operation",
-        "a completion that found the queue full is run again",
-        START,
-        "ParkedKind::kToken",
-        "ParkedKind::kOperation",
+        "told_relaxed",
+        "relaxed for release: the word that tells the host of an operation that began as a kernel",
+        HANDOVER,
+        "    m.store_release(first + 1, value);",
+        "    m.store_relaxed(first + 1, value);",
+    ),
+    Mutation(
+        "told_read_relaxed",
+        "relaxed for acquire: the host's look at that word",
+        HANDOVER,
+        "m.load_acquire(&handover.done[sequence % handover.depth].told)",
+        "m.load_relaxed(&handover.done[sequence % handover.depth].told)",
+    ),
+    Mutation(
+        "told_by_queue_too",
+        "the daemon tells of an operation that began as a kernel by the completion queue as well",
+        DAEMON,
+        "if (token != 0 && !publish(",
+        "if (!publish(",
+    ),
+    Mutation(
+        "not_told_by_daemon",
+        "an operation that began as a kernel and ends in the daemon is not told of",
+        HANDOVER,
+        "  const bool tells_host = operation.token == 0;",
+        "  const bool tells_host = operation.token == 0 && lane.submitted == nullptr;",
     ),
     Mutation(
         "turn_relaxed",
         "relaxed for release: the turn that gives a part to the next operation",
         HANDOVER,
-        "m.store_release(&lane.handover->turns[m.block_index()].next, sequence + 1);",
-        "m.store_relaxed(&lane.handover->turns[m.block_index()].next, sequence + 1);",
+        "m.store_release(&lane.handover->turns[m.block_index()].next, sequence",
+        "m.store_relaxed(&lane.handover->turns[m.block_index()].next, sequence",
     ),
     Mutation(
         "turn_read_relaxed",
@@ -645,9 +666,9 @@ MUTATIONS = [
         "done_by_every_block",
         "the flag that streams wait for is set by the first block that finishes",
         HANDOVER,
-        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;",
-        "  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at], sequence + 1);\n"
-        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != target) return false;",
+        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;",
+        "  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at].done, sequence + 1);\n"
+        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;",
     ),
     Mutation(
         "quit_not_announced",
@@ -702,8 +723,8 @@ MUTATIONS = [
         "poison_one_place",
         "a dead peer releases only the streams that wait at one place of the ring",
         HOST,
-        "for (uint32_t at = 0; at < handover.depth; ++at) d_.release",
-        "for (uint32_t at = 0; at < 1; ++at) d_.release",
+        "for (uint32_t at = 0; at < handover.depth; ++at)\n      d_.release",
+        "for (uint32_t at = 0; at < 1; ++at)\n      d_.release",
     ),
     # ---- daemon first ----------------------------------------------------------------------------------
     Mutation(
@@ -745,7 +766,7 @@ MUTATIONS = [
         "patient_after_release",
         "a start kernel waits at its place although its stream was released",
         START,
-        "    return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth]),\n"
+        "    return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth].done),\n"
         "                    op_->sequence + 1);",
         "    return true;",
     ),

@@ -147,8 +147,6 @@ void CudaExecutor::enqueue(const StreamLaunch& launch) {
                                launch.handover,
                                launch.lane,
                                options_.start.daemon,
-                               options_.start.completions,
-                               options_.start.completion_kind,
                                launch.priority,
                                0,
                                {s.initial_budget, s.maximum_budget, s.success_factor, s.unbounded},

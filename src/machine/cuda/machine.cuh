@@ -116,6 +116,10 @@ class CudaMachine {
     __device__ uint64_t load_acquire(const uint64_t* p) const { return m_.load_acquire(p); }
     __device__ void store_relaxed(uint64_t* p, uint64_t v) { m_.store_relaxed(p, v); }
     __device__ void store_release(uint64_t* p, uint64_t v) { m_.store_relaxed(p, v); }
+    // Two neighbouring words (16-byte aligned) by one store.
+    __device__ void store_pair(uint64_t* p, uint64_t first, uint64_t second) {
+      m_.write_words(p, first, second);
+    }
     __device__ void fence() { m_.fence(); }
     // It acquires: what others released is before all that is stored through this view from now on.
     __device__ uint64_t fetch_add(uint64_t* p, uint64_t v) {

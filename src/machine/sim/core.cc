@@ -138,8 +138,6 @@ class GpuDriver final : public StreamDriver {
                                  handover,
                                  &lane,
                                  s_.daemon,
-                                 completions(),
-                                 kind(),
                                  priority,
                                  0,
                                  {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
@@ -209,6 +207,9 @@ const Core& shipped_core() {
       },
       [](SimMachine& m, uint64_t on_device, uint64_t* out) { return device::withdraw(m, on_device, out); },
       [](SimMachine& m, const uint64_t* out) { return device::has_withdrawn(m, out); },
+      [](SimMachine& m, const Handover& handover, uint64_t sequence) {
+        return device::was_told(m, handover, sequence);
+      },
       sizeof(device::StartState),
       [](const StreamSetup& setup) -> std::unique_ptr<StreamDriver> {
         return std::make_unique<device::GpuDriver>(setup);

@@ -82,6 +82,7 @@ struct Core {
   bool (*pop)(SimMachine&, uint32_t kind, void* completions, uint64_t& token);
   bool (*withdraw)(SimMachine&, uint64_t on_device, uint64_t* out);
   bool (*has_withdrawn)(SimMachine&, const uint64_t* out);
+  bool (*was_told)(SimMachine&, const Handover&, uint64_t sequence);
   // Streams (gpu.h). Kernels' arguments are the core's own.
   size_t start_state_bytes;
   std::unique_ptr<StreamDriver> (*make_driver)(const StreamSetup&);

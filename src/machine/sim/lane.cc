@@ -199,14 +199,15 @@ void SimLane::add_handover(uint32_t width) {
   handover_ = region.make<Handover>();
   handover_->turns = region.make<Turn>(width);
   handover_->ready = region.make<uint64_t>();
-  handover_->done = region.make<uint64_t>(kLaneDepth);
+  handover_->done = region.make<Done>(kLaneDepth);
   handover_->gates = region.make<uint64_t>(kLaneDepth);
   core_->submitted = operations_;  // blocks that park leave the operation there themselves
   handover_->width = width;
   handover_->depth = kLaneDepth;
   const uint64_t first = options_->first_sequence;
   *handover_->ready = first;
-  for (uint32_t at = 0; at < kLaneDepth; ++at) handover_->done[at] = handover_->gates[at] = first;
+  for (uint32_t at = 0; at < kLaneDepth; ++at)
+    handover_->done[at].done = handover_->done[at].told = handover_->gates[at] = first;
 }
 
 void SimLane::make_turns() {
@@ -278,7 +279,7 @@ uint64_t SimLane::scratch_bytes() const {
   return most;
 }
 
-Submission SimLane::place(uint64_t first_sequence) {
+Submission SimLane::place(uint64_t first_sequence, bool by_kernel) {
   const uint64_t sequence = first_sequence + placed_;
   const uint32_t at = sequence % kLaneDepth;
   Buffers& b = buffers_[placed_ % buffers_.size()];
@@ -299,7 +300,7 @@ Submission SimLane::place(uint64_t first_sequence) {
   op.fence_previous = order_.place(*plan, on_device());
   op.fence_previous |= world_->scheduler.random().chance(options_->fence_chance);
   op.rank_count = uint32_t(spec_->ranks.size());
-  op.token = (uint64_t(core_->id) + 1) << 28 | (sequence & 0xfffffff);
+  op.token = by_kernel ? 0 : (uint64_t(core_->id) + 1) << 28 | (sequence & 0xfffffff);
   op.buffers[uint32_t(BufferKind::kInput)].base = b.input;
   op.buffers[uint32_t(BufferKind::kOutput)].base = b.output;
   if (const uint64_t most = scratch_bytes(); most > 0 && !b.scratch)

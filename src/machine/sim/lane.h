@@ -85,7 +85,7 @@ class SimLane {
     return operations_[(options_->first_sequence + index) % kLaneDepth];
   }
   // Writes the next operation where the daemon reads it, and returns its submission.
-  Submission place(uint64_t first_sequence);
+  Submission place(uint64_t first_sequence, bool by_kernel = false);
   // Operation `index` is complete: checks that it was under way, and its result. An empty text if all is
   // right.
   std::string complete(uint64_t index, bool faulty, Expected& shared);

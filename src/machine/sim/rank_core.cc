@@ -115,16 +115,20 @@ void RankCore::take(uint64_t token) {
   const uint64_t number = (token >> 28) - 1;
   SimLane* lane = lane_numbered(number);
   if (lane == nullptr) fail("a completion that names none of its lanes");
-  const uint64_t index = lane->index_of(token);
+  finish_operation(*lane, lane->index_of(token));
+}
+
+void RankCore::finish_operation(SimLane& lane, uint64_t index) {
+  const uint64_t number = lane.number();
   SimMachine host(*w_, nullptr, 0, 0);
-  const bool faulty = host.load_acquire(lane->fault()) != 0;
-  const std::string wrong = lane->complete(index, faulty, expected_of(number));
+  const bool faulty = host.load_acquire(lane.fault()) != 0;
+  const std::string wrong = lane.complete(index, faulty, expected_of(number));
   if (!wrong.empty())
     fail("lane " + std::to_string(number) + ", operation " + std::to_string(index) + ": " + wrong);
   ++completed_;
   w_->scheduler.note_progress();
-  completed(*lane, index, faulty);
-  feed(*lane);
+  completed(lane, index, faulty);
+  feed(lane);
   w_->scheduler.wake(app_fiber_);
 }
 

@@ -71,6 +71,8 @@ class RankCore {
   void feed(SimLane& lane);
   // Takes what the completion queue has, checking each. True if there was any.
   bool take_completions();
+  // Operation `index` is complete: checks it, and feeds the lane.
+  void finish_operation(SimLane& lane, uint64_t index);
   // Tells the daemon to exit, once.
   void push_exit();
 

@@ -58,7 +58,8 @@ void StreamRank::add_fibers() {
     memory.allow_many_writers(lane->fault());
     for (uint32_t s = 0; s < kLaneDepth; ++s) {
       memory.allow_many_writers(&lane->core().finished[s]);
-      memory.allow_many_writers(&lane->handover().done[s]);
+      memory.allow_many_writers(&lane->handover().done[s].done);
+      memory.allow_many_writers(&lane->handover().done[s].told);
       memory.allow_many_writers(&lane->handover().gates[s]);
       auto* words = reinterpret_cast<uint64_t*>(&lane->core().operations[s]);
       for (uint32_t w = 0; w < sizeof(Operation) / sizeof(uint64_t); ++w)
@@ -225,8 +226,9 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
   lane.count_submitted(w_->scheduler.now());
   ++submitted_;
   const bool placed = lane.placed() == index && lane.has_work_for_core();
-  const Submission submission = placed ? lane.place(o_->first_sequence) : Submission{};
   const StreamTicket ticket = driver_->enter(request(placed));
+  const Submission submission =
+      placed ? lane.place(o_->first_sequence, ticket.path == kByKernel) : Submission{};
   tickets_[step.lane].emplace(index, ticket);
   ++by_path_[ticket.path];
   if (placed && ticket.path != kByKernel) {
@@ -290,12 +292,33 @@ bool StreamRank::poll_once() {
   if (o_->driver_connects && !lanes_.connected()) gpu_.wait_for_driver();
   lanes_.connect();
   lanes_.open_buffers();
-  const bool any = take_completions();
+  const bool any = take_completions() | take_told();
   if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
   if (w_->scheduler.random().chance(o_->drain_chance)) driver_->drain();
   driver_->poll();
   const uint64_t next = driver_->next_poll();
   if (next < kForever) w_->scheduler.note_deadline(next);
+  return any;
+}
+
+// What began as a kernel goes by no queue. A lane's operations complete in their order.
+bool StreamRank::take_told() {
+  SimMachine host(*w_, nullptr, 0, 0);
+  bool any = false;
+  for (SimLane* lane : lanes_.mine()) {
+    auto& tickets = tickets_[lane->number()];
+    for (auto oldest = tickets.begin(); oldest != tickets.end();) {
+      if (oldest->second.path != kByKernel) {
+        ++oldest;
+        continue;
+      }
+      const uint64_t index = oldest->first;
+      if (!core_->was_told(host, lane->handover(), o_->first_sequence + index)) break;
+      finish_operation(*lane, index);
+      any = true;
+      oldest = tickets.upper_bound(index);
+    }
+  }
   return any;
 }
 

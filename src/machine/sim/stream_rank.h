@@ -60,6 +60,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void end_fibers() override { gpu_.end(); }
   SimLane* lane_numbered(uint64_t number) override { return lanes_.at(number); }
   Expected& expected_of(uint64_t lane) override { return c_->expected[lane]; }
+  bool take_told();
   void completed(SimLane& lane, uint64_t index, bool faulty) override;
   Submission place(SimLane& lane) override;
   void fail_waiting(SimLane& lane);

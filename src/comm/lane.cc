@@ -232,7 +232,8 @@ void HostLane::open_device() {
     const uint64_t peer = end / channels;
     send_ends[end].peer = receive_ends[end].peer = uint16_t(peer);
     send_ends[end].channel = receive_ends[end].channel = uint16_t(end % channels);
-    if (PeerMemory* memory = member(uint32_t(peer)).peer.memory.get()) receive_ends[end].opened = memory->opened();
+    if (PeerMemory* memory = member(uint32_t(peer)).peer.memory.get())
+      receive_ends[end].opened = memory->opened();
     send_ends[end].credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + end;
     receive_ends[end].inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + end;
     receive_ends[end].private_slots = own + shared_->slots_offset + end * private_slots * shared_->slot_bytes;

@@ -113,7 +113,7 @@ struct Rank {
   }
   Outcome run() {
     Budget budget{1, 1, 1, 0};
-    const Execution execution{&lane, &operation, &block, &pool, nullptr, &operands};
+    const Execution execution{&lane, &operation, &block, &pool, nullptr, &operands, nullptr};
     Interpreter<OpeningMachine> interpreter(machine, execution, budget);
     const Outcome outcome = interpreter.run(context);
     awaited = outcome == Outcome::kStuck ? interpreter.awaits(context) : Awaited{};

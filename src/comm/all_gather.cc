@@ -19,6 +19,10 @@ Shape all_gather_shape(const LoweringContext& context, const starling_operation&
                                          : sum_of_counts(call.output_counts, context.rank));
   shape.in_place = call.input == static_cast<const std::byte*>(call.output) + own;
   shape.choice_bytes = total;
+  refuse_overlap(shape, bytes,
+                 call.output_counts
+                     ? end_of_parts(call.output_counts, call.output_offsets, context.size) * element
+                     : total);
   return shape;
 }
 

@@ -12,6 +12,7 @@ Shape all_reduce_shape(const LoweringContext&, const starling_operation& call) {
   shape.output = {call.output, bytes};
   shape.in_place = call.input == call.output;
   shape.choice_bytes = bytes;
+  refuse_overlap(shape, bytes, bytes);
   return shape;
 }
 

@@ -38,6 +38,11 @@ Shape all_to_all_shape(const LoweringContext& context, const starling_operation&
     throw Error(Code::unsupported,
                 "all_to_all in place whose parts to send and to receive have other counts or offsets",
                 "pass an output buffer of its own, or equal tables for both sides");
+  if (shape.varying)
+    refuse_overlap(shape, end_of_parts(call.input_counts, call.input_offsets, context.size) * element,
+                   end_of_parts(call.output_counts, call.output_offsets, context.size) * element);
+  else
+    refuse_overlap(shape, total, total);
   // The choice must be the same on all ranks: it cannot depend on counts that differ.
   shape.choice_bytes = shape.varying ? uint64_t(1) << 18 : total;
   return shape;

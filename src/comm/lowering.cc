@@ -325,6 +325,27 @@ uint64_t sum_of_counts(const size_t* counts, uint32_t size) {
   return sum;
 }
 
+uint64_t end_of_parts(const size_t* counts, const size_t* offsets, uint32_t size) {
+  if (offsets == nullptr) return sum_of_counts(counts, size);
+  uint64_t end = 0;
+  for (uint32_t r = 0; r < size; ++r)
+    if (counts[r] != 0) end = std::max<uint64_t>(end, offsets[r] + counts[r]);
+  return end;
+}
+
+void refuse_overlap(const Shape& shape, uint64_t input_bytes, uint64_t output_bytes) {
+  if (shape.in_place || input_bytes == 0 || output_bytes == 0) return;
+  const auto input = uintptr_t(shape.input.base);
+  const auto output = uintptr_t(shape.output.base);
+  if (input >= output + output_bytes || output >= input + input_bytes) return;
+  throw Error(
+      Code::invalid_argument,
+      std::string(collective_name(shape.collective)) +
+          ": input and output overlap, and are not in place: results would be read as inputs",
+      "pass buffers that do not overlap; in place is the same address, in all_gather and reduce_scatter "
+      "that of this rank's own part");
+}
+
 uint32_t checked_root(const LoweringContext& context, const starling_operation& call) {
   if (call.root < 0 || uint32_t(call.root) >= context.size)
     throw Error(Code::invalid_argument,

@@ -19,6 +19,10 @@ Shape reduce_scatter_shape(const LoweringContext& context, const starling_operat
                                         : sum_of_counts(call.input_counts, context.rank));
   shape.in_place = call.output == static_cast<const std::byte*>(call.input) + own;
   shape.choice_bytes = total;
+  refuse_overlap(
+      shape,
+      call.input_counts ? end_of_parts(call.input_counts, call.input_offsets, context.size) * element : total,
+      bytes);
   return shape;
 }
 

@@ -300,6 +300,22 @@ TEST(Misuse, OfOperations) {
       o.kind = STARLING_SEND;
       o.peer = -2;
     });
+    for (const starling_collective kind :
+         {STARLING_ALL_REDUCE, STARLING_ALL_GATHER, STARLING_REDUCE_SCATTER, STARLING_ALL_TO_ALL})
+      refused("overlap", [&](auto& o) {
+        o.kind = kind;
+        o.count = 3;
+        o.output = buffer + 1;
+      });
+    const size_t two = 2;
+    const size_t behind_a_gap = 1;
+    refused("overlap", [&](auto& o) {
+      o.kind = STARLING_ALL_TO_ALL;
+      o.count = 0;
+      o.input_counts = o.output_counts = &two;
+      o.input_offsets = &behind_a_gap;
+      o.output = buffer + 2;
+    });
     expect_refused(starling_wait(nullptr, 0), "null pointer");
     expect_refused(starling_test(nullptr), "null pointer");
     EXPECT_EQ(starling_request_source(nullptr), -1);

@@ -282,6 +282,8 @@ inline void random_failovers(const LinkKind& link) {
     starling::sim::Random random(uint64_t(policy), 3);
     for (uint32_t k = 0; k < link.failovers / 2; ++k) {
       rig->run_until("all paths", [&] { return rig->up() == 3; });
+      // A failback under way would end the epoch that is noted below.
+      rig->run_until("their use", [&] { return rig->uses(policy == Policy::kStriping ? 3 : 1); });
       rig->add(60);
       const uint64_t amid = rig->traffic[0].accepted + random.below(40);
       rig->run_until("the middle", [&] { return rig->traffic[0].accepted >= amid; });

@@ -3,6 +3,8 @@
 // For each tile, for each instruction:   wait (bounded) -> combine -> barrier -> signal
 // An instruction has no effect before all it waits for is there (contract, point 7), so stopping in a wait
 // leaves nothing half done: the dynamic context (tile, instruction) and the connectors' counters say it all.
+//
+// long: one class, whose parts all work on the same instruction.
 #pragma once
 #include "base/assert.h"
 #include "device/combine.h"

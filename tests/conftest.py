@@ -12,10 +12,12 @@ import pytest
 hypothesis.settings.register_profile("same examples", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same examples")
 
-# A shell that is not interactive lets what it starts in the background ignore Ctrl-C, and everything started by that:
-# tests send it to programs that must end.
+# A shell that is not interactive lets what it starts in the background ignore Ctrl-C, nohup lets it ignore hanging up,
+# and everything started by that does too: tests send both to programs that must end.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -97,14 +97,14 @@ struct OnGpus {
     call.struct_bytes = sizeof call;
     call.kind = kind;
     call.data_type = STARLING_FLOAT32;
-    call.input = &input;
-    call.output = &output;
+    // Never looked at, and far from each other.
+    call.input = reinterpret_cast<const void*>(uintptr_t(1) << 40);
+    call.output = reinterpret_cast<void*>(uintptr_t(1) << 41);
     call.count = count;
     return call;
   }
   PlanCache plans;
   AddedPlans added;
-  float input = 0, output = 0;  // never looked at
 };
 
 constexpr uint32_t kOfInput = 1u << uint32_t(BufferKind::kInput);

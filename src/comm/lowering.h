@@ -100,8 +100,8 @@ uint64_t message_bytes(const starling_operation& call);  // call.count elements
 uint64_t sum_of_counts(const size_t* counts, uint32_t size);
 // Elements up to the end of the last part; offsets null: one after the other.
 uint64_t end_of_parts(const size_t* counts, const size_t* offsets, uint32_t size);
-// Throws Error(invalid_argument) where the two sides lie over each other and are not in place: what is written
-// would be read as input.
+// Throws Error(invalid_argument) where the two sides lie over each other and are not in place: what is
+// written would be read as input.
 void refuse_overlap(const Shape& shape, uint64_t input_bytes, uint64_t output_bytes);
 uint32_t checked_root(const LoweringContext& context, const starling_operation& call);
 // Throws unless the pointer is set where bytes are to be moved.

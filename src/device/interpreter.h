@@ -42,17 +42,18 @@ class Interpreter {
     protocol_ = op_.plan->protocol;
   }
 
-  // Advances `c`, the same on all threads. kDone or kStuck. A barrier must follow.
+  // Advances `c`, the same on all threads. kDone, kStuck, or kFault: it has not begun, and its lane is broken. A
+  // barrier must follow.
   STARLING_HOST_DEVICE Outcome run(DynamicContext& c) {
-    if (!c.started && !pass_fence()) return Outcome::kStuck;
+    const bool begins = !c.started;
+    if (begins && !pass_fence()) return Outcome::kStuck;
+    const bool broken = begins && is_broken();
     if constexpr (M::kStagesPlans) {
       near_ = ends_.fit();
-      if (near_) {
-        bring_ends(m_, ends_);
-        m_.barrier();
-      }
+      if (near_) bring_ends(m_, ends_);
     }
-    if (!c.started) {
+    if ((begins || near_) && m_.any(broken)) return Outcome::kFault;
+    if (begins) {
       if (leads(m_) && protocol_ != Protocol::kPackets) prepare_receives();
       c.started = 1;
     }
@@ -150,6 +151,13 @@ class Interpreter {
       return {&end.credit->packets_read, end.packets_sent + 1 - kPacketSlots, end.peer};
     }
     return {};
+  }
+
+  // By one thread, beside others that bring the ends. Only now: the lane's operations before have handed on to
+  // this one, by a turn or at the fence, and if one of them was dropped, its messages are still in the
+  // connectors. Relaxed: who dropped it saw the fault before it handed on, so we see it too.
+  STARLING_HOST_DEVICE bool is_broken() {
+    return m_.thread_index() + 1 == m_.thread_count() && m_.load_relaxed(x_.lane->fault) != 0;
   }
 
   // The lane's earlier operation may have used our connectors from other blocks: wait until all are out.

@@ -45,7 +45,6 @@ struct StartArguments {
 struct alignas(16) StartState {
   SlotPool pool;  // empty: the daemon's blocks own the pool's slots, so only private slots are used here
   uint32_t turn;  // it is ours
-  uint32_t broken;  // the lane
   uint32_t urgent;  // the daemon has something more urgent
   uint32_t stays;
   Combine operands;
@@ -73,9 +72,6 @@ class StartKernel {
       case Verdict::kSkip:
         if (leads(m_)) finish(Outcome::kDone);
         break;
-      case Verdict::kDrop:
-        if (leads(m_)) finish(Outcome::kFault);
-        break;
       case Verdict::kLeave:
         if (leads(m_)) park();
         break;
@@ -94,13 +90,11 @@ class StartKernel {
   }
 
  private:
-  enum class Verdict : uint32_t { kRun, kSkip, kDrop, kLeave };
+  enum class Verdict : uint32_t { kRun, kSkip, kLeave };
 
-  // What decides whether we run, looked at by two threads at the same time, and while the others bring near
-  // what the operation needs. A barrier must follow.
+  // What decides whether we run, looked at by the leader while the others bring near what the operation needs. A
+  // barrier must follow.
   STARLING_HOST_DEVICE void look() {
-    // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
-    if (m_.thread_index() + 1 == m_.thread_count()) s_.broken = m_.load_acquire(a_.near.fault) != 0;
     if (!leads(m_)) return;
     s_.turn = has_turn(m_, a_.handover, op_->sequence);
     s_.pool = SlotPool{nullptr, 0, 0};
@@ -114,7 +108,6 @@ class StartKernel {
   STARLING_HOST_DEVICE Verdict verdict() const {
     if (s_.turn == 0) return Verdict::kLeave;
     if (m_.block_index() >= op_->block_count) return Verdict::kSkip;
-    if (s_.broken != 0) return Verdict::kDrop;
     return s_.urgent != 0 ? Verdict::kLeave : Verdict::kRun;
   }
 
@@ -148,7 +141,7 @@ class StartKernel {
       outcome = interpreter.run(context);
     m_.barrier();  // all threads are through with the part
     if (!leads(m_)) return;
-    if (outcome == Outcome::kDone) return finish(outcome);
+    if (outcome != Outcome::kStuck) return finish(outcome);
     note(TraceEvent::kPark, uint64_t(context.instruction) << 32 | interpreter.awaits(context).peer);
     // It is our turn, so the context is ours to write, until park() gives it away.
     block.context = context;

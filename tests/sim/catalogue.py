@@ -223,14 +223,14 @@ MUTATIONS = [
         "ends_brought_before_the_fence",
         "the connector ends are copied while another block may still work on them",
         INTERPRETER,
-        "    if (!c.started && !pass_fence()) return Outcome::kStuck;\n"
+        "    if (begins && !pass_fence()) return Outcome::kStuck;\n"
+        "    const bool broken = begins && is_broken();\n"
         "    if constexpr (M::kStagesPlans) {\n"
-        "      near_ = ends_.fit();\n"
-        "      if (near_) {\n        bring_ends(m_, ends_);\n        m_.barrier();\n      }\n    }\n",
+        "      near_ = ends_.fit();\n      if (near_) bring_ends(m_, ends_);\n    }\n",
         "    if constexpr (M::kStagesPlans) {\n"
-        "      near_ = ends_.fit();\n"
-        "      if (near_) {\n        bring_ends(m_, ends_);\n        m_.barrier();\n      }\n    }\n"
-        "    if (!c.started && !pass_fence()) return Outcome::kStuck;\n",
+        "      near_ = ends_.fit();\n      if (near_) bring_ends(m_, ends_);\n    }\n"
+        "    if (begins && !pass_fence()) return Outcome::kStuck;\n"
+        "    const bool broken = begins && is_broken();\n",
     ),
     # ---- pulls -------------------------------------------------------------------------------------------
     Mutation(
@@ -481,6 +481,13 @@ MUTATIONS = [
         DAEMON,
         "if (m_.any(leads(m_) && is_broken(lane))) return Outcome::kFault;",
         "",
+    ),
+    Mutation(
+        "begun_behind_dropped",
+        "an operation begins although the one before it was dropped with messages in its connectors",
+        INTERPRETER,
+        "return m_.thread_index() + 1 == m_.thread_count() && m_.load_relaxed(x_.lane->fault) != 0;",
+        "return false;",
     ),
     Mutation(
         "idle_taken_for_exit",

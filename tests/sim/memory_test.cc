@@ -20,7 +20,8 @@ class Litmus {
     memory_.describe = [](const void*) { return "a word"; };
   }
 
-  std::string run(uint64_t seed, std::vector<std::function<void(Litmus&)>> bodies) {
+  // The first `one_block` bodies are threads of one block; each of the others is a block of its own.
+  std::string run(uint64_t seed, std::vector<std::function<void(Litmus&)>> bodies, uint32_t one_block = 1) {
     scheduler_.reset(options_, seed, &Memory::commit_due, &memory_);
     memory_.reset(scheduler_, options_);
     shadow_.reset(scheduler_, memory_, options_);
@@ -31,7 +32,7 @@ class Litmus {
     started.reserve(bodies.size());
     for (uint32_t k = 0; k < bodies.size(); ++k) {
       started.push_back({this, bodies[k]});
-      memory_.set_unit(scheduler_.add(k, &enter, &started.back()), k);
+      memory_.set_unit(scheduler_.add(k, &enter, &started.back()), k < one_block ? 0 : k);
     }
     memory_.begin();
     scheduler_.run();
@@ -47,6 +48,8 @@ class Litmus {
     memory_.store(p, v, release);
   }
   void fence() { memory_.fence(); }
+  void meet() { memory_.meet(scheduler_.current_id()); }
+  void rest() { scheduler_.yield(); }
   uint64_t load_as_its_reader(const uint64_t* p) {
     memory_.allow_one_reader(p);
     return load(p, true);
@@ -118,6 +121,42 @@ TEST(WeakMemory, ReleaseOrdersWhatCameBefore) {
   EXPECT_TRUE(seen.count({1, 1}));
   EXPECT_TRUE(seen.count({0, 0}));
 }
+
+// Message passing by two threads of a block: one stores, the other releases, after a barrier or without one.
+std::set<Outcome> message_passing_by_a_block(bool barrier) {
+  Litmus litmus(weak());
+  std::set<Outcome> seen;
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    Outcome outcome;
+    bool stored = false;
+    auto store = [&](Litmus& l) {
+      l.store(l.x, 1, false);
+      if (barrier) l.meet();
+      stored = true;
+    };
+    auto release = [&](Litmus& l) {
+      while (!stored) l.rest();
+      if (barrier) {
+        EXPECT_EQ(l.load(l.x, false), 1u);
+      }
+      l.store(l.y, 1, true);
+    };
+    auto look = [&](Litmus& l) {
+      outcome.first = l.load(l.y, true);
+      outcome.second = l.load(l.x, false);
+    };
+    EXPECT_EQ(litmus.run(seed, {store, release, look}, 2), "");
+    seen.insert(outcome);
+  }
+  return seen;
+}
+
+TEST(WeakMemory, ReleaseOrdersWhatOtherThreadsStoredBeforeABarrier) {
+  const auto seen = message_passing_by_a_block(true);
+  EXPECT_FALSE(seen.count({1, 0}));
+  EXPECT_TRUE(seen.count({0, 1}));
+}
+TEST(WeakMemory, WithoutABarrierItDoesNot) { EXPECT_TRUE(message_passing_by_a_block(false).count({1, 0})); }
 
 // Store buffering: both sides store, then look; without fences both may miss the other.
 std::set<Outcome> store_buffering(bool fences) {

@@ -82,6 +82,7 @@ bool SimMachine::meet(bool value) {
   g.result = g.value;
   g.value = false;
   w_.shadow.merge(g.unit);
+  memory.meet(g.fibers[0]);
   if (memory.checks()) memory.merge(g.fibers, g.threads);
   const bool result = g.result;
   for (uint32_t t = 0; t < g.threads; ++t) {

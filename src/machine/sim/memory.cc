@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 
 namespace starling::sim {
@@ -44,6 +45,9 @@ void Memory::begin() {
   const uint32_t fibers = scheduler_->fiber_count();
   units_.resize(fibers);
   if (pending_.size() < fibers) pending_.resize(fibers);
+  std::unordered_map<uint32_t, uint32_t> first;  // of a unit's fibers
+  buffers_.resize(fibers);
+  for (uint32_t f = 0; f < fibers; ++f) buffers_[f] = first.emplace(units_[f], f).first->second;
   width_ = checks_ ? (fibers + 7) & ~7u : 0;
   clocks_.assign(size_t(fibers) * width_, 0);
   touched_.assign(fibers, 1);
@@ -86,6 +90,10 @@ void Memory::not_released(const Location& location) {
 void Memory::learn(const Location& location, uint32_t fiber) {
   join(clock(fiber), &published_[location.clock]);
   touch(fiber);
+}
+
+void Memory::meet(uint32_t fiber) {
+  for (Pending& p : buffer(fiber)) p.met = true;
 }
 
 // Who did nothing since the last time has nothing to tell.
@@ -172,11 +180,12 @@ void Memory::store(uint64_t* word, uint64_t value, bool release) {
   const uint32_t fiber = scheduler_->current_id();
   Location& location = at(word);
   own(location, fiber);
-  const auto& pending = pending_[fiber];
+  const auto& pending = buffer(fiber);
   bool late = scheduler_->random().chance(late_chance_);
   if (!pending.empty() && !late)
-    late = release ||
-           std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return p.word == word; });
+    late = std::any_of(pending.begin(), pending.end(), [&](const Pending& p) {
+      return p.word == word || (release && p.is_before(fiber));
+    });
   if (late) {
     postpone(word, value, release, fiber);
   } else {
@@ -188,10 +197,12 @@ void Memory::store(uint64_t* word, uint64_t value, bool release) {
 }
 
 void Memory::postpone(uint64_t* word, uint64_t value, bool release, uint32_t fiber) {
-  auto& pending = pending_[fiber];
-  Pending entry{word, value, scheduler_->now() + scheduler_->random().skewed(late_ns_), 0, 0, 0, release};
+  auto& pending = buffer(fiber);
+  const uint64_t ready = scheduler_->now() + scheduler_->random().skewed(late_ns_);
+  Pending entry{word, value, ready, 0, 0, 0, fiber, release, false};
   for (const Pending& before : pending)
-    if (release || before.word == word) entry.ready = std::max(entry.ready, before.ready);
+    if (before.word == word || (release && before.is_before(fiber)))
+      entry.ready = std::max(entry.ready, before.ready);
   if (release && checks_) {
     if (free_snapshots_.empty()) {
       free_snapshots_.push_back(uint32_t(snapshots_.size()));
@@ -207,12 +218,11 @@ void Memory::postpone(uint64_t* word, uint64_t value, bool release, uint32_t fib
   scheduler_->commit_at(entry.ready, fiber);
 }
 
-void Memory::commit(uint32_t fiber, size_t index) {
-  auto& pending = pending_[fiber];
+void Memory::commit(std::vector<Pending>& pending, size_t index) {
   const Pending entry = pending[index];
   pending.erase(pending.begin() + std::ptrdiff_t(index));
-  if (entry.release && shadow_) publish_(shadow_, fiber, entry.mark);
-  make_visible(at(entry.word), entry.value, fiber, entry.release,
+  if (entry.release && shadow_) publish_(shadow_, entry.fiber, entry.mark);
+  make_visible(at(entry.word), entry.value, entry.fiber, entry.release,
                entry.release && checks_ ? &snapshots_[entry.clock] : nullptr, entry.stamp);
   if (entry.release && checks_) free_snapshots_.push_back(entry.clock);
 }
@@ -220,10 +230,10 @@ void Memory::commit(uint32_t fiber, size_t index) {
 // Stores whose time has come, in program order: their times keep the order that must be kept.
 void Memory::commit_due(void* memory, uint32_t fiber) {
   auto* self = static_cast<Memory*>(memory);
-  auto& pending = self->pending_[fiber];
+  auto& pending = self->buffer(fiber);
   for (size_t k = 0; k < pending.size();) {
     if (pending[k].ready <= self->scheduler_->now()) {
-      self->commit(fiber, k);
+      self->commit(pending, k);
       continue;
     }
     self->scheduler_->commit_at(pending[k].ready, fiber);
@@ -232,7 +242,12 @@ void Memory::commit_due(void* memory, uint32_t fiber) {
 }
 
 void Memory::drain(uint32_t fiber) {
-  while (!pending_[fiber].empty()) commit(fiber, 0);
+  auto& pending = buffer(fiber);
+  for (size_t k = 0; k < pending.size();)
+    if (pending[k].is_before(fiber))
+      commit(pending, k);
+    else
+      ++k;
 }
 
 uint64_t Memory::fetch_add(uint64_t* word, uint64_t value, bool ordered) {

@@ -1,8 +1,9 @@
 // Counters shared by fibers: what each fiber sees of them, and what follows from having seen it.
 //
-// A store may stay in its fiber's store buffer for a while: others see it late, and relaxed stores overtake
-// each other. A release store becomes visible only after all stores and data before it. Read-modify-writes
-// and fences empty the buffer first.
+// A store may stay in its block's store buffer for a while: others see it late, and relaxed stores overtake
+// each other. A release store becomes visible only after all stores and data before it: those of its fiber,
+// and those that the block's other fibers made before a barrier. Read-modify-writes and fences empty the
+// buffer of these first.
 //
 // Order is kept as vector clocks (happens-before): a release publishes its fiber's clock with the value, an
 // acquire that reads the value joins it. What is not ordered by that is a race, in every schedule, whether
@@ -52,6 +53,10 @@ class Memory {
   // What is read from the word with acquire belongs to one block at a time: each reader is ordered after the
   // last one. Who keeps what it saw does not say for whom.
   void allow_one_reader(const uint64_t* word) { at(word).one_reader = true; }
+
+  // The threads of the fiber's block are at a barrier: each sees what the others stored, and its releases
+  // tell of it.
+  void meet(uint32_t fiber);
 
   // ---- clocks ----------------------------------------------------------------------------------------
   uint32_t* clock(uint32_t fiber) { return &clocks_[size_t(fiber) * width_]; }
@@ -112,8 +117,13 @@ class Memory {
     uint64_t mark;
     uint32_t clock;  // index in snapshots_; releases only
     uint32_t stamp;
+    uint32_t fiber;
     bool release;
+    bool met;  // a barrier of its block came after it
+    // The fiber sees it before others do, and it comes before the fiber's next release.
+    bool is_before(uint32_t other) const { return met || fiber == other; }
   };
+  std::vector<Pending>& buffer(uint32_t fiber) { return pending_[buffers_[fiber]]; }
 
   Location& at(const uint64_t* word) {
     STARLING_ASSERT(region_.contains(word), "a counter outside of the simulation's memory");
@@ -144,7 +154,7 @@ class Memory {
   void make_visible(Location& location, uint64_t value, uint32_t fiber, bool release, const uint32_t* clock,
                     uint32_t stamp);
   void postpone(uint64_t* word, uint64_t value, bool release, uint32_t fiber);
-  void commit(uint32_t fiber, size_t index);
+  void commit(std::vector<Pending>& pending, size_t index);
   void drain(uint32_t fiber);
   void publish(Location& location, const uint32_t* clock, bool keep);
 
@@ -159,6 +169,7 @@ class Memory {
   std::vector<uint32_t> published_;  // of locations; the first is unused
   std::vector<uint32_t> snapshots_;  // of pending releases
   std::vector<uint32_t> free_snapshots_;
+  std::vector<uint32_t> buffers_;  // by fiber: where in pending_ its block's store buffer is
   std::vector<std::vector<Pending>> pending_;
   uint32_t width_ = 0;
   bool checks_ = true;
@@ -182,11 +193,11 @@ inline uint64_t Memory::load(const uint64_t* word, bool acquire_order) {
   const uint32_t fiber = scheduler_->current_id();
   Location& location = at(word);
   watch(location, fiber);
-  // Its own store that others do not see yet.
+  // Its own store, or its block's before a barrier, that others do not see yet.
   if (late_chance_ != 0) {
-    const auto& pending = pending_[fiber];
+    const auto& pending = buffer(fiber);
     for (size_t k = pending.size(); k > 0; --k)
-      if (pending[k - 1].word == word) return pending[k - 1].value;
+      if (pending[k - 1].word == word && pending[k - 1].is_before(fiber)) return pending[k - 1].value;
   }
   if (acquire_order) acquire(location, fiber);
   return *word;

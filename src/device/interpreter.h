@@ -42,8 +42,8 @@ class Interpreter {
     protocol_ = op_.plan->protocol;
   }
 
-  // Advances `c`, the same on all threads. kDone, kStuck, or kFault: it has not begun, and its lane is broken. A
-  // barrier must follow.
+  // Advances `c`, the same on all threads. kDone, kStuck, or kFault: it has not begun, and its lane is
+  // broken. A barrier must follow.
   STARLING_HOST_DEVICE Outcome run(DynamicContext& c) {
     const bool begins = !c.started;
     if (begins && !pass_fence()) return Outcome::kStuck;
@@ -153,8 +153,8 @@ class Interpreter {
     return {};
   }
 
-  // By one thread, beside others that bring the ends. Only now: the lane's operations before have handed on to
-  // this one, by a turn or at the fence, and if one of them was dropped, its messages are still in the
+  // By one thread, beside others that bring the ends. Only now: the lane's operations before have handed on
+  // to this one, by a turn or at the fence, and if one of them was dropped, its messages are still in the
   // connectors. Relaxed: who dropped it saw the fault before it handed on, so we see it too.
   STARLING_HOST_DEVICE bool is_broken() {
     return m_.thread_index() + 1 == m_.thread_count() && m_.load_relaxed(x_.lane->fault) != 0;

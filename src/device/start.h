@@ -92,8 +92,8 @@ class StartKernel {
  private:
   enum class Verdict : uint32_t { kRun, kSkip, kLeave };
 
-  // What decides whether we run, looked at by the leader while the others bring near what the operation needs. A
-  // barrier must follow.
+  // What decides whether we run, looked at by the leader while the others bring near what the operation
+  // needs. A barrier must follow.
   STARLING_HOST_DEVICE void look() {
     if (!leads(m_)) return;
     s_.turn = has_turn(m_, a_.handover, op_->sequence);

@@ -183,9 +183,8 @@ void Memory::store(uint64_t* word, uint64_t value, bool release) {
   const auto& pending = buffer(fiber);
   bool late = scheduler_->random().chance(late_chance_);
   if (!pending.empty() && !late)
-    late = std::any_of(pending.begin(), pending.end(), [&](const Pending& p) {
-      return p.word == word || (release && p.is_before(fiber));
-    });
+    late = std::any_of(pending.begin(), pending.end(),
+                       [&](const Pending& p) { return p.word == word || (release && p.is_before(fiber)); });
   if (late) {
     postpone(word, value, release, fiber);
   } else {

@@ -168,11 +168,14 @@ STARLING_API starling_status starling_context_lane_name(starling_context* contex
 
 /* ---- communicator ----------------------------------------------------------------------------------- */
 
+#define STARLING_STORE_LOST 2
+
 /* The key-value store that ranks meet in: PyTorch's c10d Store, or any other. Functions return 0 on success,
  * may be called from any thread, and are used while a communicator is made only. `get` waits for the key up
- * to timeout_ns and copies at most *bytes, setting *bytes to the length. `remove` takes a key away, and
- * `holds` says at once whether there is one (1 or 0; -1 or any other number: it cannot say). Both may be
- * NULL: then what a group has set stays, and its name cannot be used in this store again. */
+ * to timeout_ns and copies at most *bytes, setting *bytes to the length; STARLING_STORE_LOST: the store is
+ * gone, and nobody need wait any longer (any other number: the key is not there yet). `remove` takes a key
+ * away, and `holds` says at once whether there is one (1 or 0; -1 or any other number: it cannot say). Both
+ * may be NULL: then what a group has set stays, and its name cannot be used in this store again. */
 typedef struct starling_store {
   void* user;
   int (*set)(void* user, const char* key, const void* value, size_t bytes);
@@ -201,6 +204,10 @@ typedef struct starling_comm_options {
  * STARLING_PEER_FAILED: a rank died meanwhile. */
 STARLING_API starling_status starling_comm_create(starling_context* context,
                                                   const starling_comm_options* options, starling_comm** comm);
+/* By a rank that cannot come, because it could not make its context, say: ranks that join the group in this
+ * store fail at once with STARLING_PEER_FAILED and the reason. Of the options rank, size, name and store are
+ * read; the store must be the caller's. */
+STARLING_API starling_status starling_comm_decline(const starling_comm_options* options, const char* reason);
 /* Collective over the parent. Ranks with the same color form a group ordered by (key, rank); color < 0: no
  * part in any, *child is NULL. */
 STARLING_API starling_status starling_comm_split(starling_comm* parent, int color, int key,

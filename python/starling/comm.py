@@ -105,14 +105,21 @@ class Communicator(Messages):
     ) -> None:
         if (rank is None) != (size is None):
             raise InvalidArgumentError("rank without size, or size without rank; pass both or neither")
-        context = default_context() if context is None else context
-        if not isinstance(context, Context):
+        if context is not None and not isinstance(context, Context):
             raise TypeError(f"context is {context!r}; pass a starling.Context, or None for the process's own")
         if rank is None or size is None:
             here = place()
             rank, size = (here.rank, here.size) if here else (0, 1)
         if rank < 0 or size < 1:
             raise InvalidArgumentError(f"rank {rank} of {size} ranks; ranks are 0 to size - 1")
+        if context is None:
+            try:
+                context = default_context()
+            except StarlingError as error:
+                if store is not None:
+                    with contextlib.suppress(StarlingError):
+                        self.decline(str(error), rank=rank, size=size, name=name, store=store)
+                raise
         core = _core.Communicator(
             context=context._core,
             rank=rank,
@@ -135,6 +142,11 @@ class Communicator(Messages):
         self._plans: dict[str, Plan] = {}
         self._ending = threading.Lock()
         context.attach(self)
+
+    @staticmethod
+    def decline(reason: str, *, rank: int, size: int, name: str = "world", store: Store) -> None:
+        """By a rank that cannot join, for want of a context, say: the others fail at once, with the reason."""
+        _core.decline(rank, size, name, store, reason)
 
     @classmethod
     def _child(cls, core: Any, context: Context) -> Communicator | None:

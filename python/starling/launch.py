@@ -169,14 +169,22 @@ def _run_rank(
     size: int,
     function: RankFunction,
     store: Store,
-    context: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     timeout: float,
     keep: Callable[[Communicator], None] = lambda communicator: None,
 ) -> Outcome:
-    own_arguments = {name: value(rank) if callable(value) else value for name, value in context.items()}
     try:
+        try:
+            own_arguments = {
+                name: value(rank) if callable(value) else value for name, value in arguments.items()
+            }
+            context = Context(**own_arguments)
+        except Exception as error:
+            with contextlib.suppress(StarlingError):
+                Communicator.decline(str(error), rank=rank, size=size, name="launch", store=store)
+            raise
         with (
-            Context(**own_arguments) as own,
+            context as own,
             Communicator(
                 own, rank=rank, size=size, name="launch", store=store, timeout=timeout
             ) as communicator,
@@ -202,7 +210,7 @@ def _results(outcomes: list[Outcome], check: bool) -> Any:
 
 
 class _StoppedError(BaseException):
-    """Ends a rank that is joining, as Ctrl-C does: not an ``Exception``, which the join would take for a bad store."""
+    """Ends a rank that is joining, as Ctrl-C does."""
 
 
 class _ThreadedRanks(InProcessStore):

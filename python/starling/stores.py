@@ -21,7 +21,7 @@ class Store(Protocol):
         """Writes the value, visible to all ranks."""
 
     def get(self, key: str, timeout: float) -> bytes:
-        """Waits for the key up to ``timeout`` seconds; raises ``TimeoutError``."""
+        """Waits for the key up to ``timeout`` seconds; raises ``TimeoutError``. Any other ends the meeting."""
 
 
 class InProcessStore:

@@ -214,6 +214,17 @@ starling_status starling_comm_create(starling_context* context, const starling_c
   });
 }
 
+starling_status starling_comm_decline(const starling_comm_options* options, const char* reason) {
+  return guarded([&] {
+    const starling_comm_options o = sized(&required(options, "options"), "starling_comm_options");
+    if (o.store == nullptr)
+      throw Error(Code::invalid_argument, "a rank without a context declines in a store of the caller's only",
+                  "pass the store that the other ranks join in");
+    const CommOptions declined{o.rank, o.size, o.name ? o.name : "", 0};
+    decline_group(declined, *user_store(*o.store), reason ? reason : "no reason given");
+  });
+}
+
 starling_status starling_comm_split(starling_comm* parent, int color, int key, starling_comm** child) {
   return guarded([&] {
     required(child, "child") = nullptr;

@@ -32,14 +32,6 @@ LaneKey entered(Context& context, const LaneKey& key, const std::string& name) {
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOptions& options, Store& store) {
-  if (options.size == 0 || options.rank >= options.size || options.size > 0xffff)
-    throw Error(Code::invalid_argument,
-                "rank " + std::to_string(options.rank) + " of " + std::to_string(options.size) +
-                    " ranks is not possible",
-                "ranks are 0 to size - 1");
-  if (options.name.empty())
-    throw Error(Code::invalid_argument, "a communicator needs a name",
-                "pass one that is the same on all ranks and unique in the store");
   CommOptions bounded = options;
   if (bounded.timeout_ns <= 0) bounded.timeout_ns = int64_t(settings().timeout_s * 1e9);
   Group group = join_group(context, bounded, store);

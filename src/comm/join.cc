@@ -23,6 +23,8 @@ constexpr const char* kReadable = " readable";
 constexpr const char* kOwnCores = " cores";
 constexpr const char* kAlwaysReads = " always";
 constexpr const char* kOpens = " opens";
+constexpr std::string_view kDeclined = "declined ";  // then the reason
+constexpr size_t kLongestReason = 2000;
 constexpr std::string_view kPlaces = " places ";  // then one of each rank's host
 constexpr std::string_view kTimes = " times ";  // then two numbers: by slots, read
 constexpr int64_t kInterruptibleNs = 100'000'000;
@@ -58,6 +60,21 @@ std::optional<Introduction> parse_introduction(const std::string& text) {
       words.eof())
     return parsed;
   return std::nullopt;
+}
+
+std::string key_in_store(const CommOptions& options, const char* what, uint32_t rank) {
+  return "starling/" + options.name + "/" + what + "/" + std::to_string(rank);
+}
+
+void check_place(const CommOptions& options) {
+  if (options.size == 0 || options.rank >= options.size || options.size > 0xffff)
+    throw Error(Code::invalid_argument,
+                "rank " + std::to_string(options.rank) + " of " + std::to_string(options.size) +
+                    " ranks is not possible",
+                "ranks are 0 to size - 1");
+  if (options.name.empty())
+    throw Error(Code::invalid_argument, "a communicator needs a name",
+                "pass one that is the same on all ranks and unique in the store");
 }
 
 std::string text_of(const LaneKey& key) {
@@ -274,6 +291,10 @@ class Joining {
   // Throws where that rank and this one cannot be one group.
   Introduction checked(const std::string& text, uint32_t rank) const {
     const std::string that = name_of(rank);
+    if (text.starts_with(kDeclined))
+      throw Error(Code::peer_failed,
+                  that + " cannot join '" + options_.name + "': " + text.substr(kDeclined.size()),
+                  "mend that on " + that + ", and start the group anew");
     const auto peer = parse_introduction(text);
     if (!peer || peer->slot_bytes != own_.slot_bytes)
       throw Error(
@@ -323,7 +344,7 @@ class Joining {
   std::string name_of(uint32_t rank) const { return "rank " + std::to_string(options_.named(rank)); }
 
   std::string key_of_rank(const char* what, uint32_t rank) const {
-    return "starling/" + options_.name + "/" + what + "/" + std::to_string(rank);
+    return key_in_store(options_, what, rank);
   }
 
   Context& context_;
@@ -340,7 +361,14 @@ class Joining {
 }  // namespace
 
 Group join_group(Context& context, const CommOptions& options, Store& store) {
+  check_place(options);
   return Joining(context, options, store).run();
+}
+
+void decline_group(const CommOptions& options, Store& store, const std::string& reason) {
+  check_place(options);
+  store.set(key_in_store(options, "arena", options.rank),
+            std::string(kDeclined) + reason.substr(0, kLongestReason));
 }
 
 }  // namespace starling

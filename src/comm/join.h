@@ -6,6 +6,8 @@
 //   rank 0          waits for everybody's joined  complete := key, what all saw; what it knows of times, and
 //                                                 in what order rings pass the hosts
 //
+// A rank that cannot come says so, and why, in the place of its introduction.
+//
 // Nobody goes on (and perhaps leaves again) before all have found each other. Everybody takes back what it
 // has set, and what somebody waits for is never taken back before it was read: "joined" goes when "complete"
 // was read, "complete" when every "joined" has gone; and nobody goes on before that. So a next group of this
@@ -52,5 +54,8 @@ struct Group {
 // Collective. Throws Error: timeout, naming the rank that did not come; peer_failed for one that died
 // meanwhile; mismatch for one that means another group; aborted when interrupted.
 Group join_group(Context& context, const CommOptions& options, Store& store);
+
+// By a rank that has no context to join with: the others are told the reason.
+void decline_group(const CommOptions& options, Store& store, const std::string& reason);
 
 }  // namespace starling

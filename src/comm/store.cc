@@ -19,8 +19,11 @@ class UserStore final : public Store {
   std::optional<std::string> get(const std::string& key, int64_t timeout_ns) override {
     std::vector<char> buffer(4096);
     size_t bytes = buffer.size();
-    if (functions_.get(functions_.user, key.c_str(), buffer.data(), &bytes, timeout_ns) != 0)
-      return std::nullopt;
+    const int answer = functions_.get(functions_.user, key.c_str(), buffer.data(), &bytes, timeout_ns);
+    if (answer == STARLING_STORE_LOST)
+      throw Error(Code::system, "the store was lost while this rank waited for " + key,
+                  "see the log of the process that keeps the store (rank 0, or the launcher)");
+    if (answer != 0) return std::nullopt;
     if (bytes > buffer.size())
       throw Error(Code::system, "the store's value of " + key + " is not one of Starling's",
                   "use a store, or a prefix of keys, of its own");

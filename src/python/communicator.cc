@@ -35,18 +35,11 @@ Communicator::~Communicator() {
 
 namespace {
 
-// A Python object with set(key, bytes) and get(key, timeout_s), as starling_store; and Ctrl-C meanwhile,
-// which may come inside of its methods.
+// A Python object with set(key, bytes) and get(key, timeout_s), as starling_store; and what ends the meeting:
+// Ctrl-C, or what the object's methods raise.
 struct Meeting {
   nb::object store;
   std::optional<nb::python_error> interruption;
-
-  void note(nb::python_error& error, const char* where) {
-    if (error.matches(PyExc_Exception))
-      error.discard_as_unraisable(where);
-    else
-      interruption.emplace(std::move(error));  // KeyboardInterrupt, SystemExit: the caller's
-  }
 };
 
 int store_set(void* user, const char* key, const void* value, size_t bytes) {
@@ -56,7 +49,7 @@ int store_set(void* user, const char* key, const void* value, size_t bytes) {
     meeting->store.attr("set")(key, nb::bytes(value, bytes));
     return 0;
   } catch (nb::python_error& error) {
-    meeting->note(error, "starling: the store's set()");
+    meeting->interruption.emplace(std::move(error));
     return 1;
   }
 }
@@ -66,15 +59,19 @@ int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t t
   auto* meeting = static_cast<Meeting*>(user);
   try {
     const nb::object found = meeting->store.attr("get")(key, double(timeout_ns) * 1e-9);
-    const nb::bytes text = nb::cast<nb::bytes>(found);
+    if (!nb::isinstance<nb::bytes>(found)) {
+      PyErr_Format(PyExc_TypeError, "the store's get() returned %R for %s; return the bytes that were set",
+                   found.ptr(), key);
+      throw nb::python_error();
+    }
+    const nb::bytes text = nb::borrow<nb::bytes>(found);
     std::memcpy(value, text.c_str(), std::min(*bytes, text.size()));
     *bytes = text.size();
     return 0;
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TimeoutError)) meeting->note(error, "starling: the store's get()");
-    return 1;
-  } catch (const nb::cast_error&) {
-    return 1;
+    if (error.matches(PyExc_TimeoutError)) return 1;
+    meeting->interruption.emplace(std::move(error));
+    return STARLING_STORE_LOST;
   }
 }
 
@@ -112,6 +109,21 @@ void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t 
   if (meeting.interruption) throw std::move(*meeting.interruption);
   check(status);
   new (&comm) Communicator(std::move(made));
+}
+
+void decline(uint32_t rank, uint32_t size, const std::string& name, nb::object store,
+             const std::string& reason) {
+  Meeting meeting{std::move(store), std::nullopt};
+  const starling_store functions{&meeting, store_set, store_get, nullptr, nullptr};
+  starling_comm_options options{};
+  options.struct_bytes = sizeof options;
+  options.rank = rank;
+  options.size = size;
+  options.name = name.c_str();
+  options.store = &functions;
+  const starling_status status = starling_comm_decline(&options, reason.c_str());
+  if (meeting.interruption) throw std::move(*meeting.interruption);
+  check(status);
 }
 
 // None where this rank has no part.
@@ -398,5 +410,6 @@ void bind_communicator(nb::module_& m) {
           },
           "timeout_ns"_a)
       .def("destroy", &py::destroy);
+  m.def("decline", &py::decline, "rank"_a, "size"_a, "name"_a, "store"_a, "reason"_a);
   py::bind_calls(c);
 }

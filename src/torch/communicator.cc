@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 
 #include "errors.h"
@@ -36,10 +37,28 @@ CommunicatorRegistry& communicator_registry() {
 
 std::int64_t to_ns(std::chrono::milliseconds duration) { return std::chrono::nanoseconds(duration).count(); }
 
+// A rank without a context tells the others, who would wait for it until the timeout.
+ContextClaim claim_or_decline(const CommunicatorOptions& options) {
+  try {
+    return ContextClaim(options.device, options.name);
+  } catch (const c10::Error& error) {
+    const StoreView store(options.store);
+    starling_comm_options declined{};
+    declined.struct_bytes = sizeof(declined);
+    declined.rank = static_cast<std::uint32_t>(options.rank);
+    declined.size = static_cast<std::uint32_t>(options.size);
+    declined.name = options.name.c_str();
+    declined.store = store.get();
+    if (starling_comm_decline(&declined, error.what_without_backtrace()) != STARLING_SUCCESS)
+      LOG(WARNING) << "starling: the other ranks could not be told: " << starling_last_error();
+    throw;
+  }
+}
+
 }  // namespace
 
 Communicator::Communicator(const CommunicatorOptions& options)
-    : context_(options.device, options.name), store_(options.store), timeout_(options.timeout) {
+    : context_(claim_or_decline(options)), store_(options.store), timeout_(options.timeout) {
   starling_comm_options comm_options{};
   comm_options.struct_bytes = sizeof(comm_options);
   comm_options.rank = static_cast<std::uint32_t>(options.rank);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 
 namespace starling::torch_adapter {
@@ -21,6 +22,8 @@ bool can_look(c10d::Store& store) {
   try {
     store.check({"starling/nothing"});
     return true;
+  } catch (const c10::DistNetworkError&) {
+    throw;
   } catch (const std::exception&) {
     return false;
   }
@@ -56,8 +59,10 @@ int store_get(void* user, const char* key, void* value, size_t* bytes, int64_t t
     std::memcpy(value, found.data(), copied);
     *bytes = found.size();
     return 0;
+  } catch (const c10::DistNetworkError&) {
+    return STARLING_STORE_LOST;
   } catch (const std::exception&) {
-    return 1;  // not there within the timeout, or the store is gone: the same to the caller
+    return 1;  // not there within the timeout
   }
 }
 

@@ -183,6 +183,8 @@ TEST(Misuse, OfCommunicators) {
     starling_comm_options options{};
     expect_refused(starling_comm_create(rank.context, nullptr, &comm), "null pointer");
     expect_refused(starling_comm_create(rank.context, &options, nullptr), "null pointer");
+    expect_refused(starling_comm_decline(nullptr, "x"), "null pointer");
+    expect_refused(starling_comm_decline(&options, "x"), "struct_bytes");
     expect_refused(starling_comm_create(rank.context, &options, &comm), "struct_bytes");
     MemoryStore memory;
     starling_store store = memory.functions();
@@ -197,6 +199,10 @@ TEST(Misuse, OfCommunicators) {
     expect_refused(starling_comm_create(nullptr, &options, &comm), "context is a null pointer");
     options.name = nullptr;
     expect_refused(starling_comm_create(rank.context, &options, &comm), "needs a name");
+    expect_refused(starling_comm_decline(&options, "x"), "needs a name");
+    options.store = nullptr;
+    expect_refused(starling_comm_decline(&options, "x"), "pass the store");
+    options.store = &store;
     options.name = "other";
     store.get = nullptr;
     expect_refused(starling_comm_create(rank.context, &options, &comm), "null function");

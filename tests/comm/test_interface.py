@@ -135,6 +135,35 @@ def test_construction() -> None:
         starling._core.Context(0, 0, 0, {"speed": 1}, None)  # type: ignore[attr-defined]
 
 
+class LostStore(InProcessStore):
+    """Its keeper ends while ranks meet."""
+
+    def get(self, key: str, timeout: float) -> bytes:
+        raise ConnectionResetError("no store any more")
+
+
+class TextStore(InProcessStore):
+    def get(self, key: str, timeout: float) -> Any:
+        return super().get(key, timeout).decode()
+
+
+@pytest.mark.parametrize(
+    ("store", "kind", "text"),
+    [
+        (LostStore(), ConnectionResetError, "no store any more"),
+        (TextStore(), TypeError, "returned 'starling.* return the bytes"),
+        (5, AttributeError, "'set'"),
+    ],
+    ids=["lost", "text", "none"],
+)
+def test_a_bad_store_ends_the_joining(store: Any, kind: type[Exception], text: str) -> None:
+    """It raises what the store did, and does not wait for the timeout."""
+    if isinstance(store, InProcessStore):
+        store.set("starling/world/arena/1", b"starling.1.0")
+    with Context() as context, pytest.raises(kind, match=text):
+        Communicator(context, rank=0, size=2, store=store, timeout=10000)
+
+
 def test_ranks_of_unequal_blocks() -> None:
     """All are told, also who comes when the others have left already: their lanes would never be connected."""
     blocks = {"blocks": lambda rank: 2 if rank == 4 else 1}

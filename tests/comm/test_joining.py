@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from starling import Context
+from starling import Communicator, Context, errors, launch
+from starling.stores import InProcessStore
 
 BOUND_S = 200.0  # far above what it takes, far below the timeouts
 SHARED = Path("/dev/shm")
@@ -158,6 +159,38 @@ def test_a_rank_that_does_not_come(start: Start) -> None:
     assert re.match("OperationTimeoutError.*rank 1 did not join 'world' of 3 ranks within 0.5 s", answer), (
         answer
     )
+
+
+def queue_of(rank: int) -> str:
+    return "stack" if rank == 1 else "slots"
+
+
+@pytest.mark.parametrize("run", (launch.run_threads, launch.run_processes))
+def test_a_rank_that_cannot_come_tells_the_others(run: Callable[..., list[launch.Outcome]]) -> None:
+    """Rank 1 has no context to join with; the others do not wait for their timeout."""
+    from comm import test_joining as importable  # under the name that the processes know
+
+    outcomes = run(
+        3,
+        Communicator.barrier,
+        check=False,
+        timeout=BOUND_S,
+        operation_timeout=1000,
+        context={"completion_queue": importable.queue_of},
+    )
+    assert isinstance(outcomes[1].error, errors.InvalidArgumentError), outcomes
+    for rank in (0, 2):
+        assert isinstance(outcomes[rank].error, errors.PeerFailedError), outcomes
+        assert re.search("rank 1 cannot join 'launch': .*stack", str(outcomes[rank].error)), outcomes
+
+
+def test_declining_by_hand() -> None:
+    store = InProcessStore()
+    Communicator.decline("no time today", rank=1, size=2, name="party", store=store)
+    with Context() as context, pytest.raises(errors.PeerFailedError, match=r"rank 1 .*: no time today"):
+        Communicator(context, rank=0, size=2, name="party", store=store, timeout=BOUND_S)
+    with pytest.raises(errors.InvalidArgumentError, match="size - 1"):
+        Communicator.decline("no such rank", rank=2, size=2, store=store)
 
 
 def test_ranks_that_disagree_on_the_size(start: Start) -> None:

@@ -4,6 +4,7 @@ torchrun or as plain processes, bounded in time."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -107,6 +108,27 @@ dist.all_reduce(torch.ones(3))
 )
 
 
+# Rank 1 cannot make its context.
+WITHOUT_CONTEXT = (
+    """
+import os, sys
+if sys.argv[1] == "1":
+    os.environ["STARLING_BLOCKS"] = "100000"
+"""
+    + JOIN
+)
+
+# Nor can it load the adapter.
+WITHOUT_ADAPTER = (
+    """
+import os, sys
+if sys.argv[1] == "1":
+    os.environ["XDG_CACHE_HOME"] = "/dev/null"
+"""
+    + JOIN
+)
+
+
 def left_behind(outputs: list[str]) -> list[str]:
     """Of the segments that the ranks had mapped."""
     lines = [line.split()[1:] for output in outputs for line in output.splitlines() if "segments " in line]
@@ -165,6 +187,48 @@ def test_a_lost_rank_fails_the_others(tmp_path: Path, script: str) -> None:
         assert "rank 1" in results[rank][1]
     if script is FAILING:
         assert left_behind([output for _, output in results]) == []
+
+
+# The store is lost with rank 0, which keeps it.
+WITHOUT_STORE = (
+    PRELUDE
+    + """
+rank, size, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+if rank == 0:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with open(path + ".draft", "w") as file:
+        file.write(str(store.port))
+    os.rename(path + ".draft", path)
+    while not store.check(["1 joins", "2 joins"]) or store.num_keys() < 4:  # and where they are
+        time.sleep(0.01)
+    os._exit(1)
+while not os.path.exists(path):
+    time.sleep(0.01)
+store = dist.TCPStore("127.0.0.1", int(open(path).read()), is_master=False)
+store.set(f"{rank} joins", "")
+dist.init_process_group("starling", store=store, rank=rank, world_size=size, timeout=timedelta(hours=1))
+"""
+)
+
+
+def test_a_lost_store_fails_the_ranks(tmp_path: Path) -> None:
+    for code, output in run_ranks(tmp_path, WITHOUT_STORE)[1:]:
+        assert code != 0
+        assert "the store was lost while this rank waited" in output, output
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [(WITHOUT_CONTEXT, "100000 blocks"), (WITHOUT_ADAPTER, "/dev/null/.*XDG_CACHE_HOME")],
+    ids=["context", "adapter"],
+)
+def test_a_rank_that_cannot_come_tells_the_others(tmp_path: Path, script: str, reason: str) -> None:
+    """They do not wait for their timeout, of an hour."""
+    results = run_ranks(tmp_path, script)
+    assert all(code != 0 for code, _ in results)
+    assert re.search(reason, results[1][1]), results[1][1]
+    for rank in (0, 2):
+        assert re.search(f"rank 1 cannot join .*{reason}", results[rank][1], re.DOTALL), results[rank][1]
 
 
 # Interrupts itself when the rank is in the C++ code that waits. Nobody joins it, or its collective.

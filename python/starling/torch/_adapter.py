@@ -47,7 +47,13 @@ def build(*, verbose: bool = False) -> Path:
     product = folder / f"{_MODULE_NAME}.so"
     if product.is_file():
         return product
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AdapterBuildError(
+            f"starling.torch: no folder for the compiled backend: {error}. Remedy: set XDG_CACHE_HOME to a "
+            "folder that can be written."
+        ) from error
     with _locked(folder / "lock"):
         if product.is_file():  # another rank was faster
             return product

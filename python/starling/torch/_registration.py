@@ -1,6 +1,7 @@
 """Makes ``init_process_group("starling")`` find the backend."""
 
 import atexit
+import contextlib
 import copy
 import os
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from starling.comm import Communicator
+from starling.errors import StarlingError
 from starling.torch import _adapter
 
 BACKEND_NAME = "starling"
@@ -45,7 +48,18 @@ def autoload() -> None:
 
 def _create(group: Any, backend_options: Any) -> Any:
     """A backend for one group; collective over its ranks."""
-    adapter = _adapter.load()
+    try:
+        adapter = _adapter.load()
+    except Exception as error:  # the other ranks would wait for this one
+        with contextlib.suppress(StarlingError):
+            Communicator.decline(
+                str(error),
+                rank=group.group_rank,
+                size=group.group_size,
+                name=group.group_id,
+                store=group.store,
+            )
+        raise
     if backend_options is None:
         options = Options()
     elif isinstance(backend_options, adapter.Options):

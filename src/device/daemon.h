@@ -385,7 +385,7 @@ class Daemon {
   // One look, no budget: what it waits for is another operation, or a stream. Once begun, an operation is
   // ours to its end. Of a broken lane too the operations go in their order, so that each part has one owner.
   STARLING_HOST_DEVICE bool may_begin(const Lane& lane, uint64_t sequence) {
-    if (!has_turn(m_, *lane.handover, sequence)) return false;
+    if (!has_turn(m_, *lane.handover, m_.block_index(), sequence)) return false;
     if (!((lane.handover->turns[m_.block_index()].marked >> (sequence % 64)) & 1)) return true;
     // Acquire: pairs with the stream's write; after it the operation's input is there.
     if (reached(m_.load_acquire(lane.handover->ready), sequence + 1)) return true;
@@ -435,7 +435,7 @@ class Daemon {
     advance(block);
     if (passes_turns(lane)) {
       lane.handover->turns[m_.block_index()].marked &= ~(uint64_t(1) << (sequence % 64));
-      hand_on(m_, lane, sequence);
+      hand_on(m_, lane, m_.block_index(), sequence);
     }
     complete(lane, slot.operation, now);
     remove_task(b_, b_.cursor);

@@ -28,7 +28,8 @@ STARLING_HOST_DEVICE NearEnds* near_ends(const M& m, NearEnds& ends) {
     return nullptr;
 }
 
-// Of one block in one operation. `near` null: there is no fast memory.
+// Of one block in one operation. `near` null: there is no fast memory. Between two barriers each end is
+// touched by one thread.
 struct BlockEnds {
   const Lane* lane = nullptr;
   const Connection* receive_connections = nullptr;
@@ -36,15 +37,23 @@ struct BlockEnds {
   uint32_t receive_count = 0;
   uint32_t send_count = 0;
   NearEnds* near = nullptr;
+  bool brought = false;  // the copies count now
 
   STARLING_HOST_DEVICE bool fit() const {
     return near != nullptr && receive_count <= kNearEnds && send_count <= kNearEnds;
   }
-  STARLING_HOST_DEVICE ReceiveEnd& receive_end(uint32_t k) const {
+  // Of connection k of the block.
+  STARLING_HOST_DEVICE ReceiveEnd& receive(uint32_t k) const {
+    return brought ? near->receives[k] : far_receive(k);
+  }
+  STARLING_HOST_DEVICE SendEnd& send(uint32_t k) const { return brought ? near->sends[k] : far_send(k); }
+
+  // Where they lie.
+  STARLING_HOST_DEVICE ReceiveEnd& far_receive(uint32_t k) const {
     const Connection c = receive_connections[k];
     return lane->receives[c.peer * lane->channel_count + c.channel];
   }
-  STARLING_HOST_DEVICE SendEnd& send_end(uint32_t k) const {
+  STARLING_HOST_DEVICE SendEnd& far_send(uint32_t k) const {
     const Connection c = send_connections[k];
     return lane->sends[c.peer * lane->channel_count + c.channel];
   }
@@ -70,20 +79,20 @@ template <class M>
 STARLING_HOST_DEVICE void bring_ends(M& m, const BlockEnds& ends) {
   copy_ends(
       m, ends.receive_count, [&](uint32_t k) -> ReceiveEnd& { return ends.near->receives[k]; },
-      [&](uint32_t k) -> ReceiveEnd& { return ends.receive_end(k); });
+      [&](uint32_t k) -> ReceiveEnd& { return ends.far_receive(k); });
   copy_ends(
       m, ends.send_count, [&](uint32_t k) -> SendEnd& { return ends.near->sends[k]; },
-      [&](uint32_t k) -> SendEnd& { return ends.send_end(k); });
+      [&](uint32_t k) -> SendEnd& { return ends.far_send(k); });
 }
 
 // All threads, after a barrier; another must follow before anybody looks at them.
 template <class M>
 STARLING_HOST_DEVICE void return_ends(M& m, const BlockEnds& ends) {
   copy_ends(
-      m, ends.receive_count, [&](uint32_t k) -> ReceiveEnd& { return ends.receive_end(k); },
+      m, ends.receive_count, [&](uint32_t k) -> ReceiveEnd& { return ends.far_receive(k); },
       [&](uint32_t k) -> ReceiveEnd& { return ends.near->receives[k]; });
   copy_ends(
-      m, ends.send_count, [&](uint32_t k) -> SendEnd& { return ends.send_end(k); },
+      m, ends.send_count, [&](uint32_t k) -> SendEnd& { return ends.far_send(k); },
       [&](uint32_t k) -> SendEnd& { return ends.near->sends[k]; });
 }
 

@@ -19,19 +19,19 @@ STARLING_HOST_DEVICE decltype(auto) fenced(M& m) {
     return (m);
 }
 
-// Is it the operation's turn on this block? After true the part is the caller's.
+// Is it the operation's turn on this part? After true the part is the caller's.
 template <class M>
-STARLING_HOST_DEVICE bool has_turn(M& m, const Handover& handover, uint64_t sequence) {
+STARLING_HOST_DEVICE bool has_turn(M& m, const Handover& handover, uint32_t part, uint64_t sequence) {
   // Acquire: pairs with the release in hand_on(); after it the part's context, progress and connector ends
   // are as the lane's earlier operation left them.
-  return m.load_acquire(&handover.turns[m.block_index()].next) == sequence;
+  return m.load_acquire(&handover.turns[part].next) == sequence;
 }
 
-// The operation is through with this block: the part belongs to the lane's next operation. The last touch.
+// The operation is through with this part: it belongs to the lane's next operation. The last touch.
 template <class M>
-STARLING_HOST_DEVICE void hand_on(M& m, const Lane& lane, uint64_t sequence) {
+STARLING_HOST_DEVICE void hand_on(M& m, const Lane& lane, uint32_t part, uint64_t sequence) {
   // Release: all that we did with the part; pairs with the acquire in has_turn().
-  m.store_release(&lane.handover->turns[m.block_index()].next, sequence + 1);
+  m.store_release(&lane.handover->turns[part].next, sequence + 1);
 }
 
 // Two releases in their order; where stores are bare (fenced()), both by one.
@@ -45,16 +45,17 @@ STARLING_HOST_DEVICE void store_both(M& m, uint64_t* first, uint64_t value) {
   }
 }
 
-// Counts this block as through. True for the last one, which has what all blocks wrote, and has told streams
-// of it, and the host if it is to hear of it so; unless true, the lane's memory is not touched again.
+// Counts so many parts as through. True for the last, who has what all blocks wrote, and has told streams of
+// it, and the host if it is to hear of it so; unless true, the lane's memory is not touched again.
 template <class M>
-STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Operation& operation) {
+STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Operation& operation,
+                                         uint32_t parts = 1) {
   const uint64_t sequence = operation.sequence;
   const bool tells_host = operation.token == 0;
   const uint32_t at = sequence % M::kLaneDepth;
   // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
   // After this the lane's entry may be used again as soon as the completion is read.
-  if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;
+  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;
   if (lane.handover == nullptr) return true;
   Done& done = lane.handover->done[at];
   static_assert(offsetof(Done, told) == offsetof(Done, done) + sizeof(uint64_t));
@@ -74,10 +75,10 @@ bool was_told(M& m, const Handover& handover, uint64_t sequence) {
   return m.load_acquire(&handover.done[sequence % handover.depth].told) == sequence + 1;
 }
 
-// Leaves the operation to the daemon's block of the same number.
+// Leaves the operation to the daemon's block that owns the part.
 template <class M>
-STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, Parked parked) {
-  ParkedRing& ring = daemon.parked[m.block_index()];
+STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, uint32_t part, const Parked& parked) {
+  ParkedRing& ring = daemon.parked[part];
   // Acquire and release, though nothing hangs on it: the place is free, because its last operation completed
   // before the host launched ours.
   const uint64_t at = m.fetch_add(&ring.tail, 1);

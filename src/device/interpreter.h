@@ -1,10 +1,8 @@
 // Runs one operation of a lane on one block, from where it stopped, until it is done or has to wait too long.
 //
-// For each tile, for each instruction:   wait (bounded) -> combine -> barrier -> signal
+// For each tile, for each instruction:   wait (bounded) -> bind -> combine -> barrier -> signal
 // An instruction has no effect before all it waits for is there (contract, point 7), so stopping in a wait
 // leaves nothing half done: the dynamic context (tile, instruction) and the connectors' counters say it all.
-//
-// long: one class, whose parts all work on the same instruction.
 #pragma once
 #include "base/assert.h"
 #include "device/combine.h"
@@ -12,6 +10,7 @@
 #include "device/execution.h"
 #include "device/machine.h"
 #include "device/opened.h"
+#include "device/operands.h"
 #include "device/packets.h"
 #include "wire/lane.h"
 #include "wire/operation.h"
@@ -49,20 +48,20 @@ class Interpreter {
     if (begins && !pass_fence()) return Outcome::kStuck;
     const bool broken = begins && is_broken();
     if constexpr (M::kStagesPlans) {
-      near_ = ends_.fit();
-      if (near_) bring_ends(m_, ends_);
+      ends_.brought = ends_.fit();
+      if (ends_.brought) bring_ends(m_, ends_);
     }
-    if ((begins || near_) && m_.any(broken)) return Outcome::kFault;
+    if ((begins || ends_.brought) && m_.any(broken)) return Outcome::kFault;
     if (begins) {
       if (leads(m_) && protocol_ != Protocol::kPackets) prepare_receives();
       c.started = 1;
     }
     const Outcome outcome = advance(c);
     if constexpr (M::kStagesPlans) {
-      if (near_) {
-        m_.barrier();  // the leader's last counting is done
+      if (ends_.brought) {
+        m_.barrier();  // the last counting is done
         return_ends(m_, ends_);
-        near_ = false;
+        ends_.brought = false;
       }
     }
     return outcome;
@@ -90,7 +89,7 @@ class Interpreter {
       ReceiveEnd& end = receive_end(i, k);
       if (can_receive(m_, *x_.lane, end)) {
         if (is_readable(end)) continue;
-        return {&end.opened->told[next_message(end).high].made, 1, end.peer};
+        return {&end.opened->told[next_message(m_, x_, end).high].made, 1, end.peer};
       }
       if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
       return {&end.inbox->posted, end.received + 1, end.peer};
@@ -105,12 +104,12 @@ class Interpreter {
   }
 
  private:
-  static constexpr uint64_t kPullMessageBytes = M::kReadsOwned || M::kOpensPeers ? 16 : 8;
-
   STARLING_HOST_DEVICE Outcome advance(DynamicContext& c) {
     for (; c.tile < op_.tile_count; ++c.tile) {
       for (; c.instruction < block_.instruction_count; ++c.instruction) {
-        if (!execute(instructions_[block_.instruction_first + c.instruction], c)) return Outcome::kStuck;
+        // A copy: near, or even in registers.
+        const Instruction i = instructions_[block_.instruction_first + c.instruction];
+        if (!execute(i, c)) return Outcome::kStuck;
         ++c.steps;
       }
       c.instruction = 0;
@@ -164,14 +163,11 @@ class Interpreter {
   STARLING_HOST_DEVICE bool pass_fence() {
     if (!op_.fence_previous || op_.sequence == 0) return true;
     const uint32_t previous = (op_.sequence - 1) % M::kLaneDepth;
-    return wait(
-        [&] {
-          // Acquire: pairs with the fetch_add in Daemon::complete(): others are through with the
-          // connectors. Cyclic, and perhaps past it: other blocks may have gone on to the operation that
-          // has its place now.
-          return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;
-        },
-        [] {});
+    return wait([&] {
+      // Acquire: pairs with the fetch_add in count_finished(): others are through with the connectors.
+      // Cyclic, and perhaps past it: other blocks may have gone on to the operation that has its place now.
+      return !leads(m_) || int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;
+    });
   }
 
   // Tells the connectors how many messages to expect, which lets them borrow from the pool.
@@ -199,7 +195,11 @@ class Interpreter {
     Piece piece{0, {0, 1}};
     if (i.opcode != Opcode::nop) piece = piece_from(i, 0, c.tile);
     if (piece.range.bytes != 0) {
-      if (!wait_for_inputs(i, c, piece)) return false;
+      if (!wait_for_inputs(i, c.tile)) return false;
+      if (i.opcode != Opcode::nop) {
+        bind_operands(m_, x_, ends_, i, piece);
+        m_.barrier();  // all see them
+      }
       if (protocol_ == Protocol::kPackets) {
         if (!exchange_packets(i)) return false;
       } else if (i.opcode == Opcode::send && protocol_ == Protocol::kPull) {
@@ -233,12 +233,6 @@ class Interpreter {
     return true;
   }
 
-  // What an instruction does with one chunk of its slice in one tile.
-  struct Piece {
-    uint32_t k;
-    TileRange range;
-  };
-
   // The first chunk from number `k` on that has bytes in the tile; range.bytes is 0 if none has.
   STARLING_HOST_DEVICE Piece piece_from(const Instruction& i, uint32_t k, uint64_t tile) const {
     for (;; ++k) {
@@ -256,7 +250,7 @@ class Interpreter {
       const Piece piece = piece_from(i, k, tile);
       if (piece.range.bytes == 0) return;
       m_.barrier();  // nobody reads the operands of the chunk before
-      if (leads(m_)) bind(i, piece, *x_.operands);
+      bind_operands(m_, x_, ends_, i, piece);
       m_.barrier();  // all see them
       combine(m_, *x_.operands);
       k = piece.k + 1;
@@ -267,7 +261,9 @@ class Interpreter {
   STARLING_HOST_DEVICE bool exchange_packets(const Instruction& i) {
     if (i.opcode == Opcode::nop) return true;
     const Combine& c = *x_.operands;
-    if (receives(i.opcode) && packet_units(c) <= m_.thread_count()) return exchange_unit(i, c);
+    if (packet_units(c) <= m_.thread_count())
+      return c.source_count <= kFewSources ? exchange_unit<kFewSources>(i, c)
+                                           : exchange_unit<kMaxFan + 1>(i, c);
     if (receives(i.opcode)) {
       bool stuck = false;
       for (uint64_t u = m_.thread_index(); u < packet_units(c) && !stuck; u += m_.thread_count())
@@ -276,37 +272,41 @@ class Interpreter {
     }
     combine_packets(m_, c);
     m_.barrier();  // all threads have loaded the messages and stored theirs
-    if (leads(m_)) {
-      count_read(i);
-      count_sent(i);
-    }
+    count_read(i);
+    count_sent(i);
     return true;
   }
 
   // A unit a thread. What has come stays in its registers: nothing is loaded twice, and the slots are given
   // back before the result is stored. The operands that are no packets are on their way while it waits.
+  template <uint32_t kMost>
   STARLING_HOST_DEVICE bool exchange_unit(const Instruction& i, const Combine& c) {
-    Pack in[kMaxFan + 1] = {};
+    Pack in[kMost] = {};
     const uint64_t unit = m_.thread_index();
     const bool mine = unit < packet_units(c);
-    if (mine) load_plain_units(m_, c, unit, in);
-    const bool stuck = mine && !in_time([&] { return take_packet_unit(m_, c, unit, in); });
-    if (m_.any(stuck)) return false;
-    // All threads have loaded the messages: the vote was a barrier.
-    if (leads(m_)) count_read(i);
-    if (mine) combine_unit(m_, c, unit, in);
+    if (mine) load_plain_units<kMost>(m_, c, unit, in);
+    if (receives(i.opcode)) {
+      const bool stuck = mine && !in_time([&] { return take_packet_unit<kMost>(m_, c, unit, in); });
+      if (m_.any(stuck)) return false;
+      count_read(i);  // all threads have loaded the messages: the vote was a barrier
+    }
+    if (mine) combine_unit<kMost>(m_, c, unit, in);
     refresh(m_, c);
     m_.barrier();  // all threads have stored theirs, and need the operands no more
-    if (leads(m_)) count_sent(i);
+    count_sent(i);
     return true;
   }
 
+  // Each connection by a thread of its own.
   STARLING_HOST_DEVICE void count_read(const Instruction& i) {
-    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
+    if (!receives(i.opcode)) return;
+    for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count())
       packets_were_read(m_, receive_end(i, k));
   }
   STARLING_HOST_DEVICE void count_sent(const Instruction& i) {
-    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) packets_were_sent(m_, send_end(i, k));
+    if (!sends(i.opcode)) return;
+    for (uint32_t k = m_.thread_index(); k < i.send_count; k += m_.thread_count())
+      packets_were_sent(m_, send_end(i, k));
   }
 
   STARLING_HOST_DEVICE uint64_t progress_value(uint64_t tile, uint32_t count, uint32_t instruction) const {
@@ -324,45 +324,40 @@ class Interpreter {
     return int64_t(seen - dependency_value(d, tile)) >= 0;
   }
 
-  // And binds the operands, which only then are known: nobody reads the last instruction's any more.
-  STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, const DynamicContext& c,
-                                            const Piece& piece) {
-    const auto ready = [&] {
-      for (uint32_t k = 0; k < i.dependency_count; ++k)
-        if (!dependency_done(dependencies_[i.dependency_first + k], c.tile)) return false;
-      if (protocol_ == Protocol::kPackets) return packets_ready(i);
-      if (receives(i.opcode))
-        for (uint32_t k = 0; k < i.receive_count; ++k)
-          if (!can_receive(m_, *x_.lane, receive_end(i, k)) || !is_readable(receive_end(i, k))) return false;
-      if (sends(i.opcode))
-        for (uint32_t k = 0; k < i.send_count; ++k)
-          if (!can_send(m_, *x_.lane, send_end(i, k))) return false;
+  // Each thread waits for dependencies and connections of its own.
+  STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, uint64_t tile) {
+    const uint32_t received = receives(i.opcode) ? i.receive_count : 0;
+    const uint32_t before_sends = i.dependency_count + received;
+    const uint32_t count = before_sends + (sends(i.opcode) ? i.send_count : 0);
+    uint32_t k = m_.thread_index();  // what was there once, stays
+    m_.barrier();  // the ends count the instruction before
+    return wait([&] {
+      for (; k < count; k += m_.thread_count()) {
+        const bool there = k < i.dependency_count
+                               ? dependency_done(dependencies_[i.dependency_first + k], tile)
+                           : k < before_sends ? is_there(receive_end(i, k - i.dependency_count))
+                                              : has_credit(send_end(i, k - before_sends));
+        if (!there) return false;
+      }
       return true;
-    };
-    return wait(ready, [&] {
-      if (i.opcode != Opcode::nop) bind(i, piece, *x_.operands);
     });
   }
 
-  // The message of protocol pull that comes next, which is there.
-  STARLING_HOST_DEVICE Pack next_message(const ReceiveEnd& end) {
-    return m_.load_few(next_receive_slot(*x_.lane, end, x_.pool_base), kPullMessageBytes);
+  // Of packets every thread looks for its own, later.
+  STARLING_HOST_DEVICE bool is_there(ReceiveEnd& end) {
+    if (protocol_ == Protocol::kPackets) return is_connected(m_, *x_.lane, end);
+    return can_receive(m_, *x_.lane, end) && is_readable(end);
+  }
+  STARLING_HOST_DEVICE bool has_credit(SendEnd& end) {
+    return protocol_ == Protocol::kPackets ? can_send_packets(m_, *x_.lane, end)
+                                           : can_send(m_, *x_.lane, end);
   }
 
   // Of a message that is there: can we address the slice that it names? Not before our host has opened it.
   STARLING_HOST_DEVICE bool is_readable(const ReceiveEnd& end) {
     if constexpr (M::kOpensPeers)
       if (protocol_ == Protocol::kPull && end.opened != nullptr)
-        return is_opened(m_, *end.opened, next_message(end).high);
-    return true;
-  }
-
-  // All but the messages themselves, which every thread looks for.
-  STARLING_HOST_DEVICE bool packets_ready(const Instruction& i) {
-    for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
-      if (!is_connected(m_, *x_.lane, receive_end(i, k))) return false;
-    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k)
-      if (!can_send_packets(m_, *x_.lane, send_end(i, k))) return false;
+        return is_opened(m_, *end.opened, next_message(m_, x_, end).high);
     return true;
   }
 
@@ -383,97 +378,10 @@ class Interpreter {
     }
   }
 
-  // By the leader for all. `then` is the leader's, when it is ready, and seen by all threads after.
-  template <class Ready, class Then>
-  STARLING_HOST_DEVICE bool wait(Ready&& ready, Then&& then) {
-    const bool stuck = leads(m_) && !in_time(ready);
-    if (leads(m_) && !stuck) then();
-    return !m_.any(stuck);
-  }
-
-  // Operands of the instruction for one chunk and one tile. In a message its part lies at k tiles.
-  STARLING_HOST_DEVICE void bind(const Instruction& i, const Piece& piece, Combine& c) {
-    c.bytes = piece.range.bytes;
-    c.message_bytes = piece.k * op_.tile_bytes + piece.range.bytes;  // the last chunk's that has any
-    c.data_type = op_.data_type;
-    c.reduce_op = op_.reduce_op;
-    c.scaled_source = kNoSource;
-    c.divisor = (i.flags & kFinal) && op_.reduce_op == ReduceOp::kAvg ? op_.rank_count : 1;
-    c.source_count = 0;
-    c.destination_count = 0;
-    c.packet_sources = c.packet_destinations = c.refreshed = 0;
-    c.packet_bytes = protocol_ == Protocol::kPackets ? x_.lane->packet_bytes : 0;
-    c.past_caches = writes_destination(i.opcode) && (op_.hints & kPastCaches);
-    c.offered = nullptr;
-    c.owner = 0;
-    if (i.opcode == Opcode::reduce)
-      c.sources[c.source_count++] = operand(i.destination_buffer, i.destination_chunk, piece);
-    bind_sources(i, piece, c);
-    if (writes_destination(i.opcode))
-      c.destinations[c.destination_count++] = operand(i.destination_buffer, i.destination_chunk, piece);
-    if (sends(i.opcode))
-      for (uint32_t k = 0; k < i.send_count; ++k) bind_send(send_end(i, k), piece.k, c);
-    if (protocol_ == Protocol::kPull && sends(i.opcode))
-      c.offered = writes_destination(i.opcode) ? c.destinations[0] : c.sources[0];
-  }
-
-  STARLING_HOST_DEVICE void bind_sources(const Instruction& i, const Piece& piece, Combine& c) {
-    const uint32_t received = receives(i.opcode) ? i.receive_count : 0;
-    const bool local = reads_source(i.opcode);
-    for (uint32_t k = 0; k <= received; ++k) {
-      if (local && k == i.local_position) {
-        if (i.source_buffer == BufferKind::kInput && op_.reduce_op == ReduceOp::kPremulSum) {
-          c.scaled_source = c.source_count;
-          c.factor = op_.scalar;
-        }
-        c.sources[c.source_count++] = operand(i.source_buffer, i.source_chunk, piece);
-      }
-      if (k < received) bind_receive(receive_end(i, k), piece.k, c);
-    }
-  }
-
-  // `chunk`: number in the slice; packets and pulls have one.
-  STARLING_HOST_DEVICE void bind_receive(const ReceiveEnd& end, uint32_t chunk, Combine& c) {
-    const uint32_t at = c.source_count++;
-    if (protocol_ != Protocol::kPackets) {
-      if (protocol_ != Protocol::kPull) {
-        c.sources[at] = next_receive_slot(*x_.lane, end, x_.pool_base) + chunk * op_.tile_bytes;
-        return;
-      }
-      const Pack message = next_message(end);
-      c.sources[at] = reinterpret_cast<const std::byte*>(message.low);
-      if constexpr (M::kOpensPeers)
-        if (end.opened != nullptr) c.sources[at] = opened_address(m_, *end.opened, message);
-      if constexpr (M::kReadsOwned) {
-        if (message.high == m_.owner()) return;
-        // Choices of plans see to that (comm/lowering.cc): between processes none reduces what it pulls.
-        STARLING_ASSERT(at == 0, "a slice of another process is reduced");
-        c.owner = message.high;
-      }
-      return;
-    }
-    c.sources[at] =
-        reinterpret_cast<const std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_received));
-    c.source_flags[at] = packet_flag(end.packets_received);
-    c.packet_sources |= 1u << at;
-  }
-
-  STARLING_HOST_DEVICE void bind_send(const SendEnd& end, uint32_t chunk, Combine& c) {
-    if (protocol_ == Protocol::kPull) return;  // the message is what signal() writes
-    const uint32_t at = c.destination_count++;
-    if (protocol_ == Protocol::kSlots) {
-      c.destinations[at] = next_send_slot(*x_.lane, end) + chunk * op_.tile_bytes;
-      return;
-    }
-    c.destinations[at] = reinterpret_cast<std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_sent));
-    c.destination_flags[at] = packet_flag(end.packets_sent);
-    c.packet_destinations |= 1u << at;
-    if (refreshes(end.packets_sent)) c.refreshed |= 1u << at;
-  }
-
-  STARLING_HOST_DEVICE std::byte* operand(BufferKind kind, uint32_t chunk, const Piece& piece) const {
-    const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
-    return buffer.base + chunk_begin(op_, buffer, kind, chunk + piece.k) + piece.range.offset_bytes;
+  // Each thread for itself, until all are ready, or one of them waited too long.
+  template <class Ready>
+  STARLING_HOST_DEVICE bool wait(Ready&& ready) {
+    return !m_.any(!in_time(ready));
   }
 
   STARLING_HOST_DEVICE void signal(const Instruction& i) {
@@ -495,19 +403,19 @@ class Interpreter {
     if constexpr (M::kOpensPeers)
       message.high =
           op_.registrations[uint32_t(writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer)];
-    m_.store_few(next_send_slot(*x_.lane, end), message, kPullMessageBytes);
+    m_.store_few(next_send_slot(*x_.lane, end), message, kPullMessageBytes<M>);
   }
 
   // Protocol pull: the operation's buffers are its caller's again when every message was read, which gave its
   // private slot back.
   STARLING_HOST_DEVICE bool wait_for_readers() {
-    return wait(
-        [&] {
-          for (uint32_t k = 0; k < block_.send_count; ++k)
-            if (!was_read(send_end(k))) return false;
-          return true;
-        },
-        [] {});
+    uint32_t k = m_.thread_index();
+    m_.barrier();  // the ends count the last instruction
+    return wait([&] {
+      for (; k < block_.send_count; k += m_.thread_count())
+        if (!was_read(send_end(k))) return false;
+      return true;
+    });
   }
 
   STARLING_HOST_DEVICE bool was_read(SendEnd& end) {
@@ -528,21 +436,13 @@ class Interpreter {
   }
 
   // Of the block's connection k, or of an instruction's.
-  STARLING_HOST_DEVICE ReceiveEnd& receive_end(uint32_t k) {
-    if constexpr (M::kStagesPlans)
-      if (near_) return ends_.near->receives[k];
-    return ends_.receive_end(k);
-  }
+  STARLING_HOST_DEVICE ReceiveEnd& receive_end(uint32_t k) { return ends_.receive(k); }
   STARLING_HOST_DEVICE ReceiveEnd& receive_end(const Instruction& i, uint32_t k) {
-    return receive_end(i.receive_first + k);
+    return ends_.receive(i.receive_first + k);
   }
-  STARLING_HOST_DEVICE SendEnd& send_end(uint32_t k) {
-    if constexpr (M::kStagesPlans)
-      if (near_) return ends_.near->sends[k];
-    return ends_.send_end(k);
-  }
+  STARLING_HOST_DEVICE SendEnd& send_end(uint32_t k) { return ends_.send(k); }
   STARLING_HOST_DEVICE SendEnd& send_end(const Instruction& i, uint32_t k) {
-    return send_end(i.send_first + k);
+    return ends_.send(i.send_first + k);
   }
 
   M& m_;
@@ -553,7 +453,6 @@ class Interpreter {
   BlockPlan block_;
   const Instruction* instructions_;
   BlockEnds ends_;
-  bool near_ = false;  // they are in fast memory now
   const Dependency* dependencies_;
   Protocol protocol_;
 };

@@ -29,6 +29,9 @@
 
 namespace starling::device {
 
+// Operands that a thread keeps in registers; of more in memory of its own.
+inline constexpr uint32_t kFewSources = 4;
+
 inline constexpr uint64_t kRefresh = uint64_t(1) << 30;  // messages
 
 STARLING_HOST_DEVICE constexpr uint32_t packet_flag(uint64_t message) { return uint32_t(message + 1); }
@@ -125,18 +128,19 @@ STARLING_HOST_DEVICE bool packet_unit_there(M& m, const Combine& c, uint64_t uni
 
 // The same, and keeps what it saw, in the operands' order. Several peers are looked at together: one trip to
 // memory, not one each.
-template <class M>
-STARLING_HOST_DEVICE bool take_packet_unit(M& m, const Combine& c, uint64_t unit, Pack* in) {
-  constexpr uint32_t kTogether = 4;
+template <uint32_t kMost, class M>
+STARLING_HOST_DEVICE bool take_packet_unit(M& m, const Combine& c, uint64_t unit, Pack (&in)[kMost]) {
+  constexpr uint32_t kTogether = kFewSources;
+  const uint32_t packets = c.packet_sources;
   bool there = true;
-  for (uint32_t first = 0; first < c.source_count; first += kTogether) {
+  for (uint32_t first = 0; first < (kMost == kTogether ? 1 : c.source_count); first += kTogether) {
     PacketUnit seen[kTogether] = {};
     STARLING_UNROLL
     for (uint32_t k = 0; k < kTogether; ++k)
-      if (is_packet(c, first + k)) seen[k] = read_packet_unit(m, c, c.sources[first + k], unit);
+      if (packets >> (first + k) & 1) seen[k] = read_packet_unit(m, c, c.sources[first + k], unit);
     STARLING_UNROLL
     for (uint32_t k = 0; k < kTogether; ++k) {
-      if (!is_packet(c, first + k)) continue;
+      if (!(packets >> (first + k) & 1)) continue;
       there = there && seen[k].has(c.source_flags[first + k]);
       in[first + k] = seen[k].data();
     }
@@ -151,16 +155,22 @@ STARLING_HOST_DEVICE Pack load_unit(M& m, const Combine& c, uint32_t s, uint64_t
 }
 
 // What of the unit is no packet.
-template <class M>
-STARLING_HOST_DEVICE void load_plain_units(M& m, const Combine& c, uint64_t unit, Pack* in) {
-  for (uint32_t s = 0; s < c.source_count; ++s)
-    if (!is_packet(c, s)) in[s] = m.load_few(c.sources[s] + 16 * unit, unit_bytes(c, unit));
+template <uint32_t kMost, class M>
+STARLING_HOST_DEVICE void load_plain_units(M& m, const Combine& c, uint64_t unit, Pack (&in)[kMost]) {
+  const uint32_t plain = ((1u << c.source_count) - 1) & ~c.packet_sources;
+  if (plain == 0) return;
+  const uint64_t bytes = unit_bytes(c, unit);
+  STARLING_UNROLL
+  for (uint32_t s = 0; s < kMost; ++s)
+    if (plain >> s & 1) in[s] = m.load_few(c.sources[s] + 16 * unit, bytes);
 }
 
 template <class M>
 STARLING_HOST_DEVICE void store_unit(M& m, const Combine& c, uint64_t unit, uint64_t bytes, Pack data) {
-  for (uint32_t d = 0; d < c.destination_count; ++d) {
-    if (c.packet_destinations >> d & 1)
+  const uint32_t count = c.destination_count;
+  const uint32_t packets = c.packet_destinations;
+  for (uint32_t d = 0; d < count; ++d) {
+    if (packets >> d & 1)
       write_packet_unit(m, c, c.destinations[d], c.destination_flags[d], unit, data);
     else
       m.store_few(c.destinations[d] + 16 * unit, data, bytes);
@@ -225,6 +235,18 @@ STARLING_HOST_DEVICE Pack reduce_unit_as(const Combine& c, const Pack* in) {
   return reduction.result();
 }
 
+// The same for operands in registers, none of them scaled: each has its index at compile time.
+template <class T, class Op, uint32_t kMost>
+STARLING_HOST_DEVICE Pack reduce_kept_unit_as(const Combine& c, const Pack (&in)[kMost]) {
+  UnitReduction<T, Op> reduction;
+  const uint32_t count = c.source_count;
+  STARLING_UNROLL
+  for (uint32_t s = 0; s < kMost; ++s)
+    if (s < count) reduction.add(s, in[s]);
+  if (c.divisor != 1) reduction.divide(c.divisor);
+  return reduction.result();
+}
+
 // A machine may have its own, found by argument-dependent lookup: the table of types and reductions is large.
 template <class M>
 STARLING_HOST_DEVICE void reduce_unit(M&, const Combine& c, const Pack* in, Pack& out) {
@@ -233,11 +255,30 @@ STARLING_HOST_DEVICE void reduce_unit(M&, const Combine& c, const Pack* in, Pack
   });
 }
 
+// What training sums, in registers all the way. False: it is something else.
+template <uint32_t kMost>
+STARLING_HOST_DEVICE bool sum_kept_unit(const Combine& c, const Pack (&in)[kMost], Pack& out) {
+  if (c.scaled_source != kNoSource) return false;
+  if (c.reduce_op != ReduceOp::kSum && c.reduce_op != ReduceOp::kAvg) return false;
+  switch (c.data_type) {
+    case DataType::kFloat32: out = reduce_kept_unit_as<float, Sum>(c, in); return true;
+    case DataType::kBfloat16: out = reduce_kept_unit_as<Bfloat16, Sum>(c, in); return true;
+    case DataType::kFloat16: out = reduce_kept_unit_as<Float16, Sum>(c, in); return true;
+    default: return false;
+  }
+}
+
 // The unit's operands are in `in`.
-template <class M>
-STARLING_HOST_DEVICE void combine_unit(M& m, const Combine& c, uint64_t unit, const Pack* in) {
+template <uint32_t kMost, class M>
+STARLING_HOST_DEVICE void combine_unit(M& m, const Combine& c, uint64_t unit, const Pack (&in)[kMost]) {
   Pack out = in[0];
-  if (!is_plain(c)) reduce_unit(m, c, in, out);
+  if constexpr (kMost > kFewSources) {
+    if (!is_plain(c)) reduce_unit(m, c, in, out);
+  } else if (!is_plain(c) && !sum_kept_unit(c, in, out)) {
+    Pack kept[kMost];  // a copy: what is passed by address cannot stay in registers
+    for (uint32_t s = 0; s < kMost; ++s) kept[s] = in[s];
+    reduce_unit(m, c, kept, out);
+  }
   store_unit(m, c, unit, unit_bytes(c, unit), out);
 }
 
@@ -264,7 +305,7 @@ STARLING_HOST_DEVICE void reduce_packets(M& m, const Combine& c) {
   for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
     Pack in[kMaxFan + 1] = {};
     for (uint32_t s = 0; s < c.source_count; ++s) in[s] = load_unit(m, c, s, u, unit_bytes(c, u));
-    combine_unit(m, c, u, in);
+    combine_unit<kMaxFan + 1>(m, c, u, in);
   }
 }
 

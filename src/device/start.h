@@ -9,8 +9,8 @@
 //     │ done
 //   hand the part on, count, and the last block tells streams and host ──▶ leave
 //
-// The grid is Handover::width: blocks beyond the operation's own only hand their turn on, and count as
-// finished.
+// The grid is the operation's blocks. Every operation takes its turn on all parts of the lane, so block 0
+// also hands on the parts that have no block.
 #pragma once
 #include <cstddef>
 
@@ -47,6 +47,7 @@ struct alignas(16) StartState {
   uint32_t turn;  // it is ours
   uint32_t urgent;  // the daemon has something more urgent
   uint32_t stays;
+  uint32_t left;  // the operation lies where the daemon looks for it
   Combine operands;
   NearEnds ends;
   // Where memory is far: copies of the argument's, with pointers to what is near.
@@ -62,20 +63,13 @@ class StartKernel {
 
   // On all threads; the same result on all. True: the leader, alone, must call hold() before the block ends.
   STARLING_HOST_DEVICE bool run() {
-    look();
-    if constexpr (M::kStagesPlans)
-      bring_near();
-    else
-      m_.barrier();
-    switch (verdict()) {
-      case Verdict::kRun: interpret(); break;
-      case Verdict::kSkip:
-        if (leads(m_)) finish(Outcome::kDone);
-        break;
-      case Verdict::kLeave:
-        if (leads(m_)) park();
-        break;
-    }
+    const bool missed = look();
+    if constexpr (M::kStagesPlans) bring_near();
+    others_wait_ = m_.any(missed);
+    if (s_.turn != 0 && s_.urgent == 0)
+      interpret();
+    else if (leads(m_))
+      park();
     m_.barrier();
     return s_.stays != 0;
   }
@@ -90,33 +84,38 @@ class StartKernel {
   }
 
  private:
-  enum class Verdict : uint32_t { kRun, kSkip, kLeave };
-
-  // What decides whether we run, looked at by the leader while the others bring near what the operation
-  // needs. A barrier must follow.
-  STARLING_HOST_DEVICE void look() {
-    if (!leads(m_)) return;
-    s_.turn = has_turn(m_, a_.handover, op_->sequence);
+  // What decides whether we run, while other threads bring near what the operation needs: the turns of our
+  // part and of those without a block. True: one of these is not there. A barrier must follow.
+  STARLING_HOST_DEVICE bool look() {
+    const uint32_t threads = m_.thread_count();
+    bool missed = false;
+    for (uint32_t k = threads - 1 - m_.thread_index(); k <= others(); k += threads) {
+      const bool ours = has_turn(m_, a_.handover, k == 0 ? m_.block_index() : other(k - 1), op_->sequence);
+      if (k == 0)
+        s_.turn = ours;
+      else
+        missed |= !ours;
+    }
+    if (!leads(m_)) return missed;
     s_.pool = SlotPool{nullptr, 0, 0};
-    s_.stays = s_.urgent = 0;
-    if (a_.blocks == nullptr) return;
+    s_.stays = s_.left = s_.urgent = 0;
+    if (a_.blocks == nullptr) return missed;
     // Relaxed: a hint. The daemon, whose queue is sorted, will find the right moment.
     const uint64_t urgent = m_.load_relaxed(&a_.blocks[m_.block_index()].urgent);
     s_.urgent = urgent > uint64_t(int64_t(kUrgentBase) + a_.priority);
+    return missed;
   }
 
-  STARLING_HOST_DEVICE Verdict verdict() const {
-    if (s_.turn == 0) return Verdict::kLeave;
-    if (m_.block_index() >= op_->block_count) return Verdict::kSkip;
-    return s_.urgent != 0 ? Verdict::kLeave : Verdict::kRun;
+  // Parts of the lane without a block in this operation, which are block 0's to hand on.
+  STARLING_HOST_DEVICE uint32_t others() const {
+    return m_.block_index() == 0 ? a_.handover.width - a_.operation.block_count : 0;
   }
+  STARLING_HOST_DEVICE uint32_t other(uint32_t k) const { return a_.operation.block_count + k; }
 
-  // The argument itself is not written to, and its pointers lead far away. Ends with a barrier.
+  // The argument itself is not written to, and its pointers lead far away. A barrier must follow.
   STARLING_HOST_DEVICE void bring_near() {
     Lane* lane = m_.stage_lane(0, &a_.near);
-    const bool runs = m_.block_index() < a_.operation.block_count;
-    const PlanHeader* plan = a_.operation.plan;
-    if (runs) plan = m_.stage_plan(0, plan, a_.plan_bytes);
+    const PlanHeader* plan = m_.stage_plan(0, a_.operation.plan, a_.plan_bytes);
     m_.stage_operation(s_.operation, a_.operation, a_.near);
     if (leads(m_)) s_.handover = a_.handover;
     m_.barrier();
@@ -126,7 +125,6 @@ class StartKernel {
     }
     lane_ = lane;
     op_ = &s_.operation;
-    m_.barrier();
   }
 
   STARLING_HOST_DEVICE void interpret() {
@@ -159,9 +157,38 @@ class StartKernel {
 
   // Leader only. Nothing of the part is touched after this.
   STARLING_HOST_DEVICE void park() {
-    if (a_.gate != 0) s_.stays = becomes_gate();
-    leave_operation();
-    push_parked(m_, *a_.daemon, {0, op_->sequence, lane_->id, a_.priority, op_->block_count, 0});
+    const uint32_t passed = pass_others(fenced(m_));
+    if (passed != 0) count_finished(m_, *lane_, *op_, passed);  // not the last: our part is missing
+    leave(m_.block_index());
+  }
+
+  STARLING_HOST_DEVICE void leave(uint32_t part) {
+    if (s_.left == 0) {
+      if (a_.gate != 0) s_.stays = becomes_gate();
+      leave_operation();
+      s_.left = 1;
+    }
+    push_parked(m_, *a_.daemon, part, {0, op_->sequence, lane_->id, a_.priority, op_->block_count, 0});
+  }
+
+  // Leader only: the parts without a block are handed on, or, where their turn has not come, left to the
+  // daemon. How many were handed on. `m` releases what look() has acquired.
+  template <class Releasing>
+  STARLING_HOST_DEVICE uint32_t pass_others(Releasing&& m) {
+    const uint32_t count = others();
+    uint32_t passed = 0;
+    for (uint32_t k = 0; k < count; ++k) {
+      if (!others_wait_)
+        hand_on(m, *lane_, other(k), op_->sequence);
+      else if (has_turn(m_, *lane_->handover, other(k), op_->sequence))
+        hand_on(m_, *lane_, other(k), op_->sequence);
+      else {
+        leave(other(k));
+        continue;
+      }
+      ++passed;
+    }
+    return passed;
   }
 
   // Where the daemon's ring is not the one that the host has written. Each block that parks writes the same
@@ -189,8 +216,9 @@ class StartKernel {
   STARLING_HOST_DEVICE void finish(Outcome outcome) {
     note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, 0);
     auto&& m = fenced(m_);
-    hand_on(m, *lane_, op_->sequence);
-    if (!count_finished(m, *lane_, *op_)) return;
+    const uint32_t passed = pass_others(m);
+    hand_on(m, *lane_, m_.block_index(), op_->sequence);
+    if (!count_finished(m, *lane_, *op_, passed + 1)) return;
     note(TraceEvent::kPublish, 0);
     m_.notify_host();
   }
@@ -205,6 +233,7 @@ class StartKernel {
   const Operation* op_;
   Lane* lane_;
   StartState& s_;
+  bool others_wait_ = false;  // a part without a block was not ours yet
 };
 
 }  // namespace starling::device

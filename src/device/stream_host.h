@@ -182,7 +182,7 @@ class StreamHost {
     start.yield = entry.alone ? facts_.yield : nullptr;
     start.patience = entry.patience;
     if (entry.path == StreamPath::kKernel)
-      d_.launch_start(stream, start, handover.width);
+      d_.launch_start(stream, start, start.operation.block_count);
     else if (entry.path == StreamPath::kMark)
       d_.write_value(stream, handover.ready, sequence + 1);
     if (entry.waits) wait_for(stream, handover, sequence);

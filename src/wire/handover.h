@@ -41,7 +41,7 @@ struct Handover {
   uint64_t* ready;  // s + 1: the stream has come to operation s, which may start; writers: streams, in order
   Done* done;  // [depth]: operation s at s % depth
   uint64_t* gates;  // [depth], s + 1: a block stays for operation s; writers: parking blocks, atomically
-  uint32_t width;  // blocks of this lane's widest plan: the grid of its start kernels
+  uint32_t width;  // parts: as many as the daemon has blocks
   uint32_t depth;  // of the lane's rings
 };
 static_assert(sizeof(Handover) == 40);

@@ -9,6 +9,7 @@ from planted import Mutation
 
 CONNECTOR = "connector.h"
 INTERPRETER = "interpreter.h"
+OPERANDS = "operands.h"
 PACKETS = "packets.h"
 DAEMON = "daemon.h"
 HANDOVER = "handover.h"
@@ -180,23 +181,23 @@ MUTATIONS = [
         INTERPRETER,
         "    combine_packets(m_, c);\n"
         "    m_.barrier();  // all threads have loaded the messages and stored theirs\n"
-        "    if (leads(m_)) {\n      count_read(i);\n",
-        "    if (leads(m_)) count_read(i);\n    combine_packets(m_, c);\n    m_.barrier();\n    if (leads(m_)) {\n",
+        "    count_read(i);\n",
+        "    count_read(i);\n    combine_packets(m_, c);\n    m_.barrier();\n",
     ),
     Mutation(
         "kept_packets_without_vote",
         "the values that threads keep are used although not all have come",
         INTERPRETER,
-        "    if (m_.any(stuck)) return false;\n    // All threads",
-        "    (void)m_.any(stuck);\n    // All threads",
+        "      if (m_.any(stuck)) return false;\n      count_read(i);",
+        "      (void)m_.any(stuck);\n      count_read(i);",
     ),
     Mutation(
         "kept_packets_read_before_vote",
         "the leader gives the packet slot back when its own unit has come, and other threads still look",
         INTERPRETER,
-        "    if (m_.any(stuck)) return false;\n    // All threads have loaded the messages: the vote was a barrier.\n"
-        "    if (leads(m_)) count_read(i);\n",
-        "    if (leads(m_) && !stuck) count_read(i);\n    if (m_.any(stuck)) return false;\n",
+        "      if (m_.any(stuck)) return false;\n"
+        "      count_read(i);  // all threads have loaded the messages: the vote was a barrier\n",
+        "      if (!stuck) count_read(i);\n      if (m_.any(stuck)) return false;\n",
     ),
     Mutation(
         "one_kept_flag_of_several",
@@ -216,7 +217,7 @@ MUTATIONS = [
         "ends_returned_early",
         "the connector ends are written back while the leader counts at them",
         INTERPRETER,
-        "        m_.barrier();  // the leader's last counting is done\n",
+        "        m_.barrier();  // the last counting is done\n",
         "",
     ),
     Mutation(
@@ -226,9 +227,13 @@ MUTATIONS = [
         "    if (begins && !pass_fence()) return Outcome::kStuck;\n"
         "    const bool broken = begins && is_broken();\n"
         "    if constexpr (M::kStagesPlans) {\n"
-        "      near_ = ends_.fit();\n      if (near_) bring_ends(m_, ends_);\n    }\n",
+        "      ends_.brought = ends_.fit();\n"
+        "      if (ends_.brought) bring_ends(m_, ends_);\n"
+        "    }\n",
         "    if constexpr (M::kStagesPlans) {\n"
-        "      near_ = ends_.fit();\n      if (near_) bring_ends(m_, ends_);\n    }\n"
+        "      ends_.brought = ends_.fit();\n"
+        "      if (ends_.brought) bring_ends(m_, ends_);\n"
+        "    }\n"
         "    if (begins && !pass_fence()) return Outcome::kStuck;\n"
         "    const bool broken = begins && is_broken();\n",
     ),
@@ -243,23 +248,23 @@ MUTATIONS = [
     Mutation(
         "offers_the_source",
         "a sum's message names the input",
-        INTERPRETER,
-        "c.offered = writes_destination(i.opcode) ? c.destinations[0] : c.sources[0];",
-        "c.offered = c.sources[0];",
+        OPERANDS,
+        "c_.offered = written_ ? destination() : source();",
+        "c_.offered = source();",
     ),
     Mutation(
         "opened_not_waited_for",
         "a slice is read before our host has opened the buffer that it lies in",
         INTERPRETER,
-        "return is_opened(m_, *end.opened, next_message(end).high);",
+        "return is_opened(m_, *end.opened, next_message(m_, x_, end).high);",
         "return true;",
     ),
     Mutation(
         "opened_awaited_too_far",
         "who waits for a buffer to be opened is never looked at again",
         INTERPRETER,
-        "next_message(end).high].made, 1,",
-        "next_message(end).high].made, 2,",
+        "next_message(m_, x_, end).high].made, 1,",
+        "next_message(m_, x_, end).high].made, 2,",
     ),
     Mutation(
         "opened_copied_relaxed",
@@ -322,17 +327,16 @@ MUTATIONS = [
         "waits_for_receives_only",
         "side effect before all waits: only the received messages are waited for",
         INTERPRETER,
-        "          if (!can_send(m_, *x_.lane, send_end(i, k))) return false;",
-        "          if (!receives(i.opcode) && !can_send(m_, *x_.lane, send_end(i, k))) return false;",
+        "    const uint32_t count = before_sends + (sends(i.opcode) ? i.send_count : 0);",
+        "    const uint32_t count = before_sends + (sends(i.opcode) && received == 0 ? i.send_count : 0);",
     ),
     Mutation(
         "waits_for_first_of_fan_in",
         "of several received messages only the first is waited for",
         INTERPRETER,
-        "        for (uint32_t k = 0; k < i.receive_count; ++k)\n"
-        "          if (!can_receive(m_, *x_.lane, receive_end(i, k)) ||",
-        "        for (uint32_t k = 0; k < 1; ++k)\n"
-        "          if (!can_receive(m_, *x_.lane, receive_end(i, k)) ||",
+        "    const uint32_t received = receives(i.opcode) ? i.receive_count : 0;\n"
+        "    const uint32_t before_sends",
+        "    const uint32_t received = receives(i.opcode) ? 1 : 0;\n    const uint32_t before_sends",
     ),
     Mutation(
         "unbounded_wait",
@@ -366,7 +370,7 @@ MUTATIONS = [
         "fence_reads_the_ring",
         "the fence compares with the place in the ring, where a later operation may stand by now",
         INTERPRETER,
-        "return int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;",
+        "return !leads(m_) || int64_t(m_.load_acquire(&x_.lane->finished[previous]) - op_.previous_target) >= 0;",
         "return m_.load_acquire(&x_.lane->finished[previous]) == x_.lane->operations[previous].finished_target;",
     ),
     Mutation(
@@ -440,8 +444,8 @@ MUTATIONS = [
         "completion_by_every_block",
         "every block that finishes publishes the operation",
         HANDOVER,
-        "if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;",
-        "if (m.fetch_add(&lane.finished[at], 1) + 1 > operation.finished_target) return false;",
+        "  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;\n",
+        "  if (m.fetch_add(&lane.finished[at], parts) + parts > operation.finished_target) return false;\n",
     ),
     Mutation(
         "completion_before_data",
@@ -488,6 +492,42 @@ MUTATIONS = [
         INTERPRETER,
         "return m_.thread_index() + 1 == m_.thread_count() && m_.load_relaxed(x_.lane->fault) != 0;",
         "return false;",
+    ),
+    Mutation(
+        "others_passed_unseen",
+        "block 0 hands on the parts without a block although their turn has not come",
+        START,
+        "others_wait_ = m_.any(missed);",
+        "(void)m_.any(missed);",
+    ),
+    Mutation(
+        "others_not_counted",
+        "the parts without a block are handed on and not counted where block 0 parks: the operation never ends",
+        START,
+        "    if (passed != 0) count_finished(m_, *lane_, *op_, passed);  // not the last: our part is missing\n",
+        "    (void)passed;\n",
+    ),
+    Mutation(
+        "bound_without_barrier",
+        "threads move data before all operands are bound",
+        INTERPRETER,
+        "        bind_operands(m_, x_, ends_, i, piece);\n        m_.barrier();  // all see them\n      }",
+        "        bind_operands(m_, x_, ends_, i, piece);\n      }",
+    ),
+    Mutation(
+        "counted_by_all",
+        "every thread counts a packet message as read, not one for each connection",
+        INTERPRETER,
+        "    for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count())\n"
+        "      packets_were_read(m_, receive_end(i, k));",
+        "    for (uint32_t k = 0; k < i.receive_count; ++k)\n      packets_were_read(m_, receive_end(i, k));",
+    ),
+    Mutation(
+        "waits_before_counting",
+        "threads look at the ends while the leader still counts the instruction before",
+        INTERPRETER,
+        "    m_.barrier();  // the ends count the instruction before\n",
+        "",
     ),
     Mutation(
         "idle_taken_for_exit",
@@ -575,8 +615,8 @@ MUTATIONS = [
         "turn_ignored",
         "a start kernel runs although an earlier operation of its lane is parked",
         START,
-        "s_.turn = has_turn(m_, a_.handover, op_->sequence);",
-        "s_.turn = 1;",
+        "const bool ours = has_turn(m_, a_.handover, k == 0 ? m_.block_index() : other(k - 1), op_->sequence);",
+        "const bool ours = true;",
     ),
     Mutation(
         "context_not_parked",
@@ -645,15 +685,15 @@ MUTATIONS = [
         "turn_relaxed",
         "relaxed for release: the turn that gives a part to the next operation",
         HANDOVER,
-        "m.store_release(&lane.handover->turns[m.block_index()].next, sequence",
-        "m.store_relaxed(&lane.handover->turns[m.block_index()].next, sequence",
+        "m.store_release(&lane.handover->turns[part].next, sequence",
+        "m.store_relaxed(&lane.handover->turns[part].next, sequence",
     ),
     Mutation(
         "turn_read_relaxed",
         "relaxed for acquire: who takes over a part",
         HANDOVER,
-        "m.load_acquire(&handover.turns[m.block_index()].next)",
-        "m.load_relaxed(&handover.turns[m.block_index()].next)",
+        "m.load_acquire(&handover.turns[part].next)",
+        "m.load_relaxed(&handover.turns[part].next)",
     ),
     Mutation(
         "parked_position_relaxed",
@@ -673,9 +713,9 @@ MUTATIONS = [
         "done_by_every_block",
         "the flag that streams wait for is set by the first block that finishes",
         HANDOVER,
-        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;",
+        "  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;\n",
         "  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at].done, sequence + 1);\n"
-        "  if (m.fetch_add(&lane.finished[at], 1) + 1 != operation.finished_target) return false;",
+        "  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;\n",
     ),
     Mutation(
         "quit_not_announced",

@@ -230,7 +230,10 @@ class CudaMachine {
 
  private:
   __device__ void* copy(std::byte* to, const void* from, uint32_t bytes) {
-    for (uint32_t w = thread_index(); w < bytes / 8; w += threads_)
+    const uint32_t packs = uint64_t(from) % sizeof(Pack) == 0 ? bytes / sizeof(Pack) : 0;
+    for (uint32_t p = thread_index(); p < packs; p += threads_)
+      reinterpret_cast<Pack*>(to)[p] = static_cast<const Pack*>(from)[p];
+    for (uint32_t w = packs * 2 + thread_index(); w < bytes / 8; w += threads_)
       reinterpret_cast<uint64_t*>(to)[w] = static_cast<const uint64_t*>(from)[w];
     return to;
   }

@@ -1,0 +1,175 @@
+// What the operands of an instruction are: addresses for combine(). Each is a chain of loads from the block's
+// fast memory, so each is found by a thread of its own.
+#pragma once
+#include "base/assert.h"
+#include "device/combine.h"
+#include "device/connector.h"
+#include "device/execution.h"
+#include "device/machine.h"
+#include "device/opened.h"
+#include "device/packets.h"
+#include "wire/lane.h"
+#include "wire/operation.h"
+
+namespace starling::device {
+
+// What an instruction does with one chunk of its slice in one tile.
+struct Piece {
+  uint32_t k;
+  TileRange range;
+};
+
+// A message of protocol pull: an address, and where it is not one for all, whose, or by which name others
+// know it.
+template <class M>
+inline constexpr uint64_t kPullMessageBytes = M::kReadsOwned || M::kOpensPeers ? 16 : 8;
+
+// The one that comes next, which is there.
+template <class M>
+STARLING_HOST_DEVICE Pack next_message(M& m, const Execution& x, const ReceiveEnd& end) {
+  return m.load_few(next_receive_slot(*x.lane, end, x.pool_base), kPullMessageBytes<M>);
+}
+
+template <class M>
+class Binding {
+ public:
+  STARLING_HOST_DEVICE Binding(M& machine, const Execution& x, const BlockEnds& ends, const Instruction& i,
+                               const Piece& piece)
+      : m_(machine), x_(x), op_(*x.operation), ends_(ends), i_(i), piece_(piece), c_(*x.operands) {
+    protocol_ = op_.plan->protocol;
+    // The order of a reduction: the destination that is reduced into, then what is received, and before
+    // number `local_position` of that the local source.
+    into_ = i.opcode == Opcode::reduce;
+    local_ = reads_source(i.opcode);
+    local_at_ = into_ + i.local_position;
+    source_count_ = into_ + local_ + (receives(i.opcode) ? i.receive_count : 0);
+    written_ = writes_destination(i.opcode);
+    // A message of protocol pull is what the interpreter writes when it signals.
+    sent_ = sends(i.opcode) && protocol_ != Protocol::kPull ? i.send_count : 0;
+  }
+
+  STARLING_HOST_DEVICE void bind() {
+    if (leads(m_)) bind_whole();
+    // The leader comes last: it has enough to do where there are others.
+    const uint32_t threads = m_.thread_count();
+    const uint32_t count = source_count_ + written_ + sent_;
+    for (uint32_t k = leads(m_) ? threads - 1 : m_.thread_index() - 1; k < count; k += threads)
+      k < source_count_ ? bind_source(k) : bind_destination(k - source_count_);
+  }
+
+ private:
+  STARLING_HOST_DEVICE void bind_whole() {
+    c_.bytes = piece_.range.bytes;
+    c_.message_bytes = piece_.k * op_.tile_bytes + piece_.range.bytes;  // the last chunk's that has any
+    c_.data_type = op_.data_type;
+    c_.reduce_op = op_.reduce_op;
+    c_.source_count = source_count_;
+    c_.destination_count = written_ + sent_;
+    const bool scales =
+        local_ != 0 && i_.source_buffer == BufferKind::kInput && op_.reduce_op == ReduceOp::kPremulSum;
+    c_.scaled_source = scales ? local_at_ : kNoSource;
+    c_.factor = op_.scalar;
+    c_.divisor = (i_.flags & kFinal) && op_.reduce_op == ReduceOp::kAvg ? op_.rank_count : 1;
+    c_.past_caches = written_ != 0 && (op_.hints & kPastCaches);
+    c_.owner = 0;
+    c_.offered = nullptr;
+    if (protocol_ == Protocol::kPull && sends(i_.opcode)) c_.offered = written_ ? destination() : source();
+    bind_packets();
+  }
+
+  STARLING_HOST_DEVICE void bind_packets() {
+    c_.packet_sources = c_.packet_destinations = c_.refreshed = c_.packet_bytes = 0;
+    if (protocol_ != Protocol::kPackets) return;
+    c_.packet_bytes = x_.lane->packet_bytes;
+    c_.packet_sources = ((1u << source_count_) - 1) & ~into_ & ~(local_ << local_at_);
+    c_.packet_destinations = ((1u << sent_) - 1) << written_;
+    uint32_t refreshed = 0;
+    for (uint32_t k = 0; k < sent_; ++k)
+      refreshed |= uint32_t(refreshes(ends_.send(i_.send_first + k).packets_sent)) << (written_ + k);
+    c_.refreshed = refreshed;
+  }
+
+  STARLING_HOST_DEVICE void bind_source(uint32_t at) {
+    if (at < into_) {
+      c_.sources[at] = destination();
+    } else if (local_ != 0 && at == local_at_) {
+      c_.sources[at] = source();
+    } else {
+      const uint32_t k = at - into_ - uint32_t(local_ != 0 && at > local_at_);
+      bind_receive(at, ends_.receive(i_.receive_first + k));
+    }
+  }
+
+  // In a message chunk k lies at k tiles; packets and pulls have one.
+  STARLING_HOST_DEVICE void bind_receive(uint32_t at, const ReceiveEnd& end) {
+    if (protocol_ == Protocol::kPackets) {
+      c_.sources[at] =
+          reinterpret_cast<const std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_received));
+      c_.source_flags[at] = packet_flag(end.packets_received);
+    } else if (protocol_ == Protocol::kPull) {
+      bind_pulled(at, end);
+    } else {
+      c_.sources[at] = next_receive_slot(*x_.lane, end, x_.pool_base) + piece_.k * op_.tile_bytes;
+    }
+  }
+
+  STARLING_HOST_DEVICE void bind_pulled(uint32_t at, const ReceiveEnd& end) {
+    const Pack message = next_message(m_, x_, end);
+    c_.sources[at] = reinterpret_cast<const std::byte*>(message.low);
+    if constexpr (M::kOpensPeers)
+      if (end.opened != nullptr) c_.sources[at] = opened_address(m_, *end.opened, message);
+    if constexpr (M::kReadsOwned) {
+      if (message.high == m_.owner()) return;
+      // Choices of plans see to that (comm/lowering.cc): between processes none reduces what it pulls.
+      STARLING_ASSERT(at == 0, "a slice of another process is reduced");
+      c_.owner = message.high;
+    }
+  }
+
+  STARLING_HOST_DEVICE void bind_destination(uint32_t at) {
+    if (at < written_) {
+      c_.destinations[at] = destination();
+      return;
+    }
+    const SendEnd& end = ends_.send(i_.send_first + at - written_);
+    if (protocol_ == Protocol::kSlots) {
+      c_.destinations[at] = next_send_slot(*x_.lane, end) + piece_.k * op_.tile_bytes;
+      return;
+    }
+    c_.destinations[at] = reinterpret_cast<std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_sent));
+    c_.destination_flags[at] = packet_flag(end.packets_sent);
+  }
+
+  STARLING_HOST_DEVICE std::byte* source() const { return local(i_.source_buffer, i_.source_chunk); }
+  STARLING_HOST_DEVICE std::byte* destination() const {
+    return local(i_.destination_buffer, i_.destination_chunk);
+  }
+  STARLING_HOST_DEVICE std::byte* local(BufferKind kind, uint32_t chunk) const {
+    const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
+    return buffer.base + chunk_begin(op_, buffer, kind, chunk + piece_.k) + piece_.range.offset_bytes;
+  }
+
+  M& m_;
+  const Execution& x_;
+  const Operation& op_;
+  const BlockEnds& ends_;
+  const Instruction& i_;
+  const Piece& piece_;
+  Combine& c_;
+  Protocol protocol_;
+  uint32_t into_;  // 1: the destination is the first source
+  uint32_t local_;  // 1: there is a local source, number `local_at_`
+  uint32_t local_at_;
+  uint32_t source_count_;
+  uint32_t written_;  // 1: the first destination is the plan's
+  uint32_t sent_;  // and so many follow
+};
+
+// By all threads, once all that the instruction waits for is there. A barrier must follow.
+template <class M>
+STARLING_HOST_DEVICE void bind_operands(M& m, const Execution& x, const BlockEnds& ends, const Instruction& i,
+                                        const Piece& piece) {
+  Binding<M>(m, x, ends, i, piece).bind();
+}
+
+}  // namespace starling::device

@@ -38,7 +38,11 @@ def _facts() -> dict[str, Any]:
         "library": str(library),
         "library_found": library.is_file(),
         "headers": str(starling.include_dir()),
-        "plans": sorted(path.stem for path in (Path(starling.__file__).parent / "plans").glob("*.*")),
+        "plans": sorted(
+            path.stem
+            for path in (Path(starling.__file__).parent / "plans").glob("*.*")
+            if not path.stem.startswith("_")
+        ),
         "machine": {
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "cores": len(os.sched_getaffinity(0)),

@@ -244,7 +244,8 @@ STARLING_API starling_status starling_comm_destroy(starling_comm* comm);
 
 /* ---- operations ------------------------------------------------------------------------------------- */
 
-/* Runs on the library's callback thread, in order of completion; may submit again; must not wait. */
+/* Runs on the library's callback thread, in order of completion; may submit again; must not wait. That of an
+ * operation that is perhaps waited for may run on the thread in starling_wait instead. */
 typedef void (*starling_callback)(starling_status status, const char* message, void* user);
 
 /* clang-format off */
@@ -281,6 +282,15 @@ typedef enum starling_start {
                                     NCCL's API has it */
 } starling_start;
 
+/* Does the submitting thread call starling_wait next? What it waits for runs on that thread where that is
+ * possible, which saves two thread switches. */
+typedef enum starling_waited {
+  STARLING_NOT_WAITED = 0,
+  STARLING_WAITED = 1, /* yes, for this operation or for one that it submits right after it. Without the
+                          wait they begin late, not never */
+  STARLING_PERHAPS_WAITED = 2 /* it may: without a wait the operation begins 50 us later */
+} starling_waited;
+
 typedef struct starling_operation {
   size_t struct_bytes;
   starling_collective kind;
@@ -300,9 +310,7 @@ typedef struct starling_operation {
   const size_t* output_counts;
   const size_t* output_offsets;
   int64_t timeout_ns; /* 0: the communicator's */
-  int32_t waited; /* 1: the caller calls starling_wait next, for this operation or for one that it submits
-                     right after it: they run on its thread where that is possible, which saves two
-                     thread switches. Without the wait they begin late, not never */
+  int32_t waited; /* starling_waited */
   const char*
       algorithm; /* NULL: chosen by size; else "ring", "one_shot", ...: see starling_plan_algorithms */
   starling_callback callback; /* may be NULL */

@@ -279,7 +279,9 @@ Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered
   flight.request = std::move(request);
   flight.lowered = std::move(lowered);
   flight.priority = call.priority;
-  flight.waited = call.waited != 0;
+  flight.waited = call.waited == STARLING_WAITED;
+  flight.perhaps_waited = call.waited == STARLING_PERHAPS_WAITED && !context_.on_gpu();
+  if (flight.perhaps_waited) flight.request->let_waiters_call();
   flight.on_stream = call.start != STARLING_START_NOW;
   flight.held = call.start == STARLING_START_HOLD_STREAM;
   flight.stream = flight.on_stream ? call.stream : nullptr;

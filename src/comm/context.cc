@@ -1,7 +1,5 @@
 #include "comm/context.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "base/env.h"
@@ -16,16 +14,11 @@
 namespace starling {
 namespace {
 
-constexpr uint64_t kPollerBit = 1;                  // the poller's place at the host's doorbell
-constexpr uint32_t kWaiterLooks = 200;            // before a waiter sleeps
-constexpr uint64_t kLingerNs = 50'000;  // what handing the daemon over costs, about
 constexpr uint64_t kEndingNs = 2'000'000'000;  // a context that is destroyed waits so long for its work
 
 uint64_t token_of(uint32_t lane, uint64_t sequence) {
   return (uint64_t(lane) + 1) << 28 | (sequence & 0xfffffff);
 }
-
-constexpr uint64_t kWaiterLooksNs = 1'000'000;  // the same where completions do not ring
 
 // Ranks usually outnumber cores where this machine is used: look a few times, then let others run.
 cpu::WaitPolicy wait_policy() {
@@ -90,6 +83,7 @@ Context::~Context() {
   cpu::futex_wake_all(&arena_->header()->host.event);
   cpu::ring(&arena_->header()->host);
   poller_.join();  // first: it asks the executor whether lanes are out of use
+  late_start_.end();
   executor_.reset();
   poll_once();
   end_everything();
@@ -165,6 +159,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   const std::string refused = register_buffers(flight.lowered.offered, op);
   std::unique_lock lock(mutex_);
   if (flight.on_stream) checked_streams();
+  if (flight.perhaps_waited) late_start_.begin();
   const bool fresh = lane.shared() == nullptr;
   // A plan of a user's may have more channels than blocks; a lane of its own has them all.
   const uint32_t channels = flight.lowered.plan->header(lane.rank())->channel_count;
@@ -179,13 +174,15 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   ++submissions_;
   ++under_way_;
   waited_ += flight.waited;
+  perhaps_waited_ += flight.perhaps_waited;
+  if (flight.perhaps_waited) perhaps_since_ns_ = flight.submitted_ns;
   if (flight.on_stream) prepare_for_stream(lock, lane, flight);
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
     record_fault(lane, fault);
     end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
     return;
   }
-  const bool waited = flight.waited;
+  const bool left_to_caller = flight.waited || flight.perhaps_waited;
   const bool opens = flight.lowered.opens;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
   Flight& appended = lane.append(std::move(flight));
@@ -205,10 +202,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     reading_.push_back(&lane);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
   // waiter does its work again.
-  if (!waited) {
-    std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
-    wake_poller();
-  }
+  if (!left_to_caller) show_poller();
   // A message may be what an any-source receive waits for. Of other hosts' ranks the proxy need not be woken
   // for that: whoever runs the operation looks, or rings when it posts.
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
@@ -265,8 +259,10 @@ bool Context::announce(HostLane& lane, const Flight& flight) {
 void Context::feed(HostLane& lane, uint64_t now_ns) {
   bool any = false;
   bool ring_daemon = false;
+  bool ring_late = false;
   while (Flight* flight = lane.next_for_device()) {
-    ring_daemon |= !flight->waited;
+    ring_late |= flight->perhaps_waited;
+    ring_daemon |= !flight->waited && !flight->perhaps_waited;
     if (!announce(lane, *flight)) break;
     const bool kernel = flight->by_kernel();
     lane.place(*flight, kernel ? 0 : token_of(lane.id(), flight->sequence));
@@ -283,6 +279,7 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
     any = true;
   }
   if (any) flush_submissions(ring_daemon);
+  if (ring_late && !ring_daemon) late_start_.arm();
 }
 
 void Context::flush_submissions(bool ring_daemon) {
@@ -303,76 +300,12 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
   ++completions_;
   --under_way_;
   waited_ -= flight.waited;
+  perhaps_waited_ -= flight.perhaps_waited;
   if (under_way_ == 0) drained_.notify_all();
   for (RequestPtr* request : {&flight.request, &flight.second}) {
     if (*request == nullptr || !(*request)->complete(status, message)) continue;
-    if ((*request)->has_callback()) callbacks_.push(std::move(*request));
+    if ((*request)->callback_is_ours()) callbacks_.push(std::move(*request));
   }
-}
-
-// Ends the residency on the caller's thread once the caller's request is done. Others that it will wait for
-// next go on here as long as they can: the daemon's thread would be woken for nothing.
-class Context::Waiter final : public CompletionListener {
- public:
-  Waiter(Context& context, const Request& request) : context_(context), request_(request) {}
-  void look(bool idle) override {
-    context_.poll_once();
-    if (!request_.done()) return;
-    if (context_.waited_ == 0 || (idle && lingered())) context_.executor_->end_early();
-  }
-
- private:
-  bool lingered() {
-    if (done_at_ == 0) done_at_ = cpu::monotonic_ns();
-    return cpu::monotonic_ns() - done_at_ > kLingerNs;
-  }
-
-  uint64_t done_at_ = 0;
-  Context& context_;
-  const Request& request_;
-};
-
-// Where completions do not ring, the poller has to be told that there are some to look for.
-void Context::wake_poller() {
-  if (!place_->traits().notifies) cpu::ring(&arena_->header()->host);
-}
-
-bool Context::wait(const Request& request, int64_t timeout_ns) {
-  if (request.done()) return true;
-  std::atomic_ref<uint64_t> sleepers(arena_->header()->host.sleepers);
-  // While we look ourselves, nobody needs to wake the poller. Mostly it is so already, and the word lies
-  // where peers look for sleepers: a line that is not written stays in their caches.
-  if (sleepers.load(std::memory_order_relaxed) & kPollerBit) sleepers.fetch_and(~kPollerBit);
-  ++waiters_;
-  const bool timed = timeout_ns >= 0 || !place_->traits().notifies;
-  const uint64_t start = timed ? cpu::monotonic_ns() : 0;
-  const auto passed = [&] { return cpu::monotonic_ns() - start; };
-  Waiter waiter(*this, request);
-  const bool eager = ranks_on_host_.load(std::memory_order_relaxed) <= cores_;
-  bool asked = false;
-  for (uint32_t look = 0; !request.done(); ++look) {
-    if (timeout_ns >= 0 && passed() >= uint64_t(timeout_ns)) break;
-    if (place_->traits().notifies ? look >= kWaiterLooks : passed() >= kWaiterLooksNs) break;
-    const bool ran = executor_->run_here(waiter, eager);
-    if (ran) {
-      if (!request.done()) poll_once();
-      continue;
-    }
-    if (asked || !executor_->ask_to_leave()) executor_->ring();  // it was not rung for us at the submission
-    asked = true;
-    if (!poll_once()) sched_yield();
-  }
-  --waiters_;
-  // What others submitted before our bit was away is counted by now; what comes later sets the bit itself.
-  if (request.done() && !poller_needed()) return true;
-  sleepers.fetch_or(kPollerBit);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  poll_once();  // what was published before the poller's bit was there
-  if (request.done()) return true;
-  executor_->ring();
-  wake_poller();
-  if (timeout_ns < 0) return request.wait(-1);
-  return request.wait(passed() < uint64_t(timeout_ns) ? int64_t(uint64_t(timeout_ns) - passed()) : 0);
 }
 
 void Context::break_lane(const LaneKey& key, FaultKind kind, const std::string& text) {
@@ -396,7 +329,7 @@ Fault Context::first_fault(const std::vector<LaneKey>& keys) {
 }
 
 void Context::fail(const RequestPtr& request, starling_status status, const std::string& message) {
-  if (request->complete(status, message) && request->has_callback()) callbacks_.push(request);
+  if (request->complete(status, message) && request->callback_is_ours()) callbacks_.push(request);
 }
 
 bool Context::drain(const std::vector<LaneKey>& keys, uint64_t timeout_ns) {

@@ -17,6 +17,7 @@
 #include "comm/callbacks.h"
 #include "comm/daemon_memory.h"
 #include "comm/lane.h"
+#include "comm/late_start.h"
 #include "comm/matching.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
@@ -101,7 +102,7 @@ class Context {
   // How many operations this rank has put into the lane.
   uint64_t submitted(const HostLane& lane);
 
-  // Until the request is done or the time is up; helps with completions meanwhile.
+  // Until the request is done or the time is up; runs the daemon and helps with completions meanwhile.
   bool wait(const Request& request, int64_t timeout_ns);
 
   void break_lane(const LaneKey& key, FaultKind kind, const std::string& text);
@@ -162,7 +163,10 @@ class Context {
   void publish_waiting_text(uint64_t now);
   void nap(uint32_t fruitless, bool eager);
   void release_streams(HostLane& lane);
+  bool await(const Request& request, int64_t timeout_ns);
   void wake_poller();
+  void show_poller();
+  void start_late();
   void fail_all(const std::string& why);
   Peer attach_segment(const std::string& arena_name);
   HostLane& find_or_make(LaneOptions options);
@@ -179,6 +183,7 @@ class Context {
   std::unique_ptr<Executor> executor_;
   cpu::CpuMachine host_machine_;  // the host's side of the queues
   CallbackThread callbacks_;
+  LateStart late_start_{[this] { start_late(); }};
 
   std::mutex mutex_;  // guards all below, and the queues' host ends
   std::map<LaneKey, std::unique_ptr<HostLane>> lanes_;
@@ -194,6 +199,8 @@ class Context {
   uint64_t completions_ = 0;
   std::atomic<uint64_t> under_way_{0};
   std::atomic<uint64_t> waited_{0};  // of these: whose callers will run the daemon
+  std::atomic<uint64_t> perhaps_waited_{0};  // whose callers may
+  std::atomic<uint64_t> perhaps_since_ns_{0};  // the newest of them was submitted
   uint64_t on_device_ = 0;  // of them, those that the daemon has
   uint64_t for_callers_ = 0;  // of these, those that no stream orders: somebody may wait for them on the CPU
   bool look_again_ = false;  // the executor asks to be polled

@@ -63,6 +63,7 @@ struct Flight {
   int32_t priority = 0;
   bool on_device = false;
   bool waited = false;  // its caller will run the daemon
+  bool perhaps_waited = false;  // its caller may; else the daemon is rung late
   bool on_stream = false;  // `stream` and what follows count
   bool held = false;       // the stream's later work begins after it
   device::Stream stream = nullptr;

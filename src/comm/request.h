@@ -32,7 +32,21 @@ class Request {
   // True if done within timeout_ns; < 0: no limit.
   bool wait(int64_t timeout_ns) const;
 
-  bool has_callback() const { return callback_ != nullptr; }
+  // Whose is the callback? That of the callback thread, unless a waiter has claimed it when the operation
+  // ends. Before submission: waiters may.
+  void let_waiters_call() { waiters_call_ = callback_ != nullptr; }
+  // By a waiter. False: the callback is not its business.
+  bool claim_callback() const {
+    uint32_t owner = kNobody;
+    return waiters_call_ && owner_.compare_exchange_strong(owner, kWaiter);
+  }
+  // By that waiter, when it leaves. True: it runs the callback; the operation has ended.
+  bool keeps_callback() const {
+    uint32_t owner = kWaiter;
+    return !owner_.compare_exchange_strong(owner, kNobody);
+  }
+  // By whoever ended the operation, once. True: it hands the callback to the callback thread.
+  bool callback_is_ours() const { return callback_ != nullptr && owner_.exchange(kEnded) != kWaiter; }
   void run_callback() const { callback_(status_, message_.c_str(), user_); }
 
   void set_source(int32_t rank) { source_.store(rank, std::memory_order_relaxed); }
@@ -52,6 +66,9 @@ class Request {
   std::string message_;
   starling_callback callback_;
   void* user_;
+  enum : uint32_t { kNobody, kWaiter, kEnded };
+  mutable std::atomic<uint32_t> owner_{kNobody};  // of the callback
+  bool waiters_call_ = false;
   std::atomic<int32_t> source_{-1};
   std::optional<RequestPlace> place_;
 };

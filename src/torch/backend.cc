@@ -102,7 +102,7 @@ void Backend::submit(Work& work, starling_operation operation) {
     work.submit(communicator->get(), operation);
     return;
   }
-  operation.waited = 0;  // the library's callback thread will submit it
+  operation.waited = STARLING_NOT_WAITED;  // the library's callback thread will submit it
   // The operation is submitted later, when the caller's lane may be gone.
   auto held = std::make_shared<Lane>(lane);
   if (held->name) operation.lane = held->name->c_str();
@@ -118,8 +118,8 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
   const GroupStreams& streams = *work.cuda();
   const CudaSide side = cuda_side(streams.device);
   const c10::Stream current = current_stream(streams.device);
-  const bool held = operation.waited != 0;
-  operation.waited = 0;  // no caller runs the daemon of a GPU
+  const bool held = operation.waited == STARLING_WAITED;
+  operation.waited = STARLING_NOT_WAITED;  // no caller runs the daemon of a GPU
   if (operation.kind == STARLING_RECV && operation.peer < 0) {
     synchronize_stream(current);
     work.wait_on_host();

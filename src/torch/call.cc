@@ -136,7 +136,7 @@ const size_t* Call::hold(std::vector<size_t> table) {
 }
 
 void Call::submit(starling_operation operation) {
-  operation.waited = !async_ && !coalesced_;
+  if (!async_ && !coalesced_) operation.waited = STARLING_WAITED;
   backend_.submit(*work_, operation);
 }
 

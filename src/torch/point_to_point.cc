@@ -31,6 +31,7 @@ WorkPointer Backend::send(std::vector<at::Tensor>& tensors, int destination, int
   operation.count = static_cast<size_t>(tensor.numel()) * element.per_element;
   operation.peer = destination;
   operation.tag = checked_tag(tag, kTitle);
+  operation.waited = STARLING_PERHAPS_WAITED;  // torch.distributed.send is isend and wait
   call.submit(operation);
   return call.launch();
 }
@@ -54,6 +55,8 @@ WorkPointer receive(Backend& backend, const std::vector<at::Tensor>& tensors, co
   operation.count = static_cast<size_t>(tensor.numel()) * element.per_element;
   operation.peer = reception.source;
   operation.tag = tag;
+  // One from any source is submitted to its lane later, by another thread.
+  if (reception.source >= 0) operation.waited = STARLING_PERHAPS_WAITED;
   call.submit(operation);
   return call.launch();
 }

@@ -54,7 +54,7 @@ void Work::submit(starling_comm* comm, const starling_operation& description,
   operation.work = this;
   operation.comm = comm;
   operation.description = description;
-  if (!description.waited) {
+  if (description.waited != STARLING_WAITED) {
     operation.description.callback = on_done;
     operation.description.user = &operation;
   }
@@ -137,7 +137,7 @@ void Work::on_ready(starling_status status, const char* message, void* user) {
 void Work::settle(Operation& operation, starling_status status, const char* message) {
   if (operation.settled.exchange(true)) return;
   // Nobody calls back; the caller of wait() holds the work until it returns.
-  if (operation.description.waited) operation.alive.reset();
+  if (operation.description.waited == STARLING_WAITED) operation.alive.reset();
   if (status != STARLING_SUCCESS) {
     // On CUDA a program may not look at the work again: its stream goes on with what is there.
     if (cuda_) LOG(ERROR) << title_ << " number " << sequence_ << " failed: " << message;
@@ -304,7 +304,7 @@ bool Work::isCompleted() {
     if (finished_ && !finished_->query()) return false;
   }
   for (Operation& operation : operations_) {
-    if (!operation.description.waited || operation.settled) continue;
+    if (operation.description.waited != STARLING_WAITED || operation.settled) continue;
     const starling_status status = starling_test(operation.request);
     if (status != STARLING_IN_PROGRESS) settle(operation, status, starling_last_error());
   }

@@ -9,6 +9,9 @@
 
 namespace starling::device {
 
+// Instructions whose operands a block can keep at the same time, on machines with fast memory.
+inline constexpr uint32_t kOperandSets = 4;
+
 // How long a block may wait in one instruction; grows with success (DFCCL §4.3).
 struct Budget {
   uint64_t ticks;
@@ -30,8 +33,10 @@ struct Execution {
   LaneBlock* block;  // this block's part of the lane
   SlotPool* pool;
   std::byte* pool_base;  // first slot of this rank's pool
-  Combine* operands;  // in the block's fast memory: the leader binds them, all threads read them
-  NearEnds* ends;  // likewise, for the connector ends; null: the block works on them where they lie
+  Combine*
+      operands;  // [operand_sets], in the block's fast memory; bound by threads, read by all after a barrier
+  NearEnds* ends;  // likewise, the connector ends; null: the block works on them where they lie
+  uint32_t operand_sets = 1;
 };
 
 // A counter that has to be at `target` (cyclic) before a stuck operation can go on; null: none is known.

@@ -56,6 +56,7 @@ class Interpreter {
       if (leads(m_) && protocol_ != Protocol::kPackets) prepare_receives();
       c.started = 1;
     }
+    if constexpr (M::kStagesPlans) ahead_ = bind_ahead(c);
     const Outcome outcome = advance(c);
     if constexpr (M::kStagesPlans) {
       if (ends_.brought) {
@@ -190,18 +191,52 @@ class Interpreter {
     }
   }
 
+  // What is left of a short program of packets: all credit is looked for and all operands are bound at once,
+  // an instruction by each 32 threads. False: something is not there, or it is no such program; then each
+  // instruction waits for its own.
+  STARLING_HOST_DEVICE bool bind_ahead(const DynamicContext& c) {
+    constexpr uint32_t kTogether = 32;
+    first_ahead_ = c.instruction;
+    const Earlier all{&instructions_[block_.instruction_first + c.instruction],
+                      block_.instruction_count - c.instruction};
+    if (protocol_ != Protocol::kPackets || op_.tile_count != 1 || c.tile != 0) return false;
+    if (all.count == 0 || all.count > x_.operand_sets) return false;
+    const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
+    for (uint32_t k = thread; k < block_.receive_count; k += threads)
+      is_connected(m_, *x_.lane, receive_end(k));
+    for (uint32_t k = thread; k < block_.send_count; k += threads)
+      look_for_credit(m_, *x_.lane, send_end(k), all.sent(k));
+    m_.barrier();
+    const uint32_t groups = threads < kTogether ? 1 : threads / kTogether;
+    const uint32_t members = threads < kTogether ? threads : kTogether;
+    bool ready = true;
+    for (uint32_t n = thread / members; n < all.count; n += groups) {
+      const Instruction i = all.instructions[n];
+      const Piece piece = piece_from(i, 0, 0);
+      ready &= i.opcode != Opcode::nop && i.dependency_count == 0 && piece.range.bytes != 0;
+      if (!ready) break;
+      Binding<M> binding(m_, x_, ends_, i, piece, x_.operands[n], {all.instructions, n});
+      ready &= binding.ready(thread % members, members);
+      binding.bind(thread % members, members);
+    }
+    return !m_.any(!ready);
+  }
+
   // True when done on all threads; false when the budget ended first.
   STARLING_HOST_DEVICE bool execute(const Instruction& i, const DynamicContext& c) {
     Piece piece{0, {0, 1}};
-    if (i.opcode != Opcode::nop) piece = piece_from(i, 0, c.tile);
+    if (i.opcode != Opcode::nop && !ahead_) piece = piece_from(i, 0, c.tile);
     if (piece.range.bytes != 0) {
-      if (!wait_for_inputs(i, c.tile)) return false;
-      if (i.opcode != Opcode::nop) {
-        bind_operands(m_, x_, ends_, i, piece);
-        m_.barrier();  // all see them
+      if (!ahead_) {
+        if (!wait_for_inputs(i, c.tile)) return false;
+        if (i.opcode != Opcode::nop) {
+          bind_operands(m_, x_, ends_, i, piece);
+          m_.barrier();  // all see them
+        }
       }
       if (protocol_ == Protocol::kPackets) {
-        if (!exchange_packets(i)) return false;
+        const uint32_t set = ahead_ ? c.instruction - first_ahead_ : 0;
+        if (i.opcode != Opcode::nop && !exchange_packets(i, x_.operands[set])) return false;
       } else if (i.opcode == Opcode::send && protocol_ == Protocol::kPull) {
         // Nothing moves here. What the slice holds was written before this operation, or by instructions that
         // ended with a barrier.
@@ -258,9 +293,7 @@ class Interpreter {
   }
 
   // Every thread looks for its own units. None has an effect before the vote has shown that all are there.
-  STARLING_HOST_DEVICE bool exchange_packets(const Instruction& i) {
-    if (i.opcode == Opcode::nop) return true;
-    const Combine& c = *x_.operands;
+  STARLING_HOST_DEVICE bool exchange_packets(const Instruction& i, const Combine& c) {
     if (packet_units(c) <= m_.thread_count())
       return c.source_count <= kFewSources ? exchange_unit<kFewSources>(i, c)
                                            : exchange_unit<kMaxFan + 1>(i, c);
@@ -455,6 +488,8 @@ class Interpreter {
   BlockEnds ends_;
   const Dependency* dependencies_;
   Protocol protocol_;
+  bool ahead_ = false;  // operands of instruction first_ahead_ + n are in set n
+  uint32_t first_ahead_ = 0;
 };
 
 }  // namespace starling::device

@@ -1,5 +1,6 @@
 // What the operands of an instruction are: addresses for combine(). Each is a chain of loads from the block's
-// fast memory, so each is found by a thread of its own.
+// fast memory, so each is found by a thread of its own; and those of short programs of packets all at once,
+// before the first instruction runs.
 #pragma once
 #include "base/assert.h"
 #include "device/combine.h"
@@ -30,12 +31,40 @@ STARLING_HOST_DEVICE Pack next_message(M& m, const Execution& x, const ReceiveEn
   return m.load_few(next_receive_slot(*x.lane, end, x.pool_base), kPullMessageBytes<M>);
 }
 
+// Messages that instructions before this one send or receive on a connection of the block.
+struct Earlier {
+  const Instruction* instructions;
+  uint32_t count;
+
+  STARLING_HOST_DEVICE uint32_t received(uint32_t connection) const {
+    uint32_t messages = 0;
+    for (uint32_t n = 0; n < count; ++n)
+      messages += receives(instructions[n].opcode) &&
+                  connection - instructions[n].receive_first < instructions[n].receive_count;
+    return messages;
+  }
+  STARLING_HOST_DEVICE uint32_t sent(uint32_t connection) const {
+    uint32_t messages = 0;
+    for (uint32_t n = 0; n < count; ++n)
+      messages += sends(instructions[n].opcode) &&
+                  connection - instructions[n].send_first < instructions[n].send_count;
+    return messages;
+  }
+};
+
 template <class M>
 class Binding {
  public:
   STARLING_HOST_DEVICE Binding(M& machine, const Execution& x, const BlockEnds& ends, const Instruction& i,
-                               const Piece& piece)
-      : m_(machine), x_(x), op_(*x.operation), ends_(ends), i_(i), piece_(piece), c_(*x.operands) {
+                               const Piece& piece, Combine& operands, const Earlier& earlier)
+      : m_(machine),
+        x_(x),
+        op_(*x.operation),
+        ends_(ends),
+        i_(i),
+        piece_(piece),
+        c_(operands),
+        earlier_(earlier) {
     protocol_ = op_.plan->protocol;
     // The order of a reduction: the destination that is reduced into, then what is received, and before
     // number `local_position` of that the local source.
@@ -48,13 +77,23 @@ class Binding {
     sent_ = sends(i.opcode) && protocol_ != Protocol::kPull ? i.send_count : 0;
   }
 
-  STARLING_HOST_DEVICE void bind() {
-    if (leads(m_)) bind_whole();
-    // The leader comes last: it has enough to do where there are others.
-    const uint32_t threads = m_.thread_count();
+  // By `threads` threads, of which this is number `thread`. The first comes last: it has enough to do where
+  // there are others.
+  STARLING_HOST_DEVICE void bind(uint32_t thread, uint32_t threads) {
+    if (thread == 0) bind_whole();
     const uint32_t count = source_count_ + written_ + sent_;
-    for (uint32_t k = leads(m_) ? threads - 1 : m_.thread_index() - 1; k < count; k += threads)
+    for (uint32_t k = thread == 0 ? threads - 1 : thread - 1; k < count; k += threads)
       k < source_count_ ? bind_source(k) : bind_destination(k - source_count_);
+  }
+
+  // Of packets: are the connections of this thread there, with credit?
+  STARLING_HOST_DEVICE bool ready(uint32_t thread, uint32_t threads) const {
+    bool all = true;
+    for (uint32_t k = thread; receives(i_.opcode) && k < i_.receive_count; k += threads)
+      all &= ends_.receive(i_.receive_first + k).connected != 0;
+    for (uint32_t k = thread; k < sent_; k += threads)
+      all &= message_to(i_.send_first + k) < ends_.send(i_.send_first + k).packets_granted;
+    return all;
   }
 
  private:
@@ -85,7 +124,7 @@ class Binding {
     c_.packet_destinations = ((1u << sent_) - 1) << written_;
     uint32_t refreshed = 0;
     for (uint32_t k = 0; k < sent_; ++k)
-      refreshed |= uint32_t(refreshes(ends_.send(i_.send_first + k).packets_sent)) << (written_ + k);
+      refreshed |= uint32_t(refreshes(message_to(i_.send_first + k))) << (written_ + k);
     c_.refreshed = refreshed;
   }
 
@@ -95,17 +134,17 @@ class Binding {
     } else if (local_ != 0 && at == local_at_) {
       c_.sources[at] = source();
     } else {
-      const uint32_t k = at - into_ - uint32_t(local_ != 0 && at > local_at_);
-      bind_receive(at, ends_.receive(i_.receive_first + k));
+      bind_receive(at, i_.receive_first + at - into_ - uint32_t(local_ != 0 && at > local_at_));
     }
   }
 
   // In a message chunk k lies at k tiles; packets and pulls have one.
-  STARLING_HOST_DEVICE void bind_receive(uint32_t at, const ReceiveEnd& end) {
+  STARLING_HOST_DEVICE void bind_receive(uint32_t at, uint32_t connection) {
+    const ReceiveEnd& end = ends_.receive(connection);
     if (protocol_ == Protocol::kPackets) {
-      c_.sources[at] =
-          reinterpret_cast<const std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_received));
-      c_.source_flags[at] = packet_flag(end.packets_received);
+      const uint64_t message = end.packets_received + earlier_.received(connection);
+      c_.sources[at] = reinterpret_cast<const std::byte*>(packet_slot(*x_.lane, end.packets, message));
+      c_.source_flags[at] = packet_flag(message);
     } else if (protocol_ == Protocol::kPull) {
       bind_pulled(at, end);
     } else {
@@ -131,13 +170,19 @@ class Binding {
       c_.destinations[at] = destination();
       return;
     }
-    const SendEnd& end = ends_.send(i_.send_first + at - written_);
+    const uint32_t connection = i_.send_first + at - written_;
+    const SendEnd& end = ends_.send(connection);
     if (protocol_ == Protocol::kSlots) {
       c_.destinations[at] = next_send_slot(*x_.lane, end) + piece_.k * op_.tile_bytes;
       return;
     }
-    c_.destinations[at] = reinterpret_cast<std::byte*>(packet_slot(*x_.lane, end.packets, end.packets_sent));
-    c_.destination_flags[at] = packet_flag(end.packets_sent);
+    const uint64_t message = message_to(connection);
+    c_.destinations[at] = reinterpret_cast<std::byte*>(packet_slot(*x_.lane, end.packets, message));
+    c_.destination_flags[at] = packet_flag(message);
+  }
+
+  STARLING_HOST_DEVICE uint64_t message_to(uint32_t connection) const {
+    return ends_.send(connection).packets_sent + earlier_.sent(connection);
   }
 
   STARLING_HOST_DEVICE std::byte* source() const { return local(i_.source_buffer, i_.source_chunk); }
@@ -156,6 +201,7 @@ class Binding {
   const Instruction& i_;
   const Piece& piece_;
   Combine& c_;
+  Earlier earlier_;
   Protocol protocol_;
   uint32_t into_;  // 1: the destination is the first source
   uint32_t local_;  // 1: there is a local source, number `local_at_`
@@ -169,7 +215,7 @@ class Binding {
 template <class M>
 STARLING_HOST_DEVICE void bind_operands(M& m, const Execution& x, const BlockEnds& ends, const Instruction& i,
                                         const Piece& piece) {
-  Binding<M>(m, x, ends, i, piece).bind();
+  Binding<M>(m, x, ends, i, piece, *x.operands, {nullptr, 0}).bind(m.thread_index(), m.thread_count());
 }
 
 }  // namespace starling::device

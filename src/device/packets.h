@@ -47,15 +47,21 @@ STARLING_HOST_DEVICE Word* packet_slot(const Lane& lane, Word* slots, uint64_t m
 // ---- the ends; only the leader of the block that owns the end calls these
 // -------------------------------------
 
-// May a packet message be written now?
+// Learns of what credit there is, unless it is known to be enough for so many messages.
 template <class M>
-STARLING_HOST_DEVICE bool can_send_packets(M& m, const Lane& lane, SendEnd& end) {
-  if (end.packets_sent < end.packets_granted) return true;
+STARLING_HOST_DEVICE void look_for_credit(M& m, const Lane& lane, SendEnd& end, uint64_t messages) {
+  if (end.packets_sent + messages <= end.packets_granted) return;
   // Who was granted anything is connected.
-  if (end.packets_granted == 0 && !is_connected(m, lane, end)) return false;
+  if (end.packets_granted == 0 && !is_connected(m, lane, end)) return;
   // Acquire: pairs with store_after_loads() in packets_were_read(); the receiver has done with what we
   // overwrite.
   end.packets_granted = m.load_acquire(&end.credit->packets_read) + kPacketSlots;
+}
+
+// May a packet message be written now?
+template <class M>
+STARLING_HOST_DEVICE bool can_send_packets(M& m, const Lane& lane, SendEnd& end) {
+  look_for_credit(m, lane, end, 1);
   return end.packets_sent < end.packets_granted;
 }
 

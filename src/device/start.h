@@ -48,7 +48,7 @@ struct alignas(16) StartState {
   uint32_t urgent;  // the daemon has something more urgent
   uint32_t stays;
   uint32_t left;  // the operation lies where the daemon looks for it
-  Combine operands;
+  Combine operands[kOperandSets];
   NearEnds ends;
   // Where memory is far: copies of the argument's, with pointers to what is near.
   Operation operation;
@@ -129,7 +129,8 @@ class StartKernel {
 
   STARLING_HOST_DEVICE void interpret() {
     LaneBlock& block = lane_->blocks[m_.block_index()];
-    const Execution execution{lane_, op_, &block, &s_.pool, nullptr, &s_.operands, near_ends(m_, s_.ends)};
+    const Execution execution{
+        lane_, op_, &block, &s_.pool, nullptr, s_.operands, near_ends(m_, s_.ends), kOperandSets};
     Budget budget = a_.budget;
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context{op_->sequence, 0, 0, 0, 0};
@@ -176,11 +177,16 @@ class StartKernel {
   template <class Releasing>
   STARLING_HOST_DEVICE uint32_t pass_others(Releasing&& m) {
     const uint32_t count = others();
+    if (!others_wait_) {
+      // Release: as in hand_on(), which would look for the turns each time.
+      Turn* const turns = &a_.handover.turns[other(0)];
+      const uint64_t next = op_->sequence + 1;
+      for (uint32_t k = 0; k < count; ++k) m.store_release(&turns[k].next, next);
+      return count;
+    }
     uint32_t passed = 0;
     for (uint32_t k = 0; k < count; ++k) {
-      if (!others_wait_)
-        hand_on(m, *lane_, other(k), op_->sequence);
-      else if (has_turn(m_, *lane_->handover, other(k), op_->sequence))
+      if (has_turn(m_, *lane_->handover, other(k), op_->sequence))
         hand_on(m_, *lane_, other(k), op_->sequence);
       else {
         leave(other(k));

@@ -51,7 +51,8 @@ const std::vector<Row>& table() {
        "touched).",
        Bytes{&Settings::arena_bytes}, 1 << 20},
       {"STARLING_JOB", "text", "",
-       "Names the job where no store is given: the same on all ranks, different from other jobs of the user.",
+       "Names the job, for `starling top` and `diagnose` and where no store is given: the same on all ranks, "
+       "different from other jobs of the user.",
        &Settings::job},
       {"STARLING_PULL", "auto|0|1", "auto",
        "Whether ranks read large operations' buffers directly. auto: ranks of one process do, and processes "

@@ -35,8 +35,8 @@ std::unique_ptr<Communicator> Communicator::join(Context& context, const CommOpt
   CommOptions bounded = options;
   if (bounded.timeout_ns <= 0) bounded.timeout_ns = int64_t(settings().timeout_s * 1e9);
   Group group = join_group(context, bounded, store);
-  monitor::publish_group(context.arena(),
-                         {group.key.high, group.key.low, options.name, options.rank, options.size});
+  const std::string& job = settings().job.empty() ? options.name : settings().job;
+  monitor::publish_group(context.arena(), {group.key.high, group.key.low, job, options.rank, options.size});
   auto made = std::unique_ptr<Communicator>(
       new Communicator(context, options.rank, std::move(group), options.name, bounded.timeout_ns));
   made->time_large_messages(bounded);

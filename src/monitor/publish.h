@@ -28,7 +28,7 @@ struct Group {
   uint32_t size = 0;
 };
 
-// The first group that the rank joins names its job; later ones are ignored. Any thread.
+// The first group that the rank joins is its job; later ones are ignored. Any thread.
 void publish_group(cpu::Arena& arena, const Group& group);
 
 struct PathDescription {

@@ -1,5 +1,6 @@
-// Goal: an operation that is perhaps waited for begins soon if nobody waits, and its callback runs once, whoever
-// runs it. Method: chains of messages that callbacks alone continue; waits that give up at all moments.
+// Goal: an operation that is perhaps waited for begins soon if nobody waits, and its callback runs once,
+// whoever runs it. Method: chains of messages that callbacks alone continue; waits that give up at all
+// moments.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -87,8 +88,9 @@ TEST(PerhapsWaited, TheCallbackRunsOnceWhoeverRunsIt) {
       starling_request_free(request);
       EXPECT_EQ(value, float(k));
     }
-    for (int tries = 0; tries < 10'000 && std::any_of(calls.begin(), calls.end(),
-                                                       [](const Calls& c) { return c.count == 0; });
+    for (int tries = 0;
+         tries < 10'000 && std::any_of(
+                               calls.begin(), calls.end(), [](const Calls& c) { return c.count == 0; });
          ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for one that runs twice

@@ -151,6 +151,19 @@ def test_a_rank_without_a_record() -> None:
     found = verdict_of(records[:2])
     assert found is not None and found.ranks == (2,)
     assert "pass its flight record" in found.remedy
+    assert "no record of it is here" in found.what and "has not called" not in found.what
+
+
+def test_who_has_not_called_comes_before_who_left_no_record() -> None:
+    """Ranks 0 and 1 are on another host: more is not known of them than of rank 3, which has called nothing."""
+    waits: list[Call] = [("x", 0, 9, None)]
+    records = records_of([waits, waits, waits, [("y", 0, 20, 19)]], groups=[[3]], lanes={"y": 1})
+    found = verdict_of(records[2:])
+    assert found is not None and (found.kind, found.ranks) == ("not called", (3,))
+    assert found.what.startswith("rank 3 (process 1003 on here) has not called")
+    found = verdict_of(records[:2])
+    assert found is not None and found.ranks == (2, 3)
+    assert found.what.startswith("ranks 0 and 1 wait since 9.0 s for ranks 2 and 3 in ")
 
 
 def test_all_have_called() -> None:

@@ -33,9 +33,9 @@ BOUND_S = 200.0
 _numbers = itertools.count()
 
 
-def start_job() -> tuple[Job, str]:
+def start_job(**settings: str) -> tuple[Job, str]:
     name = f"watched {os.getpid()}.{next(_numbers)}"
-    job = Job(None, [[0], [1]], programs.all_reduces, {"name": name}, communicator=False)
+    job = Job(None, [[0], [1]], programs.all_reduces, {"name": name}, communicator=False, settings=settings)
     for rank in (0, 1):
         job.wait_for(f"running.{rank}")
     return job, name
@@ -60,6 +60,18 @@ def top(*arguments: str) -> Any:
 def ranks_in(document: str) -> list[dict[str, Any]]:
     jobs = json.loads(document)["jobs"]
     return [rank for job in jobs for rank in job["ranks"]]
+
+
+def test_the_user_names_the_job() -> None:
+    """As for `starling diagnose`; the group's name is a library's, PyTorch's is 0."""
+    job, group = start_job(STARLING_JOB="mine")
+    try:
+        assert len(ranks_in(top("--once", "--json", "--job", "mine").stdout)) == 2
+        assert not ranks_in(top("--once", "--json", "--job", group).stdout)
+        job.say("stop")
+        job.results()
+    finally:
+        job.end()
 
 
 def test_json(running: str) -> None:

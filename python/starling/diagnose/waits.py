@@ -84,13 +84,16 @@ def circle(moment: Moment, waits: list[Wait], after_s: float) -> Finding | None:
 
 
 def culprit_of(waits: list[Wait]) -> Rank | None:
-    """The rank that most wait for, directly or not, among those that wait for nobody."""
+    """The rank that most wait for, directly or not, among those that wait for nobody.
+
+    What a rank without a record has called is not known: one with a record that has not called comes first.
+    """
     waiting = {wait.waiter.id for wait in waits}
     ends = Counter(wait.awaited.id for wait in waits if wait.awaited.id not in waiting)
     of_id = {wait.awaited.id: wait.awaited for wait in waits}
     if not ends:
         return None
-    return of_id[min(ends, key=lambda id_: (-ends[id_], of_id[id_].number))]
+    return of_id[min(ends, key=lambda id_: (of_id[id_].record is None, -ends[id_], of_id[id_].number))]
 
 
 def active_since(moment: Moment, rank: Rank) -> float:
@@ -108,6 +111,8 @@ def not_called(moment: Moment, waits: list[Wait], hosts: Hosts, after_s: float) 
         return None  # one that goes on with something else may still come
     mine = [wait for wait in waits if wait.awaited.id == rank.id]
     first = mine[0].call
+    if rank.record is None:
+        return not_known(moment, first)
     waiters = sorted({wait.waiter.number for wait in mine})
     last = words.last_of(moment.job, rank)
     others = len({wait.call.lane.key for wait in mine}) - 1
@@ -117,14 +122,31 @@ def not_called(moment: Moment, waits: list[Wait], hosts: Hosts, after_s: float) 
         f"{words.ranks(waiters)} {'wait' if len(waiters) > 1 else 'waits'} since "
         f"{words.seconds(first.waited_s)}; {last}"
     )
-    remedy = "see what that rank does (py-spy dump --pid, its log)"
-    if rank.record is not None:
-        remedy = remedy.replace("--pid", f"--pid {rank.record.pid}")
-    else:
-        remedy = "run `starling diagnose` on its host, or pass its flight record"
+    remedy = f"see what that rank does (py-spy dump --pid {rank.record.pid}, its log)"
     chained = sorted({wait.waiter.number for wait in waits} - set(waiters))
     details = [f"{words.ranks(chained)} wait for those in turn"] if chained else []
-    details += hosts.words_for(rank.record) if rank.record is not None else []
+    details += hosts.words_for(rank.record)
     return Finding(
         "not called", what, remedy, (rank.number,), first.lane.name, first.operation.sequence, tuple(details)
+    )
+
+
+def not_known(moment: Moment, call: Call) -> Finding:
+    """All that have records have called it: the culprit is one of the others, or on the way to them."""
+    missing = [rank.number for rank in moment.missing(call) if rank.record is None]
+    same = (call.lane.key, call.operation.sequence)
+    waiters = {
+        other.rank.number for other in moment.calls if (other.lane.key, other.operation.sequence) == same
+    }
+    several = len(missing) > 1
+    whose = "their hosts, or pass their flight records" if several else "its host, or pass its flight record"
+    return Finding(
+        "not called",
+        f"{words.ranks(waiters)} {'wait' if len(waiters) > 1 else 'waits'} since {words.seconds(call.waited_s)} for "
+        f"{words.ranks(missing)} in {call.operation} of {call.place()}; no record of "
+        f"{'them' if several else 'it'} is here: what {'they' if several else 'it'} called is not known",
+        f"run `starling diagnose` on {whose} (STARLING_FLIGHT_DIR)",
+        tuple(missing),
+        call.lane.name,
+        call.operation.sequence,
     )

@@ -3,8 +3,6 @@
 Operations of one lane match across ranks by their order in the lane; operations of different lanes may be
 submitted in any order on each rank, and nothing can deadlock. ``lane="name"`` names the lane; without it an
 operation goes to the communicator's default lane.
-
-long: one method a collective, each with its contract.
 """
 
 from __future__ import annotations
@@ -17,15 +15,17 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from starling import _core
+from starling.arguments import check, explain, reduction_of, timeout_ns_of
+from starling.collectives import Collectives
 from starling.context import Context, default_context
 from starling.environment import place
 from starling.errors import InvalidArgumentError, StarlingError, from_status
 from starling.messages import Array, Callback, Messages
-from starling.numbers import COLLECTIVES, REDUCTIONS
-from starling.request import Request, Stream, callback_of, handle_of, locked, start_of, timeout_ns_of
+from starling.numbers import COLLECTIVES
+from starling.request import Request, callback_of, locked
 from starling.stores import FileStore, Store
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from starling.lang import Program
 
 __all__ = ["Communicator", "LargeMessages", "wait_all"]
-
-Counts: TypeAlias = Sequence[int] | None
 
 _creations = itertools.count()
 
@@ -64,7 +62,7 @@ class _Registered:
     size: int
 
 
-class Communicator(Messages):
+class Communicator(Collectives, Messages):
     """A group of ranks. Collective: returns when all ranks have joined.
 
     Args:
@@ -110,6 +108,7 @@ class Communicator(Messages):
         if rank is None or size is None:
             here = place()
             rank, size = (here.rank, here.size) if here else (0, 1)
+        check(rank=rank, size=size, name=name)
         if rank < 0 or size < 1:
             raise InvalidArgumentError(f"rank {rank} of {size} ranks; ranks are 0 to size - 1")
         if context is None:
@@ -146,6 +145,7 @@ class Communicator(Messages):
     @staticmethod
     def decline(reason: str, *, rank: int, size: int, name: str = "world", store: Store) -> None:
         """By a rank that cannot join, for want of a context, say: the others fail at once, with the reason."""
+        check(reason=reason, rank=rank, size=size, name=name)
         _core.decline(rank, size, name, store, reason)
 
     @classmethod
@@ -177,6 +177,7 @@ class Communicator(Messages):
 
         Returns None where ``color`` is negative.
         """
+        check(color=color, key=key)
         return self._child(self._core.split(color, key), self.context)
 
     def subgroup(self, ranks: Sequence[int], name: str) -> Communicator | None:
@@ -185,10 +186,12 @@ class Communicator(Messages):
         Never waits for other ranks. Returns None on a rank that is not among them. A name may be used again: the n-th
         subgroup of one list and name is the n-th on all of its ranks.
         """
+        check(ranks=ranks, name=name)
         return self._child(self._core.subgroup(list(ranks), name), self.context)
 
     def abort(self, reason: str) -> None:
         """Fails every operation of the communicator, on every rank, with ``AbortedError`` and this reason."""
+        check(reason=reason)
         self._core.abort(reason)
 
     def abort_if_busy(self, reason: str) -> None:
@@ -204,7 +207,7 @@ class Communicator(Messages):
 
     def set_timeout(self, timeout: float) -> None:
         """Seconds; of every operation from now on that has none of its own."""
-        self._core.set_timeout(int(timeout * 1e9))
+        self._core.set_timeout(timeout_ns_of(timeout))
 
     def destroy(self) -> None:
         """Waits (bounded) for operations under way; fails those that do not end. May be repeated."""
@@ -225,288 +228,6 @@ class Communicator(Messages):
             self.abort(f"{type(error).__name__}: {error}")
         self.destroy()
 
-    # ---- collectives ---------------------------------------------------------------------------------------
-
-    def all_reduce(
-        self,
-        input: Array,
-        output: Array | None = None,
-        op: str = "sum",
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        scalar: float = 1.0,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """``output`` = the reduction of all ranks' ``input``: same shape, bitwise the same on every rank.
-
-        op: sum, prod, min, max, avg, premul_sum (of inputs multiplied by ``scalar``), band, bor, bxor.
-        """
-        return self._submit(
-            "all_reduce",
-            input,
-            output,
-            op,
-            lane,
-            priority,
-            timeout,
-            algorithm,
-            dtype,
-            callback,
-            stream,
-            hold,
-            scalar=scalar,
-        )
-
-    def all_gather(
-        self,
-        input: Array | None,
-        output: Array,
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        counts: Counts = None,
-        offsets: Counts = None,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """``output`` = all ranks' inputs, one after the other: size times the elements of ``input``.
-
-        counts, offsets: elements of rank r's part and where it begins in ``output``, alike on all ranks;
-            offsets None: one after the other.
-        input: None: in place, this rank's part of ``output``.
-        """
-        return self._submit(
-            "all_gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
-            output_counts=counts, output_offsets=offsets,
-        )  # fmt: skip
-
-    def reduce_scatter(
-        self,
-        input: Array,
-        output: Array | None = None,
-        op: str = "sum",
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        scalar: float = 1.0,
-        counts: Counts = None,
-        offsets: Counts = None,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """``output`` = this rank's part of the reduction of all ranks' ``input``, which holds size parts.
-
-        counts, offsets: as in ``all_gather``, of ``input``. output: None: in place, this rank's part of ``input``.
-        """
-        return self._submit(
-            "reduce_scatter", input, output, op, lane, priority, timeout, algorithm, dtype, callback, stream, hold,
-            scalar=scalar, input_counts=counts, input_offsets=offsets,
-        )  # fmt: skip
-
-    def broadcast(
-        self,
-        input: Array,
-        output: Array | None = None,
-        root: int = 0,
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """``output`` = the root's ``input``. Without ``output``: ``input`` is read at the root, written elsewhere."""
-        if output is None:
-            input, output = (input, None) if self.rank == root else (None, input)
-        return self._submit(
-            "broadcast",
-            input,
-            output,
-            "sum",
-            lane,
-            priority,
-            timeout,
-            algorithm,
-            dtype,
-            callback,
-            stream,
-            hold,
-            root=root,
-        )
-
-    def reduce(
-        self,
-        input: Array,
-        output: Array | None = None,
-        op: str = "sum",
-        root: int = 0,
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        scalar: float = 1.0,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """The root's ``output`` = the reduction of all ranks' ``input``; other ranks' output is not touched."""
-        return self._submit(
-            "reduce", input, output, op, lane, priority, timeout, algorithm, dtype, callback, stream, hold,
-            scalar=scalar, root=root,
-        )  # fmt: skip
-
-    def all_to_all(
-        self,
-        input: Array,
-        output: Array | None = None,
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        input_counts: Counts = None,
-        input_offsets: Counts = None,
-        output_counts: Counts = None,
-        output_offsets: Counts = None,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """Part r of ``input`` goes to rank r; part r of ``output`` came from rank r. Both hold size parts.
-
-        input_counts[r] here must equal output_counts[this rank] on rank r. Pass both counts or neither. In place
-        with counts: only where counts and offsets of both sides are equal.
-        """
-        return self._submit(
-            "all_to_all", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
-            input_counts=input_counts, input_offsets=input_offsets,
-            output_counts=output_counts, output_offsets=output_offsets,
-        )  # fmt: skip
-
-    def gather(
-        self,
-        input: Array | None,
-        output: Array | None = None,
-        root: int = 0,
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        counts: Counts = None,
-        offsets: Counts = None,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """The root's ``output`` = all ranks' ``input``; elsewhere it is not touched and may be None.
-
-        counts, offsets: as in ``all_gather``, on every rank. input: None at the root: in place.
-        """
-        return self._submit(
-            "gather", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
-            root=root, output_counts=counts, output_offsets=offsets,
-        )  # fmt: skip
-
-    def scatter(
-        self,
-        input: Array | None,
-        output: Array | None = None,
-        root: int = 0,
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        algorithm: str | None = None,
-        *,
-        counts: Counts = None,
-        offsets: Counts = None,
-        dtype: str | None = None,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """``output`` = this rank's part of the root's ``input``; elsewhere the input may be None.
-
-        counts, offsets: as in ``reduce_scatter``, on every rank. output: None at the root: in place.
-        """
-        return self._submit(
-            "scatter", input, output, "sum", lane, priority, timeout, algorithm, dtype, callback, stream, hold,
-            root=root, input_counts=counts, input_offsets=offsets,
-        )  # fmt: skip
-
-    def barrier(
-        self,
-        lane: str | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        *,
-        callback: Callback | None = None,
-        stream: Stream = None,
-        hold: bool = False,
-    ) -> Request:
-        """Complete when every rank has submitted it."""
-        return self._submit(
-            "barrier", None, None, "sum", lane, priority, timeout, None, None, callback, stream, hold
-        )
-
-    def _submit(
-        self,
-        kind: str,
-        input: Array | None,
-        output: Array | None,
-        op: str,
-        lane: str | None,
-        priority: int,
-        timeout: float | None,
-        algorithm: str | None,
-        dtype: str | None,
-        callback: Callback | None,
-        stream: Stream,
-        hold: bool,
-        **rest: Any,
-    ) -> Request:
-        reduction = REDUCTIONS.get(op)
-        if reduction is None:
-            raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
-        buffers = (locked(input), locked(output))
-        core = self._core.submit(
-            COLLECTIVES[kind],
-            input,
-            output,
-            dtype,
-            reduction,
-            lane=lane,
-            priority=priority,
-            timeout_ns=timeout_ns_of(timeout),
-            algorithm=algorithm,
-            callback=callback_of(callback, buffers),
-            start=start_of(stream, hold),
-            stream=handle_of(stream),
-            **rest,
-        )
-        return self._keep(Request(core, buffers))
-
     # ---- plans of one's own ----------------------------------------------------------------------------------
 
     def add_plan(self, plan: Plan | Program | str, sizes: tuple[int, int] | None = None) -> None:
@@ -524,6 +245,10 @@ class Communicator(Messages):
         if isinstance(plan, Program):
             plan = plan.compile(blocks=self.context.blocks, verify=False)
         plan = ir.parse(plan) if isinstance(plan, str) else plan
+        if not isinstance(plan, ir.Plan):
+            raise TypeError(
+                f"plan is {plan!r:.80}; pass a plan, a program of starling.lang, or a plan's text"
+            )
         smallest, largest = sizes or (1, 0)
         self._core.add_plan(ir.to_text(plan), smallest, largest)
         self._plans[plan.name] = plan
@@ -578,13 +303,14 @@ class Communicator(Messages):
                 plan.collective, input, output, op, lane, priority, timeout, name, dtype, callback, None, False,
                 scalar=scalar, root=plan.root,
             )  # fmt: skip
-        if op not in REDUCTIONS:
-            raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
         buffers = (locked(input), locked(output))
-        core = self._core.submit_custom(
-            name, plan.input_groups, plan.output_groups, input, output, dtype, REDUCTIONS[op], scalar,
-            lane, priority, timeout_ns_of(timeout), callback_of(callback, buffers),
-        )  # fmt: skip
+        try:
+            core = self._core.submit_custom(
+                name, plan.input_groups, plan.output_groups, input, output, dtype, reduction_of(op), scalar,
+                lane, priority, timeout_ns_of(timeout), callback_of(callback, buffers),
+            )  # fmt: skip
+        except TypeError as error:
+            raise explain(error, dtype=dtype, scalar=scalar, lane=lane, priority=priority) from None
         return self._keep(Request(core, buffers))
 
     # ---- what is under way -----------------------------------------------------------------------------------
@@ -627,13 +353,12 @@ class Communicator(Messages):
         Never waits for other ranks; at any time, in any order on each rank. ``count`` is in elements of one part,
         as in the C API; ``root`` is a rank among the devices.
         """
+        check(id=id, count=count, dtype=dtype, root=root, devices=devices, priority=priority, scalar=scalar)
         ranks = list(range(self.size)) if devices is None else list(devices)
         if kind not in COLLECTIVES or kind in ("send", "recv"):
             raise InvalidArgumentError(f"'{kind}' cannot be registered; use a collective's name")
-        if op not in REDUCTIONS:
-            raise InvalidArgumentError(f"reduction '{op}' does not exist; use one of {', '.join(REDUCTIONS)}")
         self._core.register(
-            id, ranks, COLLECTIVES[kind], count, dtype, REDUCTIONS[op], scalar, root, priority,
+            id, ranks, COLLECTIVES[kind], count, dtype, reduction_of(op), scalar, root, priority,
             timeout_ns_of(timeout),
         )  # fmt: skip
         self._registered[id] = _Registered(
@@ -644,6 +369,7 @@ class Communicator(Messages):
         self, id: int, input: Array | None, output: Array | None = None, callback: Callback | None = None
     ) -> None:
         """Runs collective ``id`` once; ``callback(error)`` is called on completion. Buffers as registered."""
+        check(id=id)
         shape = self._registered.get(id)
         if shape is None:
             raise InvalidArgumentError(f"collective {id} is not registered; call register first")

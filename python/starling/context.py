@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from starling import _core
-from starling.errors import InvalidArgumentError
+from starling.arguments import LARGEST_FACTOR, LARGEST_NS, check, check_number
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Order", "Scheduling", "Statistics", "TraceRecord", "default_context", "live_contexts"]
 
 
-_LARGEST_NS = (1 << 63) - 1
-_LARGEST_FACTOR = (1 << 32) - 1
 _MOST_RECORDS = 1 << 24  # a block keeps its newest 16384
-
-
-def _check_number(name: str, value: Any, most: int) -> None:
-    if not isinstance(value, int):
-        raise TypeError(f"{name} is {value!r}; pass a whole number")
-    if not 0 <= value <= most:
-        raise InvalidArgumentError(f"{name} is {value}; pass a number from 0 to {most}")
 
 
 class Order(enum.IntEnum):
@@ -66,9 +57,14 @@ class Scheduling:
 
     def __post_init__(self) -> None:
         for name in ("initial_budget_ns", "minimum_budget_ns", "quit_period_ns", "residency_limit_ns"):
-            _check_number(name, getattr(self, name), _LARGEST_NS)
+            check_number(name, getattr(self, name), LARGEST_NS)
         for name in ("success_factor", "position_shift"):
-            _check_number(name, getattr(self, name), _LARGEST_FACTOR)
+            check_number(name, getattr(self, name), LARGEST_FACTOR)
+        for name in ("fixed", "unbounded", "in_turn"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} is {getattr(self, name)!r:.80}; pass True or False")
+        if not isinstance(self.order, int):
+            raise TypeError(f"order is {self.order!r:.80}; pass a starling.Order")
 
 
 @dataclass(frozen=True)
@@ -146,12 +142,12 @@ class Context:
         completion_queue: str | None = None,
         device: str = "cpu",
     ) -> None:
-        for name, value, limit in (
-            ("blocks", blocks, _LARGEST_FACTOR),
-            ("arena_bytes", arena_bytes, _LARGEST_NS),
-            ("pool_bytes", pool_bytes, _LARGEST_NS),
-        ):
-            _check_number(name, value, limit)
+        check_number("blocks", blocks, LARGEST_FACTOR)
+        check_number("arena_bytes", arena_bytes, LARGEST_NS)
+        check_number("pool_bytes", pool_bytes, LARGEST_NS)
+        check(device=device, completion_queue=completion_queue)
+        if not isinstance(scheduling, Scheduling | None):
+            raise TypeError(f"scheduling is {scheduling!r:.80}; pass a starling.Scheduling, or None")
         self.device = device
         self._communicators: set[Communicator] = set()
         self._ending = threading.Lock()
@@ -201,7 +197,7 @@ class Context:
 
     def trace(self, most: int = 1 << 16) -> list[TraceRecord]:
         """The newest records of all blocks, oldest first, at most ``most``."""
-        _check_number("most", most, _MOST_RECORDS)
+        check_number("most", most, _MOST_RECORDS)
         return [
             TraceRecord(time_ns, _EVENTS[event], lane, sequence, block, detail)
             for time_ns, sequence, detail, lane, block, event in self._core.trace(most)
@@ -209,6 +205,7 @@ class Context:
 
     def lane_name(self, lane: int) -> str:
         """Name of a lane by its number in the trace; "" if there is none."""
+        check_number("lane", lane, LARGEST_FACTOR)
         return str(self._core.lane_name(lane))
 
     def destroy(self) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from starling.arguments import explain, timeout_ns_of
 from starling.errors import StarlingError
 from starling.numbers import COLLECTIVES
-from starling.request import Request, Stream, callback_of, handle_of, locked, start_of, timeout_ns_of
+from starling.request import Request, Stream, callback_of, handle_of, locked, start_of
 
 __all__ = ["Array", "Callback", "Messages", "Recv", "Send"]
 
@@ -106,18 +107,21 @@ class Messages(ABC):
         hold: bool,
     ) -> Request:
         buffers = (locked(buffer),)
-        core = self._core.submit_message(
-            COLLECTIVES[kind],
-            buffer,
-            peer,
-            tag,
-            dtype,
-            priority,
-            timeout_ns_of(timeout),
-            callback_of(callback, buffers),
-            start_of(stream, hold),
-            handle_of(stream),
-        )
+        try:
+            core = self._core.submit_message(
+                COLLECTIVES[kind],
+                buffer,
+                peer,
+                tag,
+                dtype,
+                priority,
+                timeout_ns_of(timeout),
+                callback_of(callback, buffers),
+                start_of(stream, hold),
+                handle_of(stream),
+            )
+        except TypeError as error:
+            raise explain(error, peer=peer, tag=tag, dtype=dtype, priority=priority) from None
         return self._keep(Request(core, buffers))
 
     @abstractmethod

@@ -8,18 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from starling.arguments import wait_ns_of
 from starling.errors import InvalidArgumentError, StarlingError, WaitTimeoutError, from_status
 
-__all__ = ["Request", "Stream", "timeout_ns_of"]
+__all__ = ["Request", "Stream"]
 
 Stream: TypeAlias = Any  # torch.cuda.Stream, anything with `cuda_stream`, or a cudaStream_t as an int
 
 _IN_PROGRESS = 10
-
-
-def timeout_ns_of(timeout: float | None) -> int:
-    """Seconds as the C API's nanoseconds; None: 0, "not given"."""
-    return 0 if timeout is None else max(1, int(timeout * 1e9))
 
 
 def locked(buffer: Any) -> Any:
@@ -31,6 +27,8 @@ def handle_of(stream: Stream) -> int:
     """The cudaStream_t; 0 without a stream."""
     if stream is None or isinstance(stream, int):
         return stream or 0
+    if not hasattr(stream, "cuda_stream"):
+        raise TypeError(f"stream is {stream!r:.80}; pass a torch.cuda.Stream, or a cudaStream_t as an int")
     return int(stream.cuda_stream)
 
 
@@ -63,7 +61,7 @@ class Request:
             operation has a timeout of its own.
         """
         try:
-            ended = self._core.wait(-1 if timeout is None else int(timeout * 1e9))
+            ended = self._core.wait(wait_ns_of(timeout))
         finally:
             _ = self.done  # gives the buffers back
         if not ended:

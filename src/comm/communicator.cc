@@ -386,6 +386,9 @@ void Communicator::register_collective(int64_t id, const std::vector<uint32_t>& 
   const std::shared_ptr<Communicator> group =
       known != device_sets_.end() ? known->second : make_subgroup(devices, "devices", "device set");
   device_sets_.emplace(devices, group);
+  if (shape.kind == STARLING_BROADCAST || shape.kind == STARLING_REDUCE || shape.kind == STARLING_GATHER ||
+      shape.kind == STARLING_SCATTER)
+    checked_root(group->lowering(group->rank(), group->size()), shape);
   Registered& registered = registered_[id];
   registered = {group, shape, "registered " + std::to_string(id), shape.algorithm ? shape.algorithm : "", {}};
   // The caller's texts and tables may be gone when it runs.

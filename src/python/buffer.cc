@@ -32,12 +32,12 @@ constexpr Row kRows[] = {
     {"bool", STARLING_BOOL, nb::dlpack::dtype_code::Bool, 8},
 };
 
-// Row-major without gaps; dimensions of one element may have any stride.
+// Row-major without gaps; dimensions of one element may have any stride, and so may all where there is none.
 template <class Array>
 bool is_contiguous(const Array& array) {
+  if (array.size() == 0) return true;
   int64_t expected = 1;
   for (size_t i = array.ndim(); i-- > 0;) {
-    if (array.shape(i) == 0) return true;
     if (array.shape(i) != 1 && array.stride(i) != expected) return false;
     expected *= int64_t(array.shape(i));
   }

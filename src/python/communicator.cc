@@ -212,6 +212,8 @@ Call make_call(int kind, nb::object input, nb::object output, std::optional<std:
   call.reduce_op = reduce_op;
   call.scalar = scalar;
   call.root = root;
+  if (lane && lane->find('\0') != std::string::npos)  // in C the name would end there, and be another's
+    raise(STARLING_INVALID_ARGUMENT, "lane has a zero byte in its name; pass text without a zero byte");
   call.lane = std::move(lane);
   call.priority = priority;
   call.timeout_ns = timeout_ns;

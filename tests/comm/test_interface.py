@@ -102,6 +102,47 @@ MISUSES: dict[str, tuple[type[Exception], str, Callable[[Communicator], Any]]] =
     "negative budget": (ValueError, "minimum_budget_ns is -1", lambda c: Scheduling(minimum_budget_ns=-1)),
     "large factor": (ValueError, "success_factor is", lambda c: Scheduling(success_factor=1 << 32)),
     "half a budget": (TypeError, "quit_period_ns is 0.5", lambda c: Scheduling(quit_period_ns=0.5)),  # type: ignore[arg-type]
+    "lane": (TypeError, "lane is 5; pass text", lambda c: c.barrier(lane=5)),  # type: ignore[arg-type]
+    "half a lane": (ValueError, "zero byte", lambda c: c.barrier(lane="a\0b")),
+    "lane of no text": (ValueError, "lane is '.ud800'; pass text", lambda c: c.barrier(lane="\ud800")),
+    "priority": (TypeError, "priority is 1.5; pass", lambda c: c.barrier(priority=1.5)),  # type: ignore[arg-type]
+    "large priority": (ValueError, "priority is 2147483648; pass", lambda c: c.barrier(priority=1 << 31)),
+    "type of numpy": (TypeError, "dtype is .*; pass the name", lambda c: c.all_reduce(np.ones(1), dtype=F32)),  # type: ignore[arg-type]
+    "no scalar": (TypeError, "scalar is 'x'", lambda c: c.all_reduce(np.ones(1), scalar="x")),  # type: ignore[arg-type]
+    "no root": (TypeError, "root is '0'", lambda c: c.reduce(np.ones(1), root="0")),  # type: ignore[arg-type]
+    "no reduction": (ValueError, "use one of", lambda c: c.reduce(np.ones(1), op=["sum"])),  # type: ignore[arg-type]
+    "negative counts": (
+        TypeError,
+        "output_counts is .-4.; pass a list",
+        lambda c: c.all_gather(np.ones(4), np.ones(4), counts=[-4]),
+    ),
+    "tag": (ValueError, "tag is -1; pass a whole number from 0", lambda c: c.send(np.ones(1), 0, tag=-1)),
+    "no stream": (TypeError, "stream is 'x'; pass", lambda c: c.barrier(stream="x")),
+    "no color": (TypeError, "color is 'a'; pass", lambda c: c.split("a")),  # type: ignore[arg-type]
+    "no ranks": (TypeError, "ranks is 0; pass a list", lambda c: c.subgroup(0, "x")),  # type: ignore[arg-type]
+    "name of a subgroup": (TypeError, "name is 7; pass text", lambda c: c.subgroup([0], 7)),  # type: ignore[arg-type]
+    "reason": (TypeError, "reason is None", lambda c: c.abort(None)),  # type: ignore[arg-type]
+    "register no number": (TypeError, "id is 'a'", lambda c: c.register("a", "barrier")),  # type: ignore[arg-type]
+    "register less than none": (ValueError, "count is -4", lambda c: c.register(3, "all_reduce", -4)),
+    "register with a root elsewhere": (ValueError, "root 7", lambda c: c.register(3, "broadcast", 4, root=7)),
+    "run no number": (TypeError, "id is .1.;", lambda c: c.run([1], np.ones(1))),  # type: ignore[arg-type]
+    "no plan": (TypeError, "plan is 5; pass a plan", lambda c: c.add_plan(5)),  # type: ignore[arg-type]
+    "operation's timeout": (ValueError, "timeout is 0 s; pass a positive", lambda c: c.barrier(timeout=0)),
+    "endless timeout": (ValueError, "timeout is inf", lambda c: c.barrier(timeout=float("inf"))),
+    "no time": (ValueError, "timeout is nan", lambda c: c.set_timeout(float("nan"))),
+    "text for a timeout": (TypeError, "timeout is '1'", lambda c: c.barrier(timeout="1")),  # type: ignore[arg-type]
+    "wait of less than no time": (ValueError, "timeout is -1 s", lambda c: c.barrier().wait(-1)),
+    "group's timeout": (
+        ValueError,
+        "timeout is -1 s",
+        lambda c: Communicator(c.context, rank=0, size=1, name="x", store=InProcessStore(), timeout=-1),
+    ),
+    "rank of text": (TypeError, "rank is '0'", lambda c: Communicator(c.context, rank="0", size=1)),  # type: ignore[arg-type]
+    "lane of a trace": (ValueError, "lane is -1", lambda c: c.context.lane_name(-1)),
+    "order of text": (TypeError, "order is 'fifo'", lambda c: Scheduling(order="fifo")),  # type: ignore[arg-type]
+    "fixed of text": (TypeError, "fixed is 'yes'", lambda c: Scheduling(fixed="yes")),  # type: ignore[arg-type]
+    "no scheduling": (TypeError, "scheduling is 5", lambda c: Context(scheduling=5)),  # type: ignore[arg-type]
+    "no device": (TypeError, "device is 0", lambda c: Context(device=0)),  # type: ignore[arg-type]
     "negative blocks": (ValueError, "blocks is -1", lambda c: Context(blocks=-1)),
 }
 
@@ -195,6 +236,8 @@ def test_buffers(comm: Communicator) -> None:
     """numpy, the buffer protocol, memoryviews, scalars of no dimension, bool, bfloat16 as uint16."""
     for buffer in (np.arange(6.0).reshape(2, 3), bytearray(b"abc"), memoryview(bytearray(8)), np.array(5)):
         comm.all_reduce(buffer).wait(100)
+    for nothing in (np.empty(0), np.empty((0, 5)), np.empty((5, 0, 3)).T):
+        comm.all_reduce(nothing).wait(100)
     flags = np.array([True, False])
     comm.all_reduce(flags, op="bor").wait(100)
     assert flags.tolist() == [True, False]

@@ -1,7 +1,7 @@
 """Goal: every command line that the pages show exists: the command, its options, the make target, the file it names.
 
-Method: `starling ...`, `make ...` and `python FILE ...` in code spans and blocks; the command's own parser judges options,
-nothing is run. The check is tried on invented ones first.
+Method: `starling ...`, `make ...` and `python FILE ...` in code spans and blocks; the command's own parser judges
+options, nothing is run. The check is tried on invented ones first.
 """
 
 import re
@@ -62,7 +62,8 @@ def test_what_a_page_shows_exists(page: str) -> None:
 
 
 def test_invented_commands_are_seen() -> None:
-    text = "`starling dance`, `starling bench --louder`, `make coffee`, `python tests/none.py`\n```sh\nstarling info --why\n```"
+    text = "`starling dance`, `starling bench --louder`, `make coffee`, `python tests/none.py`\n"
+    text += "```sh\nstarling info --why\n```"
     lines = shown(text)
     assert len(lines) == 5
     assert all(problem(line) for line in lines), [problem(line) for line in lines]

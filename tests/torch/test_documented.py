@@ -1,7 +1,7 @@
 """Goal: the Python of README.md and docs/PYTORCH.md runs as it stands.
 
-Method: each page's blocks, one after the other, on two ranks under torchrun; what they take for granted (a model, gradients, a
-program) is defined before.
+Method: each page's blocks, one after the other, on two ranks under torchrun; what they take for granted (a model,
+gradients, a program) is defined before.
 """
 
 import os

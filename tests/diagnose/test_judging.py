@@ -202,6 +202,28 @@ def test_a_launcher_that_kills_the_rest_is_not_the_cause() -> None:
     assert found is not None and (found.kind, found.ranks) == ("died", (1,))
 
 
+def test_a_death_on_another_host() -> None:
+    """What the others were told of it is all there is here."""
+    text = "rank 2 (process 1002) died; lane 'x' waited for it; remedy: see its log"
+    died = Fault("peer failed", 0, 0, NOW - 5 * S, text)
+    records = records_of([[("x", 0, 6, None)], [("x", 0, 6, None)], []], state="ended", faults=(died,))
+    found = verdict_of(records[:2])
+    assert found is not None and (found.kind, found.ranks) == ("died", (2,))
+    assert (
+        found.what
+        == "rank 2 (process 1002) died, as ranks 0 and 1 heard from its host; no record of it is here"
+    )
+
+
+def test_a_lost_path_comes_before_what_waited_for_it() -> None:
+    text = "rank 0 has lost rank 1 on another host: no path to rank 1 lives: eth0: silent; lane 'x' waited for it"
+    lost = Fault("peer failed", 0, 0, NOW - 5 * S, text)
+    records = records_of([[("x", 0, 9, 5)], []], state="ended", faults=(lost,))
+    found = verdict_of(records[:1])
+    assert found is not None and found.kind == "lost"
+    assert "no path to rank 1 lives: eth0: silent" in found.what
+
+
 def test_a_communicator_made_anew_is_another() -> None:
     """Same name and ranks, so the same keys: calls of the first are none of the second's."""
     records = records_of([[("x", 0, 90, 89), ("x", 1, 80, None)], [("x", 0, 90, 89), ("x", 1, 80, 79)]])

@@ -12,6 +12,7 @@ from starling.diagnose.job import Job, Rank
 from starling.diagnose.record import Fault, Operation, Record
 
 _DIED = re.compile(r"\(process (\d+)\) died")
+_RANK = re.compile(r"rank (\d+) ")
 _LEFT = re.compile(r"\(process (\d+)\) left")
 _LOST = re.compile(r"has lost rank (\d+) on another host: (.*?)(?:; lane|$)")
 _TOGETHER_NS = 300_000_000  # ranks of a job that was killed as a whole
@@ -49,7 +50,7 @@ def died(job: Job) -> Finding | None:
     if first_fault:
         dead = [r for r in dead if r.record and r.record.alive_ns + _TOGETHER_NS < first_fault]
     if not dead:
-        return None
+        return None if first_fault else _died_elsewhere(job)
     first = min(dead, key=lambda rank: rank.record.alive_ns if rank.record else 0)
     assert first.record is not None
     ago = words.seconds(max(0, job.seen_ns - first.record.alive_ns) / 1e9)
@@ -61,6 +62,26 @@ def died(job: Job) -> Finding | None:
         what,
         "see that rank's log and the kernel's (dmesg: out of memory?) for the cause",
         tuple(rank.number for rank in dead),
+    )
+
+
+def _died_elsewhere(job: Job) -> Finding | None:
+    """A rank of another host, as those that have records here were told."""
+    here = {record.pid for record in job.records}
+    told = [
+        (record, fault, match)
+        for record, fault in _faults(job, "peer failed")
+        if (match := _DIED.search(fault.text)) and int(match[1]) not in here
+    ]
+    if not told:
+        return None
+    _, fault, match = told[0]
+    whom = words.ranks(job.number(record.id) for record, _, _ in told)
+    return Finding(
+        "died",
+        f"{fault.text[: match.end()]}, as {whom} heard from its host; no record of it is here",
+        "see that rank's log and its host's kernel's (dmesg: out of memory?) for the cause",
+        tuple(int(number[1]) for number in [_RANK.match(fault.text)] if number),
     )
 
 

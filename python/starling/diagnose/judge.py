@@ -20,8 +20,10 @@ def judge(job: Job, hosts: Hosts, after_s: float) -> Diagnosis:
     if not any(found):
         found += _hang(now, hosts, after_s)
     if not any(found) and job.first_fault_ns:
-        found += _hang(Moment(job, job.first_fault_ns), hosts, after_s)
-        found += [failures.left(job)]
+        held_up = _hang(Moment(job, job.first_fault_ns), hosts, after_s)
+        left = failures.left(job)
+        # Who waits without a path to the others says nothing of what those do.
+        found += [left, *held_up] if left is not None and left.kind == "lost" else [*held_up, left]
     found += [failures.not_joined(job, after_s), _starved(job, hosts)]
     if not any(found):
         found += [failures.no_sender(job, after_s), slow_rank(job, hosts), failures.aborted(job)]

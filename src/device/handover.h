@@ -45,6 +45,21 @@ STARLING_HOST_DEVICE void store_both(M& m, uint64_t* first, uint64_t value) {
   }
 }
 
+// Adds to the count of the operation's parts that are through.
+template <class M>
+STARLING_HOST_DEVICE bool are_last(M& m, const Lane& lane, const Operation& operation, uint32_t parts) {
+  uint64_t* finished = &lane.finished[operation.sequence % M::kLaneDepth];
+  if (lane.handover != nullptr && parts == lane.handover->width) {
+    // All parts at once: there is nobody to acquire from. Release: pairs with the acquire of an operation
+    // that fences.
+    m.store_release(finished, operation.finished_target);
+    return true;
+  }
+  // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
+  // After this the lane's entry may be used again as soon as the completion is read.
+  return m.fetch_add(finished, parts) + parts == operation.finished_target;
+}
+
 // Counts so many parts as through. True for the last, who has what all blocks wrote, and has told streams of
 // it, and the host if it is to hear of it so; unless true, the lane's memory is not touched again.
 template <class M>
@@ -53,9 +68,7 @@ STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Operation
   const uint64_t sequence = operation.sequence;
   const bool tells_host = operation.token == 0;
   const uint32_t at = sequence % M::kLaneDepth;
-  // Acquire and release: the last block to finish has what all blocks wrote, and hands it on by publishing.
-  // After this the lane's entry may be used again as soon as the completion is read.
-  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;
+  if (!are_last(m, lane, operation, parts)) return false;
   if (lane.handover == nullptr) return true;
   Done& done = lane.handover->done[at];
   static_assert(offsetof(Done, told) == offsetof(Done, done) + sizeof(uint64_t));

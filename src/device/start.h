@@ -63,8 +63,9 @@ class StartKernel {
 
   // On all threads; the same result on all. True: the leader, alone, must call hold() before the block ends.
   STARLING_HOST_DEVICE bool run() {
-    const bool missed = look();
     if constexpr (M::kStagesPlans) bring_near();
+    if constexpr (requires { m_.await_stream(); }) m_.await_stream();
+    const bool missed = look();
     others_wait_ = m_.any(missed);
     if (s_.turn != 0 && s_.urgent == 0)
       interpret();
@@ -84,8 +85,8 @@ class StartKernel {
   }
 
  private:
-  // What decides whether we run, while other threads bring near what the operation needs: the turns of our
-  // part and of those without a block. True: one of these is not there. A barrier must follow.
+  // What decides whether we run: the turns of our part and of those without a block, each a thread's. True:
+  // one of these is not there. A barrier must follow.
   STARLING_HOST_DEVICE bool look() {
     const uint32_t threads = m_.thread_count();
     bool missed = false;
@@ -112,10 +113,12 @@ class StartKernel {
   }
   STARLING_HOST_DEVICE uint32_t other(uint32_t k) const { return a_.operation.block_count + k; }
 
-  // The argument itself is not written to, and its pointers lead far away. A barrier must follow.
+  // The argument itself is not written to, and its pointers lead far away. What is in it each takes one
+  // thread: where every thread reads another word of an argument, they read one after the other. A barrier
+  // must follow.
   STARLING_HOST_DEVICE void bring_near() {
-    Lane* lane = m_.stage_lane(0, &a_.near);
     const PlanHeader* plan = m_.stage_plan(0, a_.operation.plan, a_.plan_bytes);
+    Lane* lane = m_.stage_lane(0, a_.near);
     m_.stage_operation(s_.operation, a_.operation, a_.near);
     if (leads(m_)) s_.handover = a_.handover;
     m_.barrier();

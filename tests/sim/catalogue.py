@@ -444,8 +444,8 @@ MUTATIONS = [
         "completion_by_every_block",
         "every block that finishes publishes the operation",
         HANDOVER,
-        "  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;\n",
-        "  if (m.fetch_add(&lane.finished[at], parts) + parts > operation.finished_target) return false;\n",
+        "return m.fetch_add(finished, parts) + parts == operation.finished_target;",
+        "return m.fetch_add(finished, parts) + parts <= operation.finished_target;",
     ),
     Mutation(
         "completion_before_data",
@@ -528,6 +528,13 @@ MUTATIONS = [
         INTERPRETER,
         "    m_.barrier();  // the ends count the instruction before\n",
         "",
+    ),
+    Mutation(
+        "all_parts_taken_for_granted",
+        "block 0 publishes the operation when it is through, whoever else is not",
+        HANDOVER,
+        "lane.handover != nullptr && parts == lane.handover->width",
+        "lane.handover != nullptr && parts > 1",
     ),
     Mutation(
         "bound_to_one_message",
@@ -741,9 +748,9 @@ MUTATIONS = [
         "done_by_every_block",
         "the flag that streams wait for is set by the first block that finishes",
         HANDOVER,
-        "  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;\n",
+        "  if (!are_last(m, lane, operation, parts)) return false;\n",
         "  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at].done, sequence + 1);\n"
-        "  if (m.fetch_add(&lane.finished[at], parts) + parts != operation.finished_target) return false;\n",
+        "  if (!are_last(m, lane, operation, parts)) return false;\n",
     ),
     Mutation(
         "quit_not_announced",

@@ -14,14 +14,14 @@ struct KeptUnit {
 };
 
 // combine_<row>.cu. `kept` null: the whole of `c`.
-__device__ void combine_bytes(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
-__device__ void combine_shorts(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
-__device__ void combine_ints(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
-__device__ void combine_longs(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
-__device__ void combine_halves(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
-__device__ void combine_floats(CudaMachine& m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_bytes(CudaMachine m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_shorts(CudaMachine m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_ints(CudaMachine m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_longs(CudaMachine m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_halves(CudaMachine m, const device::Combine& c, const KeptUnit* kept);
+__device__ void combine_floats(CudaMachine m, const device::Combine& c, const KeptUnit* kept);
 
-__device__ inline void combine_row(CudaMachine& m, const device::Combine& c, const KeptUnit* kept = nullptr) {
+__device__ inline void combine_row(CudaMachine m, const device::Combine& c, const KeptUnit* kept = nullptr) {
   switch (c.data_type) {
     case DataType::kInt8:
     case DataType::kUint8:
@@ -55,7 +55,7 @@ __device__ inline void reduce_unit(CudaMachine& m, const device::Combine& c, con
 
 // A row, for the files of the rows.
 template <class T>
-__device__ void combine_as(CudaMachine& m, const device::Combine& c, const KeptUnit* kept) {
+__device__ void combine_as(CudaMachine m, const device::Combine& c, const KeptUnit* kept) {
   device::with_op(T{}, c.data_type, c.reduce_op, [&](auto element, auto op) {
     if (kept != nullptr)
       *kept->out = device::reduce_unit_as<decltype(element), decltype(op)>(c, kept->in);

@@ -2,7 +2,7 @@
 
 namespace starling::cuda {
 
-__device__ void combine_longs(CudaMachine& m, const device::Combine& c, const KeptUnit* kept) {
+__device__ void combine_longs(CudaMachine m, const device::Combine& c, const KeptUnit* kept) {
   if (c.data_type == DataType::kInt64) return combine_as<int64_t>(m, c, kept);
   combine_as<uint64_t>(m, c, kept);
 }

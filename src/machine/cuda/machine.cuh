@@ -44,11 +44,24 @@ class CudaMachine {
     static_assert(sizeof(Lane) % 8 == 0 && sizeof(Lane) <= kLaneStageBytes);
     return static_cast<Lane*>(copy(stage_ + slot * kStageBytes, lane, sizeof(Lane)));
   }
+  // Of a kernel's argument, by a thread of another warp than the leader's.
+  __device__ Lane* stage_lane(uint32_t slot, const Lane& lane) {
+    Lane* const ours = reinterpret_cast<Lane*>(stage_ + slot * kStageBytes);
+    if (threadIdx.x + 1 == threads_) *ours = lane;
+    return ours;
+  }
+
+  // All that was put into the kernel's stream before it is complete, and seen. Before it only the kernel's
+  // own argument may be looked at, and what never changes.
+  __device__ void await_stream() { cudaGridDependencySynchronize(); }
 
   // An operation that came as a kernel's argument: its tables of extents lie in the host's memory, where
   // every look costs a round trip. All threads; a barrier must follow.
   __device__ void stage_operation(Operation& to, const Operation& from, const Lane& lane) {
-    copy(reinterpret_cast<std::byte*>(&to), &from, sizeof from);
+    if (threadIdx.x == 0) to = from;
+    if (from.buffers[uint32_t(BufferKind::kInput)].groups == nullptr &&
+        from.buffers[uint32_t(BufferKind::kOutput)].groups == nullptr)
+      return;
     barrier();
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
       const GroupExtent* theirs = from.buffers[uint32_t(kind)].groups;

@@ -31,8 +31,18 @@ uint32_t threads_of(const Operation& operation) {
 }  // namespace
 
 int launch_start(const device::StartArguments& arguments, uint32_t blocks, void* stream) {
-  start_kernel<<<blocks, threads_of(arguments.operation), 0, static_cast<cudaStream_t>(stream)>>>(arguments);
-  return int(cudaGetLastError());
+  // It may be launched while what stands before it in the stream still writes its results back; the kernel
+  // waits for that itself (CudaMachine::await_stream).
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads_of(arguments.operation);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return int(cudaLaunchKernelEx(&config, start_kernel, arguments));
 }
 
 int preload_start() {

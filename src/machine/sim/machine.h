@@ -113,6 +113,7 @@ class SimMachine {
   }
   const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan, uint32_t bytes);
   Lane* stage_lane(uint32_t slot, const Lane* lane);
+  Lane* stage_lane(uint32_t slot, const Lane& lane) { return stage_lane(slot, &lane); }
   void stage_operation(Operation& to, const Operation& from, const Lane&) {
     if (thread_ == 0) to = from;
   }

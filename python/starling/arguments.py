@@ -80,7 +80,9 @@ _OPTIONAL_TEXT = _Rule(
 )
 _TYPE_NAME = _Rule(lambda value: value is None or _is_text(value), "the name of a type, such as 'bfloat16'")
 _RANKS = _Rule(_are_numbers, "a list of ranks")
-_COUNTS = _Rule(lambda value: value is None or _are_numbers(value), "a list of whole numbers from 0 on, or None")
+_COUNTS = _Rule(
+    lambda value: value is None or _are_numbers(value), "a list of whole numbers from 0 on, or None"
+)
 
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("rank", "size", "root", "peer", "priority", "color", "key"), _number_in(_INT32)),

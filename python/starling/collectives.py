@@ -299,7 +299,9 @@ class Collectives(ABC):
                 **rest,
             )
         except TypeError as error:
-            raise explain(error, dtype=dtype, lane=lane, priority=priority, algorithm=algorithm, **rest) from None
+            raise explain(
+                error, dtype=dtype, lane=lane, priority=priority, algorithm=algorithm, **rest
+            ) from None
         return self._keep(Request(core, buffers))
 
     @abstractmethod

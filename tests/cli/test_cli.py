@@ -83,6 +83,22 @@ def test_a_missing_package_breaks_its_own_command_only() -> None:
     assert starling("info", code=code).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "package", "remedy"),
+    [
+        (["demo", "train"], "torch", "pip install 'torch>=2.11'"),
+        (["demo", "train"], "sklearn", "pip install scikit-learn"),
+        (["torch", "build"], "torch", "pip install 'torch>=2.11'"),
+    ],
+    ids=["demo", "digits", "adapter"],
+)
+def test_a_command_without_its_package_says_which(command: list[str], package: str, remedy: str) -> None:
+    missing = starling(*command, code=f"import sys; sys.modules[{package!r}] = None")
+    assert missing.returncode == 3
+    assert remedy in missing.stderr
+    assert "Traceback" not in missing.stderr
+
+
 def test_info_as_json() -> None:
     done = starling("info", "--json")
     assert done.returncode == 0, done.stderr

@@ -50,15 +50,37 @@ def make_group(commands: dict[str, Lazy]) -> type[typer.core.TyperGroup]:
     return LazyGroup
 
 
+# Whose distribution has another name.
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "torch": "'torch>=2.11'"}
+
+
+def is_foreign(error: ModuleNotFoundError) -> bool:
+    """Whether a package is missing, and not a part of this one."""
+    return error.name is not None and error.name.split(".")[0] != "starling"
+
+
+def remedy_of(error: ModuleNotFoundError) -> str:
+    """What is missing, and how to get it."""
+    package = str(error.name).split(".")[0]
+    return f"{package}: pip install {_DISTRIBUTIONS.get(package, package)}"
+
+
+def need(*packages: str) -> None:
+    """Raises for the first that is not installed; imports none."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def load(name: str, lazy: Lazy) -> Any:
     """The subcommand; exits with 3 and the remedy if something it needs is not installed."""
     module, _, attribute = lazy.target.partition(":")
     try:
         app = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] == "starling":
+        if not is_foreign(error):
             raise
-        typer.secho(f"starling {name} needs {error.name}: pip install {error.name}", fg="red", err=True)
+        typer.secho(f"starling {name} needs {remedy_of(error)}", fg="red", err=True)
         sys.exit(3)
     command = typer.main.get_command(app) if isinstance(app, typer.Typer) else app
     command.name = name

@@ -14,7 +14,7 @@ import typer
 
 import starling
 from starling.cli.info import info
-from starling.cli.lazy import Lazy, make_group
+from starling.cli.lazy import Lazy, is_foreign, make_group, remedy_of
 from starling.write_whole import CannotWriteError
 
 COMMANDS = {
@@ -79,6 +79,11 @@ def main() -> None:
     except CannotWriteError as error:
         typer.secho(str(error), fg="red", err=True)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        if not is_foreign(error):
+            raise
+        typer.secho(f"this needs {remedy_of(error)}", fg="red", err=True)
+        sys.exit(3)
     except OSError as error:
         if error.errno not in _OF_FILES:
             raise

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from starling.cli.lazy import need
 from starling.write_whole import write_whole
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -45,6 +46,7 @@ def train_command(
     library whose collectives do not yield this deadlocks in the first steps. The same training over gloo, in
     order, is the reference: the losses must agree. In float64, so that rounding does not hide a difference.
     """
+    need("torch", "sklearn")  # the ranks' processes do
     from starling.demo import train as training
 
     plan = training.Plan(

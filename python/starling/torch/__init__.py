@@ -16,6 +16,14 @@ def autoload() -> None:
     """
 
 
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
+    text = "starling.torch needs PyTorch 2.11 or newer: pip install 'torch>=2.11'"
+    raise ModuleNotFoundError(text, name="torch") from None
+
 from starling.torch._adapter import build  # noqa: E402
 from starling.torch._registration import Options, premul_sum, register  # noqa: E402
 from starling.torch.device import statistics, synchronize, trace  # noqa: E402

@@ -37,6 +37,20 @@ def test_every_collective_is_measured_and_right() -> None:
     assert not wrong_rows(document)
 
 
+def test_all_of_them_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what it has written, and leaves published results alone."""
+    published = tmp_path / "bench/results/collectives.json"
+    published.parent.mkdir(parents=True)
+    published.write_text("published")
+    monkeypatch.chdir(tmp_path)
+    done = starling("bench", "all", "--quick", timeout_s=250)
+    assert done.returncode == 0, done.stderr
+    assert published.read_text() == "published"
+    written = done.stdout.splitlines()[-1].partition("written: ")[2].split(", ")
+    assert sorted(map(str, Path("starling-bench").iterdir())) == written
+    assert {"starling-bench/collectives.json", "starling-bench/disorder.png"} <= set(written)
+
+
 def test_the_monitor_s_cost_and_windows() -> None:
     """What it costs is for the measurement to say: a loaded machine may find it dear (exit code 1)."""
     done = starling("bench", "monitor", "--rounds", "1", "--seconds", "0.05", "--json", "-")

@@ -54,16 +54,25 @@ def run(out: Path, quick: bool, choices: Choices, say: Callable[[str], None]) ->
     burst = late_rank.Burst(iterations=3) if quick else late_rank.Burst()
     measured["late_rank"] = late_rank.measure(burst, 1 if quick else 3, say)
     measured["collectives"] = _collectives(quick, choices, say)
+    files = []
     for name, doc in measured.items():
-        write(out / f"{name}.json", doc)
-    plots.plot_collectives(measured["collectives"], out / "collectives.png")
-    plots.plot_late_rank(measured["late_rank"], out / "late_rank.png")
-    plots.plot_disorder(measured["disorder"], out / "disorder.png")
-    return sorted([*out.glob("*.json"), *out.glob("*.png")])
+        files.append(out / f"{name}.json")
+        write(files[-1], doc)
+    for name, plot in (
+        ("collectives", plots.plot_collectives),
+        ("late_rank", plots.plot_late_rank),
+        ("disorder", plots.plot_disorder),
+    ):
+        files.append(out / f"{name}.png")
+        plot(measured[name], files[-1])
+    return sorted(files)
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="folder of the results")] = Path("bench/results"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="folder of the results; else bench/results, or starling-bench with --quick"),
+    ] = None,
     readme: Annotated[Path, typer.Option(help="whose tables are renewed, if it is there")] = Path(
         "README.md"
     ),
@@ -75,6 +84,7 @@ def command(
     Leave the machine alone meanwhile. Without --quick: 2 and 4 ranks, 8 B to 64 MB, beside gloo and Open MPI.
     """
     began = time.monotonic()
+    out = out or Path("starling-bench" if quick else "bench/results")  # what is published is not for trying
     try:
         files = run(out, quick, Choices(programs), typer.echo)
     except (MissingLibraryError, MissingProgramError) as error:

@@ -8,8 +8,8 @@ import numpy as np
 
 from hosts.ranks import touch
 from starling import Communicator, Context
+from starling.monitor import Anomaly, Watcher
 from starling.monitor import Path as PathView
-from starling.monitor import Watcher
 from starling.stores import FileStore
 
 COUNT = 50_000
@@ -74,3 +74,25 @@ def name_the_slow_rail(comm: Communicator, folder: str) -> tuple[dict[int, PathV
 
     run_until(comm, folder, named, SMALL_COUNT, HISTORY)
     return before, now
+
+
+def anomalies_of_paths(comm: Communicator, folder: str) -> list[tuple[int, Anomaly]]:
+    """Until ``stop``: what rank 0 found wrong with its own paths, by path."""
+    if comm.rank != 0:
+        run_until(comm, folder, lambda: False, SMALL_COUNT, HISTORY)
+        return []
+    watcher = Watcher(kept_samples=1)
+    found: list[tuple[int, Anomaly]] = []
+    looked = 0.0
+
+    def stopped() -> bool:
+        nonlocal looked
+        if time.monotonic() - looked > 0.05:
+            looked = time.monotonic()
+            found.extend((ring, anomaly) for _, ring, anomaly in watcher.take()[1])
+        return (Path(folder) / "stop").exists()
+
+    run_until(comm, folder, stopped, SMALL_COUNT, HISTORY)
+    (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
+    paths = {path.ring: path.path for path in mine.paths}
+    return [(paths[ring], anomaly) for ring, anomaly in found]

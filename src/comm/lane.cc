@@ -413,7 +413,7 @@ void HostLane::open_to_streams() {
 
 void HostLane::make_turns() {
   const uint64_t first = flights_.empty() ? next_sequence_ : flights_.front().sequence;
-  std::vector<Turn> turns(handover_.width, Turn{first, 0, {}});
+  std::vector<Turn> turns(handover_.width, Turn{first, 0, 0, {}});
   place_.write(handover_.turns, turns.data(), turns.size() * sizeof(Turn));
   image_.handover = reinterpret_cast<Handover*>(turns_.memory + turns_.bytes - align64(sizeof(Handover)));
   place_.write(image_.handover, &handover_, sizeof handover_);

@@ -434,11 +434,14 @@ class Daemon {
     ++b_.counters.completions;
     block.pending &= ~(uint64_t(1) << (sequence % 64));
     advance(block);
-    if (passes_turns(lane)) {
-      lane.handover->turns[m_.block_index()].marked &= ~(uint64_t(1) << (sequence % 64));
-      hand_on(m_, lane, m_.block_index(), sequence);
-    }
+    const bool turns = passes_turns(lane);
+    // Captured operations are told of in their order, though their hosts do not keep their places apart: who
+    // takes the turn comes behind the flags. Their lane stays until this residency is over.
+    const bool captured = turns && lane.handover->begun != nullptr;
+    if (turns) lane.handover->turns[m_.block_index()].marked &= ~(uint64_t(1) << (sequence % 64));
+    if (turns && !captured) hand_on(m_, lane, m_.block_index(), sequence);
     complete(lane, slot.operation, now);
+    if (captured) hand_on(m_, lane, m_.block_index(), sequence);
     remove_task(b_, b_.cursor);
     if (block.pending != 0) insert_task(b_, {s_.lane, priority, b_.arrivals++}, d_.scheduling.priority_order);
   }

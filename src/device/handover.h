@@ -81,11 +81,12 @@ STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Operation
   return true;
 }
 
-// By the host: is the operation, which began as a kernel, complete?
+// By the host: is the operation, which began as a kernel, complete? Of captured ones a later one may have the
+// place already.
 template <class M>
 bool was_told(M& m, const Handover& handover, uint64_t sequence) {
   // Acquire: pairs with the release in count_finished(); after it what the operation wrote is ours.
-  return m.load_acquire(&handover.done[sequence % handover.depth].told) == sequence + 1;
+  return reached(m.load_acquire(&handover.done[sequence % handover.depth].told), sequence + 1);
 }
 
 // Leaves the operation to the daemon's block that owns the part.

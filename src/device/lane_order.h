@@ -15,6 +15,14 @@ namespace starling::device {
 
 class LaneOrder {
  public:
+  LaneOrder() = default;
+  // Of captured operations: what is before the first one is the end of the last replay, which is not known.
+  static LaneOrder of_capture() {
+    LaneOrder order;
+    order.settled_ = 0;
+    return order;
+  }
+
   // May the lane's next operation go to the device? `on_device`: its operations that are not complete.
   // `turns`: blocks without a part count as well, so who is complete has all blocks behind it. Without turns
   // a block that had no part in the last operation may still be in one before.

@@ -39,6 +39,9 @@ struct StartArguments {
   const BlockMemory* blocks;  // the daemon's: is something more urgent? Null: the order is FIFO, nothing is
   TraceRing* trace;  // [width], each written by one kernel at a time; null: none
   uint32_t plan_bytes;  // the plan's total_bytes: it is brought near without a look at its header
+  // Not null: the operation is captured, and has another number in each replay: the start kernel counts it,
+  // and leaves it here for its gate (device/gate.h).
+  uint64_t* captured = nullptr;
 };
 
 // The block's fast memory. Written by the leader, read by all after a barrier.
@@ -65,6 +68,10 @@ class StartKernel {
   STARLING_HOST_DEVICE bool run() {
     if constexpr (M::kStagesPlans) bring_near();
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
+    if (a_.captured != nullptr) {
+      if (leads(m_)) take_number();
+      m_.barrier();
+    }
     const bool missed = look();
     others_wait_ = m_.any(missed);
     if (s_.turn != 0 && s_.urgent == 0)
@@ -105,6 +112,37 @@ class StartKernel {
     const uint64_t urgent = m_.load_relaxed(&a_.blocks[m_.block_index()].urgent);
     s_.urgent = urgent > uint64_t(int64_t(kUrgentBase) + a_.priority);
     return missed;
+  }
+
+  // Leader only. The lane's start kernels run one after the other, so all blocks of one find the same number;
+  // the last that comes makes it the next one. Their stream orders them, as it does who reads `captured`; the
+  // host only looks whether anything is under way.
+  STARLING_HOST_DEVICE void take_number() {
+    uint64_t* issued = &a_.handover.turns[0].issued;
+    const uint64_t before = m_.fetch_add(issued, 1);
+    const uint64_t number = before / kIssued;
+    if (before % kIssued + 1 == a_.operation.block_count) m_.store_release(issued, (number + 1) * kIssued);
+    if (m_.block_index() == 0) {
+      m_.store_relaxed(a_.captured, number);
+      m_.store_relaxed(a_.handover.begun, number + 1);
+    }
+    await_place(number);
+    s_.operation.sequence = number;
+    s_.operation.finished_target = finished_before(number) + a_.handover.width;
+    s_.operation.previous_target = finished_before(number - 1) + a_.handover.width;
+  }
+
+  // No host has seen to it that the place in the lane's rings is free. Mostly it is, long since.
+  STARLING_HOST_DEVICE void await_place(uint64_t number) {
+    const uint64_t* finished = &a_.near.finished[number % M::kLaneDepth];
+    // Acquire: pairs with are_last(): nobody looks at the operation that had the place.
+    for (uint32_t attempt = 0; !reached(m_.load_acquire(finished), finished_before(number)); ++attempt)
+      m_.pause(attempt);
+  }
+
+  // What the place has counted when operation `number` comes to it: every part, in each one before.
+  STARLING_HOST_DEVICE uint64_t finished_before(uint64_t number) const {
+    return number / M::kLaneDepth * a_.handover.width;
   }
 
   // Parts of the lane without a block in this operation, which are block 0's to hand on.

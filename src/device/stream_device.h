@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "device/daemon.h"
+#include "device/gate.h"
 #include "device/start.h"
 
 namespace starling::device {
@@ -53,6 +54,7 @@ struct StreamFacts {
 //                            room; or it never will, and whoever completes operations knows of that
 //   daemon_resident()        once launched: not yet known to have ended. False: all it stored is visible (acquire)
 //   launch_start(s, a, n)    one start kernel of n blocks on stream s (device/start.h); `a` is copied
+//   launch_gate(s, g)        one kernel of one warp on stream s (device/gate.h)
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
 //   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did
@@ -62,12 +64,14 @@ struct StreamFacts {
 //                            a plain store into mapped memory, never an entry of a stream
 //   now()                    nanoseconds of a monotone clock
 template <class D>
-concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments& start, Stream stream,
-                                uint64_t* word, const uint64_t* seen, uint64_t value, uint32_t blocks) {
+concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments& start,
+                                const GateArguments& gate, Stream stream, uint64_t* word,
+                                const uint64_t* seen, uint64_t value, uint32_t blocks) {
   d.launch_daemon(daemon);
   { d.daemon_launched() } -> std::same_as<bool>;
   { d.daemon_resident() } -> std::same_as<bool>;
   d.launch_start(stream, start, blocks);
+  d.launch_gate(stream, gate);
   d.write_value(stream, word, value);
   d.wait_value(stream, seen, value);
   { d.idle(stream) } -> std::same_as<bool>;

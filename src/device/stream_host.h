@@ -135,6 +135,7 @@ class StreamHost {
   void serve() {
     observe();
     if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && holds_ > 0));
+    if (replays_ && solo_ && resident_ && !launching_) end_solo();
   }
 
   // Asks the residency under way to end at the blocks' next yields. Where a launch may stand behind a stream,
@@ -160,6 +161,27 @@ class StreamHost {
   }
 
   bool submissions_read() { return all_submissions_read(m_, *ends_.submissions, ends_.block_count); }
+
+  // ---- captured operations (docs/design/0019-cuda-graphs.md) --------------------------------------------
+
+  // Where a stream that stands stops launches, nobody could launch a daemon before a replay.
+  bool may_capture() const { return !facts_.shared_queue && !policy_.doorbells; }
+
+  // For a lane of captured operations: one block may stay as a gate, until give_gate(). False: its streams
+  // are held by gate kernels.
+  bool take_gate() {
+    if (!policy_.gates || gates_ + captured_gates_ >= facts_.gate_limit) return false;
+    ++captured_gates_;
+    return true;
+  }
+  void give_gate() { --captured_gates_; }
+
+  // Before each poll(): is an operation of a replay under way? It asked nobody: start kernels that stay until
+  // others come learn of it.
+  void note_replays(bool under_way) {
+    replays_ = under_way;
+    if (under_way) last_activity_ = d_.now();
+  }
 
   // The next time at which poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
@@ -193,6 +215,19 @@ class StreamHost {
     d_.wait_value(stream, &handover.done[sequence % handover.depth].done, sequence + 1);
   }
 
+  // Captures the operation: start.operation has the numbers of the first replay, and start.captured is there.
+  // `gate`: a block stays until it is complete. start.gate is filled in here.
+  void capture(Stream stream, StartArguments& start, bool gate) {
+    start.gate = gate;
+    start.yield = nullptr;
+    d_.launch_start(stream, start, start.operation.block_count);
+  }
+
+  // The stream stands until the replay's operation is complete, whose start kernel is before it.
+  void capture_wait(Stream stream, const Handover& handover, const uint64_t* captured) {
+    d_.launch_gate(stream, {captured, handover.done});
+  }
+
  private:
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
 
@@ -201,7 +236,7 @@ class StreamHost {
   // introduces peers may have to launch a daemon first, which may stand in the driver behind a call that
   // waits for the stream.
   bool lonely(const StreamCall& call) const {
-    if (!facts_.daemon_first || facts_.shared_queue || resident_) return false;
+    if (!facts_.daemon_first || facts_.shared_queue || resident_ || replays_) return false;
     if (!call.held || !call.connected || !by_kernel(call)) return false;
     return under_way_ == 0 || (solo_ && solo_stream_ == call.stream);
   }
@@ -241,7 +276,7 @@ class StreamHost {
   }
 
   bool wanted() {
-    if (guards() && holds_ > 0 && !solo_) return true;
+    if (guards() && holds_ > 0 && (!solo_ || replays_)) return true;
     if (!submissions_read()) return true;
     return d_.now() >= restart_at_ && take_work();
   }
@@ -277,6 +312,8 @@ class StreamHost {
   uint64_t last_activity_ = 0;
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t gates_ = 0;  // operations under way of which a block may stay
+  uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
+  bool replays_ = false;  // an operation of a replay was under way at the last look
   uint32_t starts_ = 0;  // operations under way that began as a kernel
   uint32_t under_way_ = 0;  // all of them
   bool solo_ = false;  // they are all held by `solo_stream_`, and there is no daemon

@@ -19,10 +19,15 @@ STARLING_HOST_DEVICE constexpr bool reached(uint64_t counter, uint64_t value) {
 // Added to a value that somebody waits for: no counter gets there, and every waiter is released.
 inline constexpr uint64_t kPoison = uint64_t(1) << 62;
 
+// Turn::issued: more than an operation has blocks.
+inline constexpr uint64_t kIssued = 256;
+
 struct alignas(64) Turn {
   uint64_t next;  // operation whose turn it is on this block; writer: who owns the part (release)
   uint64_t marked;  // bit s % 64: operation s starts only after its stream's mark; writer: the daemon's block
-  uint64_t reserved[6];
+  uint64_t issued;  // of part 0 alone: kIssued * captured operations that came, and the blocks that have come
+                    // to the next one; writers: blocks of start kernels, atomically
+  uint64_t reserved[5];
 };
 static_assert(sizeof(Turn) == 64);
 
@@ -43,8 +48,10 @@ struct Handover {
   uint64_t* gates;  // [depth], s + 1: a block stays for operation s; writers: parking blocks, atomically
   uint32_t width;  // parts: as many as the daemon has blocks
   uint32_t depth;  // of the lane's rings
+  uint64_t* begun;  // null, or the lane has captured operations only (docs/design/0019-cuda-graphs.md): those
+                    // that came to block 0 of their start kernels, in the host's memory; writer: that block
 };
-static_assert(sizeof(Handover) == 40);
+static_assert(sizeof(Handover) == 48);
 
 // Operation s of a lane, left by block b of its start kernel to block b of the daemon: to be run, from the
 // lane's context or from its beginning.

@@ -14,6 +14,7 @@ PACKETS = "packets.h"
 DAEMON = "daemon.h"
 HANDOVER = "handover.h"
 START = "start.h"
+GATE = "gate.h"
 HOST = "stream_host.h"
 SQ = "submission_queue.h"
 CQ = "completion_queue.h"
@@ -858,6 +859,49 @@ MUTATIONS = [
         CONNECTOR,
         "  if (m.load_acquire(&peer.made) == 0) return false;\n  end.inbox",
         "  if (m.load_relaxed(&peer.made) == 0) return false;\n  end.inbox",
+    ),
+    # ---- captured operations -----------------------------------------------------------------------------
+    Mutation(
+        "block_does_not_count",
+        "the second block of a captured operation does not count",
+        START,
+        "    const uint64_t before = m_.fetch_add(issued, 1);",
+        "    const uint64_t before = m_.fetch_add(issued, m_.block_index() == 1 ? 0 : 1);",
+    ),
+    Mutation(
+        "gate_of_first_replay",
+        "a gate reads an old number, that of the first replay: later ones do not wait",
+        START,
+        "      m_.store_relaxed(a_.captured, number);",
+        "      if (m_.load_relaxed(a_.captured) == 0) m_.store_relaxed(a_.captured, number);",
+    ),
+    Mutation(
+        "target_of_the_capture",
+        "a captured operation is complete at the count of the first replay",
+        START,
+        "    s_.operation.finished_target = finished_before(number) + a_.handover.width;\n",
+        "",
+    ),
+    Mutation(
+        "fence_of_the_capture",
+        "a captured operation fences until the operation before it in the first replay is complete",
+        START,
+        "    s_.operation.previous_target = finished_before(number - 1) + a_.handover.width;\n",
+        "",
+    ),
+    Mutation(
+        "place_not_awaited",
+        "a captured operation takes a place of its lane's ring whose operation is under way",
+        START,
+        "    await_place(number);\n",
+        "",
+    ),
+    Mutation(
+        "captured_gate_relaxed",
+        "relaxed for acquire: a gate's look at the flag of its captured operation",
+        GATE,
+        "m.load_acquire(done)",
+        "m.load_relaxed(done)",
     ),
     # ---- what others would slip in ------------------------------------------------------------------------
     Mutation(

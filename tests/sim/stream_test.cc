@@ -30,6 +30,10 @@ TEST(Streams, OneHardwareQueue) {
 TEST(Streams, FullLaunchQueue) { run_seeds(Campaign::kStreamsFullQueue, 1, kSeeds); }
 TEST(Streams, DepletedSms) { run_seeds(Campaign::kStreamsFewSms, 1, kSeeds); }
 TEST(Streams, OneStream) { run_seeds(Campaign::kStreamsOne, 1, kSeeds); }
+TEST(Streams, Graphs) {
+  const Report report = run_seeds(Campaign::kStreamsGraphs, 1, kSeeds);
+  EXPECT_GT(report.replayed, 20 * kSeeds);
+}
 TEST(Streams, CallsThatWaitInTheDriver) { run_seeds(Campaign::kStreamsInDriver, 1, kSeeds); }
 
 // Why peers are introduced by plain stores: by calls of the driver they would stand behind a call that waits

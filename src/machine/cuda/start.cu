@@ -19,6 +19,11 @@ __global__ void __launch_bounds__(kStartThreads, 1)
   if (kernel.run() && threadIdx.x == 0) kernel.hold();
 }
 
+__global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) {
+  CudaMachine machine(1, nullptr);
+  device::hold_captured(machine, gate);
+}
+
 // A pack of 16 bytes a thread and tile; small operations spare the barriers of more warps.
 uint32_t threads_of(const Operation& operation) {
   const uint64_t bytes =
@@ -45,9 +50,16 @@ int launch_start(const device::StartArguments& arguments, uint32_t blocks, void*
   return int(cudaLaunchKernelEx(&config, start_kernel, arguments));
 }
 
+int launch_gate(const device::GateArguments& gate, void* stream) {
+  gate_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(gate);
+  return int(cudaGetLastError());
+}
+
 int preload_start() {
   cudaFuncAttributes attributes;
-  return int(cudaFuncGetAttributes(&attributes, start_kernel));
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, start_kernel); status != cudaSuccess)
+    return int(status);
+  return int(cudaFuncGetAttributes(&attributes, gate_kernel));
 }
 
 }  // namespace starling::cuda

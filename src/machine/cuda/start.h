@@ -1,5 +1,7 @@
-// Launching start kernels. Callable from host code that is not compiled by nvcc.
+// Launching start kernels, and gates of captured operations. Callable from host code that is not compiled by
+// nvcc.
 #pragma once
+#include "device/gate.h"
 #include "device/start.h"
 
 namespace starling::cuda {
@@ -8,7 +10,10 @@ namespace starling::cuda {
 // success.
 int launch_start(const device::StartArguments& arguments, uint32_t blocks, void* stream);
 
-// Loads the kernel's module now: a first launch would wait for the whole device.
+// Likewise.
+int launch_gate(const device::GateArguments& gate, void* stream);
+
+// Loads the kernels' module now: a first launch would wait for the whole device.
 int preload_start();
 
 }  // namespace starling::cuda

@@ -138,6 +138,12 @@ void CudaStreamDevice::launch_start(device::Stream stream, const device::StartAr
   put(stream);
 }
 
+void CudaStreamDevice::launch_gate(device::Stream stream, const device::GateArguments& gate) {
+  const DeviceGuard guard(options_.device);
+  note(cudaError_t(cuda::launch_gate(gate, stream)), "a gate could not be put into a stream");
+  put(stream);
+}
+
 void CudaStreamDevice::write_value(device::Stream stream, uint64_t* word, uint64_t value) {
   const DeviceGuard guard(options_.device);
   const CUresult status =

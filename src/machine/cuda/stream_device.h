@@ -62,6 +62,7 @@ class CudaStreamDevice {
   bool daemon_launched();
   bool daemon_resident();
   void launch_start(device::Stream stream, const device::StartArguments& start, uint32_t blocks);
+  void launch_gate(device::Stream stream, const device::GateArguments& gate);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);
   bool idle(device::Stream stream);

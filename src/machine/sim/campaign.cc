@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "machine/sim/graph_program.h"
 #include "machine/sim/stream_program.h"
 
 namespace starling::sim {
@@ -21,6 +22,7 @@ constexpr std::array<const char*, kCampaignCount> kNames = {"dfccl1",
                                                             "streams-full-queue",
                                                             "streams-few-sms",
                                                             "streams-one",
+                                                            "streams-graphs",
                                                             "streams-in-driver",
                                                             "streams-death",
                                                             "streams-mixed"};
@@ -106,6 +108,7 @@ void let_buffers_be_registered(Case& drawn) {
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
   drawn.program = stream_program(kind, seed, drawn.options, plans);
+  drawn.options.sm_slots += slots_of_graphs(drawn.program, drawn.options.blocks);
   return drawn;
 }
 

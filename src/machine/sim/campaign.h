@@ -23,15 +23,16 @@ enum class Campaign : uint8_t {
   kStreamsFullQueue = 10,
   kStreamsFewSms = 11,
   kStreamsOne = 12,
-  kStreamsInDriver = 13,
-  kStreamsDeath = 14,  // ... of any kind, and one rank dies: every stream is released
-  kStreamsMixed = 15,  // the eight in turn
+  kStreamsGraphs = 13,
+  kStreamsInDriver = 14,
+  kStreamsDeath = 15,  // ... of any kind, and one rank dies: every stream is released
+  kStreamsMixed = 16,  // the nine in turn
 };
-inline constexpr uint32_t kCampaignCount = 16;
-inline constexpr uint32_t kStreamCampaignCount = 8;
+inline constexpr uint32_t kCampaignCount = 17;
+inline constexpr uint32_t kStreamCampaignCount = 9;
 const char* campaign_name(Campaign campaign);
 std::optional<Campaign> campaign_named(std::string_view name);
-// The four without streams, and between them the eight with.
+// The four without streams, and between them the nine with.
 Campaign turn_in_mixed(uint64_t seed);
 
 struct Case {

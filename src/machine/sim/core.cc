@@ -73,6 +73,11 @@ class GpuDevice {
     kernel.blocks = blocks;
     put(number_of(stream), kernel, arguments);
   }
+  void launch_gate(device::Stream stream, const device::GateArguments& gate) {
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::kGate;
+    put(number_of(stream), kernel, gate);
+  }
   void write_value(device::Stream stream, uint64_t* word, uint64_t value) {
     g_.put_write(number_of(stream), word, value);
   }
@@ -84,17 +89,31 @@ class GpuDevice {
   void release(uint64_t* word, uint64_t value) { SimMachine(w_, nullptr, 0, 0).store_release(word, value); }
   uint64_t now() { return w_.scheduler.now(); }
 
+  // What `capture` puts into a stream: one kernel, which is not put in.
+  template <class Capture>
+  Kernel captured(Capture&& capture) {
+    Kernel kernel;
+    captured_ = &kernel;
+    capture();
+    captured_ = nullptr;
+    return kernel;
+  }
+
  private:
   static uint32_t number_of(device::Stream stream) { return uint32_t(uintptr_t(stream) - 1); }
   template <class Arguments>
   void put(uint32_t stream, Kernel& kernel, const Arguments& arguments) {
     static_assert(sizeof arguments <= sizeof kernel.arguments);
     std::memcpy(kernel.arguments, &arguments, sizeof arguments);
-    g_.put(stream, kernel, true);
+    if (captured_ != nullptr)
+      *captured_ = kernel;
+    else
+      g_.put(stream, kernel, true);
   }
 
   World& w_;
   Gpu& g_;
+  Kernel* captured_ = nullptr;
 };
 static_assert(device::StreamDevice<GpuDevice>);
 
@@ -132,27 +151,42 @@ class GpuDriver final : public StreamDriver {
   bool quiet() const override { return host_.quiet(); }
   void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Handover& handover,
                const Operation& operation, int16_t priority) override {
-    const Options& o = *s_.options;
-    device::StartArguments start{operation,
-                                 lane,
-                                 handover,
-                                 &lane,
-                                 s_.daemon,
-                                 priority,
-                                 0,
-                                 {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
-                                 0,
-                                 nullptr,
-                                 o.priority_order ? s_.daemon->blocks : nullptr,
-                                 nullptr,
-                                 operation.plan == nullptr ? 0 : operation.plan->total_bytes};
+    device::StartArguments start = start_of(lane, handover, operation, priority);
     host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), handover, start);
   }
   void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {
     host_.wait_for(GpuDevice::handle_of(stream), handover, sequence);
   }
+  bool take_gate() override { return host_.take_gate(); }
+  void note_replays(bool under_way) override { host_.note_replays(under_way); }
+  Kernel captured_start(Lane& lane, const Handover& handover, const Operation& operation, int16_t priority,
+                        bool gate, uint64_t* captured) override {
+    device::StartArguments start = start_of(lane, handover, operation, priority);
+    start.captured = captured;
+    return device_.captured([&] { host_.capture(GpuDevice::handle_of(0), start, gate); });
+  }
+  Kernel captured_gate(const Handover& handover, const uint64_t* captured) override {
+    return device_.captured([&] { host_.capture_wait(GpuDevice::handle_of(0), handover, captured); });
+  }
 
  private:
+  device::StartArguments start_of(Lane& lane, const Handover& handover, const Operation& operation,
+                                  int16_t priority) const {
+    const Options& o = *s_.options;
+    return {operation,
+            lane,
+            handover,
+            &lane,
+            s_.daemon,
+            priority,
+            0,
+            {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
+            0,
+            nullptr,
+            o.priority_order ? s_.daemon->blocks : nullptr,
+            nullptr,
+            operation.plan == nullptr ? 0 : operation.plan->total_bytes};
+  }
   static device::StreamCall call_of(const StreamRequest& r) {
     return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room};
   }
@@ -181,6 +215,12 @@ inline void run_start_kernel(SimMachine& m, const std::byte* bytes, TraceRing* t
   arguments.trace = traces;
   device::StartKernel<SimMachine> kernel(m, arguments, *static_cast<device::StartState*>(state));
   if (kernel.run() && m.thread_index() == 0) kernel.hold();
+}
+
+inline void run_gate_kernel(SimMachine& m, const std::byte* bytes) {
+  device::GateArguments gate;
+  std::memcpy(&gate, bytes, sizeof gate);
+  if (m.thread_index() == 0) hold_captured(m, gate);
 }
 
 }  // namespace starling::device
@@ -219,7 +259,8 @@ const Core& shipped_core() {
         std::memcpy(static_cast<void*>(&arguments), bytes, sizeof arguments);
         return device::Daemon<SimMachine>(m, arguments, *static_cast<device::BlockState*>(block_state)).run();
       },
-      &device::run_start_kernel};
+      &device::run_start_kernel,
+      &device::run_gate_kernel};
   return kCore;
 }
 

@@ -11,6 +11,7 @@
 namespace starling::sim {
 
 class Gpu;
+struct Kernel;
 
 // device::StreamCall, without its namespace.
 struct StreamRequest {
@@ -51,6 +52,12 @@ class StreamDriver {
   virtual void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Handover& handover,
                        const Operation& operation, int16_t priority) = 0;
   virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) = 0;
+  // Captured operations, and what a replay puts into its stream for them.
+  virtual bool take_gate() = 0;
+  virtual void note_replays(bool under_way) = 0;
+  virtual Kernel captured_start(Lane& lane, const Handover& handover, const Operation& operation,
+                                int16_t priority, bool gate, uint64_t* captured) = 0;
+  virtual Kernel captured_gate(const Handover& handover, const uint64_t* captured) = 0;
 };
 
 struct StreamSetup {
@@ -89,6 +96,7 @@ struct Core {
   LeaveReason (*run_daemon)(SimMachine&, const std::byte* arguments, void* block_state);
   // traces: of the slot's own, one a block; null: none.
   void (*run_start)(SimMachine&, const std::byte* arguments, TraceRing* traces, void* state);
+  void (*run_gate)(SimMachine&, const std::byte* arguments);
 };
 
 // What users run.

@@ -25,6 +25,9 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   order_ = {};
   handover_ = nullptr;
   submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
+  captured_ = nullptr;
+  captured_under_way_ = false;
+  looked_completed_ = since_ = 0;
   Region& region = world.memory.region();
   const uint32_t size = uint32_t(spec.ranks.size());
   channels_ = 0;
@@ -208,12 +211,43 @@ void SimLane::add_handover(uint32_t width) {
   *handover_->ready = first;
   for (uint32_t at = 0; at < kLaneDepth; ++at)
     handover_->done[at].done = handover_->done[at].told = handover_->gates[at] = first;
+  if (spec_->captured) begin_captured(first);
+}
+
+// As if the operations before `first` had been: targets are computed from the number alone.
+void SimLane::begin_captured(uint64_t first) {
+  order_ = device::LaneOrder::of_capture();
+  handover_->begun = world_->memory.region().make<uint64_t>();
+  *handover_->begun = first;
+  captured_ = world_->memory.region().make<uint64_t>(spec_->calls.size());
+  for (uint64_t number = first; number < first + kLaneDepth; ++number)
+    core_->finished[number % kLaneDepth] = number / kLaneDepth * handover_->width;
+}
+
+Operation SimLane::capture(uint32_t k) {
+  make_buffers(k);
+  Operation op = operation_at(k);
+  // A plan's blocks that come by a fence do so in every replay: as if something were on the device.
+  op.fence_previous |= order_.place(*op.plan, 1);
+  op.finished_target = (op.sequence / kLaneDepth + 1) * handover_->width;
+  op.previous_target = ((op.sequence - 1) / kLaneDepth + 1) * handover_->width;
+  return op;
+}
+
+bool SimLane::look_at_begun(SimMachine& host, uint64_t now) {
+  // Relaxed: only a count.
+  const uint64_t begun = host.load_relaxed(handover_->begun) - options_->first_sequence;
+  const bool before = std::exchange(captured_under_way_, begun > completed_);
+  if (!before || looked_completed_ != completed_) since_ = now;
+  looked_completed_ = completed_;
+  return captured_under_way_;
 }
 
 void SimLane::make_turns() {
   if (!turns_missing() || on_device() > 0) return;
   for (uint32_t b = 0; b < handover_->width; ++b)
     handover_->turns[b].next = options_->first_sequence + placed_;
+  if (spec_->captured) handover_->turns[0].issued = handover_->turns[0].next * kIssued;
   core_->handover = handover_;
 }
 
@@ -223,8 +257,8 @@ void SimLane::submit(uint64_t now) {
   count_submitted(now);
 }
 
-void SimLane::make_buffers() {
-  Buffers& b = buffers_[submitted_ % buffers_.size()];
+void SimLane::make_buffers(uint64_t index) {
+  Buffers& b = buffers_[index % buffers_.size()];
   Region& region = world_->shadow.buffers();
   uint64_t in = 0, out = 0;  // of the largest operation: these are used again and again
   for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
@@ -279,16 +313,14 @@ uint64_t SimLane::scratch_bytes() const {
   return most;
 }
 
-Submission SimLane::place(uint64_t first_sequence, bool by_kernel) {
-  const uint64_t sequence = first_sequence + placed_;
-  const uint32_t at = sequence % kLaneDepth;
-  Buffers& b = buffers_[placed_ % buffers_.size()];
-  const CallSpec& call = spec_->call(placed_);
+Operation SimLane::operation_at(uint64_t index) {
+  Buffers& b = buffers_[index % buffers_.size()];
+  const CallSpec& call = spec_->call(index);
   const PlanHeader* plan = call.plan->header(rank_);
   Operation op{};
   op.plan = plan;
-  op.sequence = sequence;
-  op.group_bytes = oracle(placed_).group_bytes();
+  op.sequence = options_->first_sequence + index;
+  op.group_bytes = oracle(index).group_bytes();
   op.chunk_bytes = chunk_bytes_of(*plan, op.group_bytes);
   const uint64_t message = plan->protocol == Protocol::kPackets ? core_->packet_bytes : core_->slot_bytes;
   op.tile_bytes = (message / std::max<uint32_t>(plan->largest_chunks, 1)) & ~uint64_t(15);
@@ -297,10 +329,8 @@ Submission SimLane::place(uint64_t first_sequence, bool by_kernel) {
   op.reduce_op = call.reduce_op;
   op.scalar = call.factor(rank_);
   op.block_count = uint8_t(plan->block_count);
-  op.fence_previous = order_.place(*plan, on_device());
-  op.fence_previous |= world_->scheduler.random().chance(options_->fence_chance);
+  op.fence_previous = world_->scheduler.random().chance(options_->fence_chance);
   op.rank_count = uint32_t(spec_->ranks.size());
-  op.token = by_kernel ? 0 : (uint64_t(core_->id) + 1) << 28 | (sequence & 0xfffffff);
   op.buffers[uint32_t(BufferKind::kInput)].base = b.input;
   op.buffers[uint32_t(BufferKind::kOutput)].base = b.output;
   if (const uint64_t most = scratch_bytes(); most > 0 && !b.scratch)
@@ -311,6 +341,15 @@ Submission SimLane::place(uint64_t first_sequence, bool by_kernel) {
     if (b.registration != 0)
       op.registrations[uint32_t(kind)] =
           uint16_t(b.registration + uint32_t(kind) - uint32_t(BufferKind::kInput));
+  return op;
+}
+
+Submission SimLane::place(uint64_t first_sequence, bool by_kernel) {
+  const uint64_t sequence = first_sequence + placed_;
+  const uint32_t at = sequence % kLaneDepth;
+  Operation op = operation_at(placed_);
+  op.fence_previous |= order_.place(*op.plan, on_device());
+  op.token = by_kernel ? 0 : (uint64_t(core_->id) + 1) << 28 | (sequence & 0xfffffff);
   // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
   // pass.
   op.finished_target = finished_targets_[at] += core_->handover ? handover_->width : op.block_count;
@@ -329,6 +368,7 @@ std::string SimLane::complete(uint64_t index, bool faulty, Expected& shared) {
   done_ |= uint64_t(1) << (index - oldest_);
   for (; done_ & 1; done_ >>= 1) ++oldest_;
   const uint64_t bytes = truth.output_bytes(rank_);
+  if (spec_->captured) return "";  // the next replay may write there: kernels of this one have looked
   if (faulty || bytes == 0 || !truth.knows(rank_)) return "";
   world_->shadow.will_read(b.output, bytes);
   Expected& expected = truth.same_everywhere() ? shared : expected_;
@@ -428,6 +468,9 @@ std::string SimLane::describe(const void* address) const {
     if (within(handover_->ready, 1)) return "a stream's mark, " + lane;
     if (within(handover_->done, kLaneDepth)) return "done, " + lane;
     if (within(handover_->gates, kLaneDepth)) return "gates, " + lane;
+    if (spec_->captured && within(handover_->begun, 1)) return "captured operations begun, " + lane;
+    if (within(captured_, captured_ ? spec_->calls.size() : 0))
+      return "a captured operation's number, " + lane;
   }
   if (within(operations_, kLaneDepth) || within(core_, 1)) return "lane's operations, " + lane;
   if (within(core_->blocks, options_->blocks)) return "a block's part of " + lane;

@@ -64,7 +64,7 @@ class SimLane {
   void submit(uint64_t now);
   // The same in pieces, for operations on streams: buffers for the next operation; a kernel fills them; then
   // it counts as submitted.
-  void make_buffers();
+  void make_buffers() { make_buffers(submitted_); }
   void fill(uint64_t index);
   void count_submitted(uint64_t now);
   // By a kernel that stands behind operation `index`. An empty text if its result is right.
@@ -84,12 +84,22 @@ class SimLane {
   const Operation& operation(uint64_t index) const {
     return operations_[(options_->first_sequence + index) % kLaneDepth];
   }
+  // ---- a lane of captured operations: buffers[k] and captured(k) of operation k of each replay ------------
+  // In their order, each once.
+  Operation capture(uint32_t k);
+  uint64_t* captured(uint32_t k) { return &captured_[k]; }
+  // One more replay is put into its stream.
+  void count_replay() { placed_ = submitted_ += spec_->calls.size(); }
+  // By the poller: what the blocks say. True: an operation that has begun is not complete.
+  bool look_at_begun(SimMachine& host, uint64_t now);
+  bool under_way() const { return spec_->captured ? captured_under_way_ : submitted_ != completed_; }
+
   // Writes the next operation where the daemon reads it, and returns its submission.
   Submission place(uint64_t first_sequence, bool by_kernel = false);
   // Operation `index` is complete: checks that it was under way, and its result. An empty text if all is
   // right.
   std::string complete(uint64_t index, bool faulty, Expected& shared);
-  uint64_t oldest_submission() const { return times_[oldest_ % times_.size()]; }
+  uint64_t oldest_submission() const { return spec_->captured ? since_ : times_[oldest_ % times_.size()]; }
   uint64_t oldest() const { return oldest_; }
   // Which of its operations a completion's token names: the low bits do, as few are on the device.
   uint64_t index_of(uint64_t token) const {
@@ -119,6 +129,10 @@ class SimLane {
   std::string describe(const void* address) const;
 
  private:
+  void make_buffers(uint64_t index);
+  // All but what its place in the ring decides.
+  Operation operation_at(uint64_t index);
+  void begin_captured(uint64_t first);
   struct Buffers {
     std::byte* input;
     std::byte* output;
@@ -170,6 +184,10 @@ class SimLane {
   uint64_t submitted_ = 0, placed_ = 0, completed_ = 0;  // counts of operations
   uint64_t oldest_ = 0;                                  // all before it are complete
   uint64_t done_ = 0;                                    // bit k: operation oldest_ + k is complete
+  // Of captured operations:
+  uint64_t* captured_ = nullptr;  // [calls]: StartArguments::captured
+  bool captured_under_way_ = false;
+  uint64_t looked_completed_ = 0, since_ = 0;  // the oldest of those that are under way began by then
 };
 
 }  // namespace starling::sim

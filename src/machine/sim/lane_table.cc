@@ -70,7 +70,7 @@ bool LaneTable::connected() const {
 
 // On all its ranks, so that nobody waits for it any more.
 bool LaneTable::breaks(SimLane& lane) {
-  if (lane.submitted() == lane.completed()) return false;
+  if (!lane.under_way()) return false;
   SimMachine host(*c_->world, nullptr, 0, 0);
   if (host.load_acquire(lane.fault()) != 0) return true;
   const uint64_t deadline = lane.oldest_submission() + c_->options->timeout_ns;

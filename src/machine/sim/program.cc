@@ -26,6 +26,7 @@ bool LaneSpec::has(Protocol protocol) const {
 }
 
 uint32_t Program::depth(uint32_t lane) const {
+  if (lanes[lane].captured) return uint32_t(lanes[lane].calls.size());
   uint32_t deepest = 1;
   for (const auto& list : steps) {
     uint32_t now = 0;

@@ -37,6 +37,8 @@ struct LaneSpec {
   std::vector<uint32_t> ranks;  // of its group; the position is the rank inside the lane
   std::vector<CallSpec> calls;  // what its operations do, in turn
   int16_t priority = 0;
+  // Its operations are those that one graph captured, one a call of `calls`: each replay runs them all.
+  bool captured = false;
 
   const CallSpec& call(uint64_t index) const { return calls[index % calls.size()]; }
   // The widest plan's.
@@ -56,6 +58,22 @@ enum class StepKind : uint8_t {
   kCompute,  // a kernel of `blocks` blocks that takes `ns`
   kCopyBack,  // waits for `stream` inside of the driver: a copy to pageable memory
   kLoadKernels,  // waits for the GPU inside of the driver: a library loads its kernels
+  kReplay,  // of the rank's graph `lane`
+};
+
+// A kernel of a graph, for captured operation `operation` of a lane.
+struct GraphNode {
+  enum class Kind : uint8_t { kFill, kStart, kHeldStart, kGate, kCheck };
+  Kind kind;
+  uint32_t lane;
+  uint32_t operation;
+};
+
+// As one rank captured it. Its branches run beside each other, and then the tail.
+struct Graph {
+  uint32_t stream = 0;  // into which it is replayed; the same on all ranks
+  std::vector<std::vector<GraphNode>> branches;
+  std::vector<GraphNode> tail;
 };
 
 struct Step {
@@ -78,6 +96,7 @@ struct Program {
   uint32_t streams = 0;  // of each rank; 0: all is submitted from the CPU
   std::vector<LaneSpec> lanes;
   std::vector<std::vector<Step>> steps;  // of each rank
+  std::vector<std::vector<Graph>> graphs{};  // likewise
 
   // Operations of a lane that a rank has under way at most.
   uint32_t depth(uint32_t lane) const;

@@ -25,6 +25,7 @@ class Shrinker {
       smaller = false;
       smaller |= drop_lanes();
       smaller |= drop_steps();
+      smaller |= drop_replays();
       smaller |= calm();
     }
   }
@@ -59,12 +60,48 @@ class Shrinker {
         for (Step& s : steps)
           if (s.names_lane() && s.lane > lane) --s.lane;
       }
+      forget_in_graphs(candidate.program, lane);
       candidate.program.lanes.erase(candidate.program.lanes.begin() + lane);
       if (!candidate.program.lanes.empty() && accept(std::move(candidate)))
         any = true;
       else
         ++lane;
     }
+    return any;
+  }
+
+  static void forget_in_graphs(Program& program, uint32_t lane) {
+    const auto forget = [lane](std::vector<GraphNode>& nodes) {
+      std::erase_if(nodes, [lane](const GraphNode& node) { return node.lane == lane; });
+      for (GraphNode& node : nodes)
+        if (node.lane > lane) --node.lane;
+    };
+    for (auto& graphs : program.graphs)
+      for (Graph& graph : graphs) {
+        for (auto& branch : graph.branches) forget(branch);
+        forget(graph.tail);
+      }
+  }
+
+  // The last replay of a graph, on all its ranks at once.
+  bool drop_replays() {
+    bool any = false;
+    const size_t graphs = best_.program.graphs.empty() ? 0 : best_.program.graphs[0].size();
+    for (uint32_t g = 0; g < graphs; ++g)
+      for (bool again = true; again;) {
+        Case candidate = best_;
+        bool dropped = false;
+        for (auto& steps : candidate.program.steps) {
+          const auto last = std::find_if(steps.rbegin(), steps.rend(), [g](const Step& s) {
+            return s.kind == StepKind::kReplay && s.lane == g;
+          });
+          if (last == steps.rend()) continue;
+          steps.erase(std::next(last).base());
+          dropped = true;
+        }
+        again = dropped && accept(std::move(candidate));
+        any |= again;
+      }
     return any;
   }
 
@@ -143,7 +180,7 @@ class Shrinker {
         candidate.program.lanes[k].calls[n].count = 16;
         if (accept(std::move(candidate))) return true;
       }
-      if (best_.program.lanes[k].calls.size() == 1) continue;
+      if (best_.program.lanes[k].calls.size() == 1 || best_.program.lanes[k].captured) continue;
       for (size_t n = 0; n < best_.program.lanes[k].calls.size(); ++n) {
         Case candidate = best_;
         candidate.program.lanes[k].calls = {best_.program.lanes[k].calls[n]};

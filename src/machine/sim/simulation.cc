@@ -19,6 +19,7 @@ void Report::add(const Report& other) {
   launches += other.launches;
   synchronizations += other.synchronizations;
   started_as_kernel += other.started_as_kernel;
+  replayed += other.replayed;
 }
 
 Simulation::Simulation(const Core& core) : core_(&core) {
@@ -145,6 +146,7 @@ void Simulation::collect(Report& report) const {
   for (const auto& rank : stream_ranks_) {
     count(*rank);
     report.started_as_kernel += rank->started_as_kernel();
+    report.replayed += rank->replayed();
   }
 }
 

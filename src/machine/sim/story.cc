@@ -13,6 +13,22 @@ std::string time_text(uint64_t ns) {
   return text;
 }
 
+std::string graph_text(const Graph& graph, size_t rank, size_t number) {
+  static constexpr const char* kKinds[] = {"fill", "start", "start (held)", "wait", "check"};
+  std::string text = "  rank " + std::to_string(rank) + ", graph " + std::to_string(number) + " on stream " +
+                     std::to_string(graph.stream) + ":";
+  const auto add = [&text](const char* what, const std::vector<GraphNode>& nodes) {
+    text += std::string(" ") + what + " {";
+    for (const GraphNode& node : nodes)
+      text += std::string(" ") + kKinds[uint32_t(node.kind)] + " " + std::to_string(node.lane) + "." +
+              std::to_string(node.operation) + ";";
+    text += " }";
+  };
+  for (const auto& branch : graph.branches) add("branch", branch);
+  add("then", graph.tail);
+  return text + "\n";
+}
+
 std::string program_text(const Program& program) {
   std::string text = "program '" + program.name + "', " + std::to_string(program.rank_count) + " ranks\n";
   for (size_t k = 0; k < program.lanes.size(); ++k) {
@@ -24,8 +40,10 @@ std::string program_text(const Program& program) {
               std::to_string(call.count) + " elements";
     text += " among ranks";
     for (uint32_t r : lane.ranks) text += " " + std::to_string(r);
-    text += "\n";
+    text += lane.captured ? ", captured\n" : "\n";
   }
+  for (uint32_t r = 0; r < program.graphs.size(); ++r)
+    for (size_t g = 0; g < program.graphs[r].size(); ++g) text += graph_text(program.graphs[r][g], r, g);
   for (uint32_t r = 0; r < program.rank_count; ++r) {
     text += "  rank " + std::to_string(r) + " calls:";
     for (size_t k = 0; k < program.steps[r].size() && k < 40; ++k) {
@@ -49,6 +67,7 @@ std::string program_text(const Program& program) {
           break;
         case StepKind::kCopyBack: text += " copy from stream " + std::to_string(step.stream) + ";"; break;
         case StepKind::kLoadKernels: text += " load kernels;"; break;
+        case StepKind::kReplay: text += " graph " + std::to_string(step.lane) + ";"; break;
       }
     }
     text += program.steps[r].size() > 40 ? " ...\n" : "\n";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "machine/sim/graph_program.h"
 #include "machine/sim/random.h"
 
 namespace starling::sim {
@@ -10,8 +11,10 @@ namespace {
 // The calls of one rank, iteration by iteration.
 class Writer {
  public:
-  Writer(StreamKind kind, const Program& program, const Options& machine, uint64_t seed, uint32_t rank)
+  Writer(StreamKind kind, const Program& program, const Options& machine, uint64_t seed, uint32_t rank,
+         bool synchronizes)
       : kind_(kind),
+        synchronizes_(synchronizes),
         program_(program),
         machine_(machine),
         random_(hash_combine(seed, rank), 7),
@@ -31,8 +34,13 @@ class Writer {
         std::sort(calls.begin(), calls.end());
       else
         shuffle(calls, random_);
+      if (synchronizes_) order_replays(calls);
+      auto replays = std::count_if(calls.begin(), calls.end(), [this](uint32_t c) { return is_graph(c); });
       for (uint32_t lane : calls)
-        if (member(lane)) call(lane, ordered ? random_.chance(kAlways / 2) : (held_lanes >> lane) & 1);
+        if (is_graph(lane))
+          replay(lane - uint32_t(program_.lanes.size()), --replays == 0);
+        else if (member(lane))
+          call(lane, ordered ? random_.chance(kAlways / 2) : (held_lanes >> lane) & 1);
       wait_on_streams();
       if (random_.chance(kAlways / 2)) steps_.push_back({StepKind::kWait});
     }
@@ -45,6 +53,29 @@ class Writer {
     return std::find(group.begin(), group.end(), rank_) != group.end();
   }
 
+  // Calls name graphs behind the lanes.
+  bool is_graph(uint32_t call) const { return call >= program_.lanes.size(); }
+
+  // A device synchronization waits for replays, which wait for peers': all come to them in one order.
+  void order_replays(std::vector<uint32_t>& calls) const {
+    std::vector<uint32_t> graphs;
+    for (uint32_t call : calls)
+      if (is_graph(call)) graphs.push_back(call);
+    std::sort(graphs.begin(), graphs.end());
+    for (auto next = graphs.begin(); uint32_t& call : calls)
+      if (is_graph(call)) call = *next++;
+  }
+
+  // `last`: of the iteration. Where one lane at most holds its stream, a rank that waits for both waits for
+  // no call that comes behind such a wait of another.
+  void replay(uint32_t graph, bool last) {
+    const auto& branches = program_.graphs[rank_][graph].branches;
+    const bool mine = std::any_of(branches.begin(), branches.end(), [](const auto& b) { return !b.empty(); });
+    if (mine) steps_.push_back({StepKind::kReplay, graph});
+    if ((synchronizes_ || last) && random_.chance(kAlways / 3)) steps_.push_back({StepKind::kSynchronize});
+    if (random_.chance(kAlways / 16)) steps_.push_back({StepKind::kPause, 0, random_.skewed(100'000)});
+  }
+
   // A lane has one stream: its operations come to their starts in order.
   uint32_t stream_of(uint32_t lane) const { return lane % program_.streams; }
 
@@ -52,8 +83,7 @@ class Writer {
     if (random_.chance(kind_ == StreamKind::kFewSms ? kAlways / 2 : kAlways / 6)) compute();
     const uint64_t copy_ns = random_.chance(kAlways / 4) ? 1 + random_.skewed(20'000) : 0;
     steps_.push_back({StepKind::kStart, lane, copy_ns, stream_of(lane), held});
-    const bool synchronizes = kind_ == StreamKind::kSynchronized || kind_ == StreamKind::kOneQueue;
-    if (synchronizes && random_.chance(kAlways / 3)) steps_.push_back({StepKind::kSynchronize});
+    if (synchronizes_ && random_.chance(kAlways / 3)) steps_.push_back({StepKind::kSynchronize});
     if (kind_ == StreamKind::kInDriver && random_.chance(kAlways / 3)) wait_in_driver();
     if (random_.chance(kAlways / 32)) steps_.push_back({StepKind::kPause, 0, random_.skewed(100'000)});
   }
@@ -74,7 +104,8 @@ class Writer {
   void wait_on_streams() {
     std::vector<uint32_t> lanes;
     for (uint32_t lane = 0; lane < program_.lanes.size(); ++lane)
-      if (member(lane) && random_.chance(3 * kAlways / 4)) lanes.push_back(lane);
+      if (!program_.lanes[lane].captured && member(lane) && random_.chance(3 * kAlways / 4))
+        lanes.push_back(lane);
     shuffle(lanes, random_);
     for (uint32_t lane : lanes) {
       steps_.push_back({StepKind::kStreamWait, lane, 0, stream_of(lane)});
@@ -98,6 +129,7 @@ class Writer {
   }
 
   StreamKind kind_;
+  bool synchronizes_;
   const Program& program_;
   const Options& machine_;
   Random random_;
@@ -125,8 +157,8 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   const uint32_t lanes = 1 + random.below(6);
   // Where a start kernel that keeps its place leaves no room for the daemon: operations that need all ranks
   // and all blocks.
-  const bool all_wide =
-      kind == StreamKind::kInDriver && machine.sm_slots == machine.blocks + 1 && machine.blocks > 1;
+  const bool all_wide = (kind == StreamKind::kInDriver || kind == StreamKind::kGraphs) &&
+                        machine.sm_slots == machine.blocks + 1 && machine.blocks > 1;
   for (uint32_t k = 0; k < lanes; ++k)
     program.lanes.push_back(all_wide ? wide_lane(random, program.rank_count, machine, plans)
                                      : random_lane(random, program.rank_count, machine, plans));
@@ -135,13 +167,25 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
     for (uint32_t n = random.chance(kAlways / 8) ? 1 + random.below(14) : 1 + random.below(2); n > 0; --n)
       calls.push_back(k);
   const uint32_t iterations = 1 + random.below(3) + (kind == StreamKind::kInDriver);
-  const uint64_t first_lanes = (uint64_t(1) << program.streams) - 1;
-  const bool may_hold = kind == StreamKind::kDisorder || kind == StreamKind::kFewSms;
+  uint64_t first_lanes = (uint64_t(1) << program.streams) - 1;
+  bool may_hold = kind == StreamKind::kDisorder || kind == StreamKind::kFewSms;
+  bool synchronizes = kind == StreamKind::kSynchronized || kind == StreamKind::kOneQueue;
+  if (kind == StreamKind::kGraphs) {
+    const uint32_t graphs = 1 + random.below(std::min(program.streams, 2u));
+    add_graphs(program, graphs, random, machine, plans);
+    for (uint32_t g = 0; g < graphs; ++g)
+      calls.insert(calls.end(), 1 + random.below(3), uint32_t(program.lanes.size()) + g);
+    // One lane holds its stream, which is not one that replays stand in.
+    synchronizes = random.chance(kAlways / 2);
+    may_hold = !synchronizes;
+    first_lanes &= uint64_t(1) << (graphs + random.below(3));
+  }
   const uint64_t held = may_hold ? random.next() & first_lanes : 0;
   const bool has_special = kind == StreamKind::kOneQueue || kind == StreamKind::kInDriver;
   const uint64_t special = has_special ? random.next() : 0;
   for (uint32_t r = 0; r < program.rank_count; ++r)
-    program.steps.push_back(Writer(kind, program, machine, seed, r).write(iterations, calls, held, special));
+    program.steps.push_back(
+        Writer(kind, program, machine, seed, r, synchronizes).write(iterations, calls, held, special));
   return program;
 }
 
@@ -149,7 +193,9 @@ Options stream_options(StreamKind kind, uint64_t seed) {
   Options o = random_options(seed);
   Random random(seed, 8);
   o.callback_submits = 0;
+  // Branches of graphs have queues of their own: no shared one can be captured for.
   o.hardware_queues = kind == StreamKind::kOneQueue    ? 1
+                      : kind == StreamKind::kGraphs    ? 32
                       : kind == StreamKind::kFullQueue ? (random.chance(kAlways / 2) ? 1 : 8)
                                                        : (random.chance(kAlways / 2) ? 8 : 32);
   o.queue_depth = kind == StreamKind::kFullQueue ? 6 + random.below(8) : 4096;
@@ -158,7 +204,8 @@ Options stream_options(StreamKind kind, uint64_t seed) {
   o.gates = random.chance(3 * kAlways / 4);
   o.doorbells = random.chance(kAlways / 8);
   o.start_limit = 4u << random.below(4);
-  const bool crowded = kind == StreamKind::kInDriver && random.chance(kAlways / 2);
+  const bool crowded =
+      (kind == StreamKind::kInDriver || kind == StreamKind::kGraphs) && random.chance(kAlways / 2);
   if (crowded) {
     // A start kernel that keeps its place leaves no room for the whole daemon.
     o.blocks = 2 + random.below(2);

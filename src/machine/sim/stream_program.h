@@ -17,10 +17,12 @@ enum class StreamKind : uint8_t {
   kFullQueue,  // a launch queue of a few entries
   kFewSms,  // as kDisorder, on SMs that the program's own kernels fill
   kOneStream,  // one stream for all
+  kGraphs,  // as kDisorder, and graphs that are replayed among them, in any order; or device synchronizations
+            // at any place, and graphs in one order
   kInDriver,  // calls that wait for a stream, or for the GPU, inside of the driver; what is held at birth
               // comes in one order on all ranks, or in any where no such call is made
 };
-inline constexpr uint32_t kStreamKindCount = 7;
+inline constexpr uint32_t kStreamKindCount = 8;
 
 Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, PlanCache& plans);
 // random_options() and a GPU that goes with the kind.

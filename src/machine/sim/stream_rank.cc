@@ -1,6 +1,7 @@
 #include "machine/sim/stream_rank.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace starling::sim {
 
@@ -19,9 +20,13 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   for (uint32_t& count : before_streams_)
     if (w_->scheduler.random().chance(o_->before_streams_chance)) count = 1 + w_->scheduler.random().below(4);
   std::fill(std::begin(by_path_), std::end(by_path_), 0);
-  gpu_.build(*w_, *o_, *this, index, first_unit() + 1, program.streams);
+  static const std::vector<Graph> kNone;
+  const std::vector<Graph>& graphs = program.graphs.empty() ? kNone : program.graphs[index];
+  const uint32_t streams = program.streams + RankGraphs::branch_streams(graphs);
+  graphs_.build(*w_, graphs, program.streams);
+  gpu_.build(*w_, *o_, *this, index, first_unit() + 1, streams);
   driver_ = core_->make_driver(
-      {w_, &gpu_, o_, Gpu::shares_queues(*o_, program.streams), yield_, daemon_, completions_, pool_});
+      {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), yield_, daemon_, completions_, pool_});
 }
 
 void StreamRank::make_parked_rings() {
@@ -29,9 +34,12 @@ void StreamRank::make_parked_rings() {
   daemon_->parked = region.make<ParkedRing>(o_->blocks);
   daemon_->work = region.make<uint64_t>();
   yield_ = region.make<uint64_t>();
+  // Replays ask for no place.
+  uint64_t captured = 0;
+  for (const LaneSpec& lane : c_->program->lanes) captured += lane.captured ? kLaneDepth : 0;
+  const uint64_t places = std::bit_ceil(o_->start_limit + captured);
   for (uint32_t b = 0; b < o_->blocks; ++b)
-    daemon_->parked[b] = {o_->first_position, o_->first_position, o_->start_limit,
-                          region.make<Parked>(o_->start_limit)};
+    daemon_->parked[b] = {o_->first_position, o_->first_position, places, region.make<Parked>(places)};
 }
 
 // Wider than the plan at times: a block that has no part hands its turn on.
@@ -56,6 +64,7 @@ void StreamRank::add_fibers() {
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parked[b].tail);
   for (SimLane* lane : lanes_.mine()) {
     memory.allow_many_writers(lane->fault());
+    memory.allow_many_writers(&lane->handover().turns[0].issued);
     for (uint32_t s = 0; s < kLaneDepth; ++s) {
       memory.allow_many_writers(&lane->core().finished[s]);
       memory.allow_many_writers(&lane->handover().done[s].done);
@@ -107,7 +116,10 @@ void StreamRank::run_block(SimMachine& machine, const Kernel& kernel, uint32_t s
       return core_->run_start(machine, kernel.arguments, traces.empty() ? nullptr : traces.data(),
                               block_states_[slot]);
     }
+    case Kernel::Kind::kGate: return core_->run_gate(machine, kernel.arguments);
     case Kernel::Kind::kFill:
+      // What a replay of a broken lane reads is nobody's business, and peers may still read the last one's.
+      if (SimLane& lane = *lanes_.at(kernel.lane); lane.spec().captured && *lane.fault() != 0) return;
       if (thread == 0) lanes_.at(kernel.lane)->fill(kernel.index);
       return;
     case Kernel::Kind::kCheck: {
@@ -166,6 +178,7 @@ void StreamRank::take(const Step& step) {
       return put_kernel(step.stream, Kernel::Kind::kCompute, 0, 0, step.ns, step.blocks);
     case StepKind::kSynchronize: ++synchronizations_; return gpu_.synchronize();
     case StepKind::kWait: return wait_for_all();
+    case StepKind::kReplay: return replay(step.lane);
     case StepKind::kCopyBack: return gpu_.wait_in_driver(step.stream);
     case StepKind::kLoadKernels: return gpu_.wait_in_driver({});
     case StepKind::kPause: {
@@ -263,6 +276,28 @@ void StreamRank::wait_on_stream(const Step& step) {
   put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 
+// Nobody is asked: a replay reaches no code of ours on a host.
+void StreamRank::replay(uint32_t graph) {
+  lock();
+  for (const uint32_t number : graphs_.lanes_of(graph)) {
+    SimLane& lane = *lanes_.at(number);
+    lane.open_to_streams();
+    enter_lane(lane);
+    lanes_.open(lane);
+  }
+  if (!graphs_.is_captured(graph)) graphs_.capture(graph, lanes_, *driver_);
+  for (const uint32_t number : graphs_.lanes_of(graph)) {
+    SimLane& lane = *lanes_.at(number);
+    lane.count_replay();  // what will be checked
+    submitted_ += lane.spec().calls.size();
+    by_path_[kByKernel] += lane.spec().calls.size();
+    replayed_ += lane.spec().calls.size();
+  }
+  w_->scheduler.wake(poller_fiber_);
+  unlock();
+  graphs_.replay(graph, gpu_);
+}
+
 // ns: also, that a fill is done by the copy engine.
 void StreamRank::put_kernel(uint32_t stream, Kernel::Kind kind, uint32_t lane, uint64_t index, uint64_t ns,
                             uint32_t blocks) {
@@ -279,7 +314,7 @@ void StreamRank::put_kernel(uint32_t stream, Kernel::Kind kind, uint32_t lane, u
 // For all operations, and all streams.
 void StreamRank::wait_for_all() {
   while (outstanding() > 0) w_->scheduler.sleep();
-  for (uint32_t s = 0; s < c_->program->streams; ++s)
+  for (uint32_t s = 0; s < gpu_.daemon_stream(); ++s)
     while (!gpu_.idle(s)) w_->scheduler.sleep();
   lock();
   unlock();
@@ -305,7 +340,14 @@ bool StreamRank::poll_once() {
 bool StreamRank::take_told() {
   SimMachine host(*w_, nullptr, 0, 0);
   bool any = false;
+  bool replays = false;
   for (SimLane* lane : lanes_.mine()) {
+    if (lane->spec().captured) {
+      if (lane->submitted() == 0) continue;
+      any |= take_told_captured(*lane);
+      replays |= lane->look_at_begun(host, w_->scheduler.now());
+      continue;
+    }
     auto& tickets = tickets_[lane->number()];
     for (auto oldest = tickets.begin(); oldest != tickets.end();) {
       if (oldest->second.path != kByKernel) {
@@ -319,7 +361,17 @@ bool StreamRank::take_told() {
       oldest = tickets.upper_bound(index);
     }
   }
+  driver_->note_replays(replays);
   return any;
+}
+
+bool StreamRank::take_told_captured(SimLane& lane) {
+  SimMachine host(*w_, nullptr, 0, 0);
+  const uint64_t before = lane.completed();
+  while (lane.completed() < lane.submitted() &&
+         core_->was_told(host, lane.handover(), o_->first_sequence + lane.completed()))
+    finish_operation(lane, lane.completed());
+  return lane.completed() > before;
 }
 
 void StreamRank::completed(SimLane& lane, uint64_t index, bool faulty) {
@@ -385,6 +437,8 @@ std::string StreamRank::leftovers() {
     for (uint32_t b = 0; b < handover.width; ++b)
       if (handover.turns[b].next != o_->first_sequence + lane->placed() || handover.turns[b].marked)
         return name() + ": lane " + std::to_string(lane->number()) + ": a turn was not handed on to the end";
+    if (lane->spec().captured && handover.turns[0].issued != (o_->first_sequence + lane->placed()) * kIssued)
+      return name() + ": lane " + std::to_string(lane->number()) + ": blocks came to too few operations";
   }
   return "";
 }

@@ -15,6 +15,7 @@
 
 #include "machine/sim/cluster.h"
 #include "machine/sim/gpu.h"
+#include "machine/sim/graphs.h"
 #include "machine/sim/lane_table.h"
 #include "machine/sim/rank_core.h"
 
@@ -34,6 +35,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   // Rings of the daemon's blocks and of the slots' start kernels.
   std::vector<std::pair<uint32_t, const TraceRing*>> traces() const;
   uint64_t started_as_kernel() const { return by_path_[0]; }
+  uint64_t replayed() const { return replayed_; }
 
  private:
   void make_handovers();
@@ -51,6 +53,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void submit(SimLane& lane);
   void put_operation(const Step& step, SimLane& lane, uint64_t index);
   void wait_on_stream(const Step& step);
+  void replay(uint32_t graph);
   void put_kernel(uint32_t stream, Kernel::Kind kind, uint32_t lane, uint64_t index, uint64_t ns = 0,
                   uint32_t blocks = 1);
   void wait_for_all();
@@ -61,6 +64,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   SimLane* lane_numbered(uint64_t number) override { return lanes_.at(number); }
   Expected& expected_of(uint64_t lane) override { return c_->expected[lane]; }
   bool take_told();
+  bool take_told_captured(SimLane& lane);
   void completed(SimLane& lane, uint64_t index, bool faulty) override;
   Submission place(SimLane& lane) override;
   void fail_waiting(SimLane& lane);
@@ -70,6 +74,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   Cluster* c_ = nullptr;
   LaneTable lanes_;
   Gpu gpu_;
+  RankGraphs graphs_;
   std::unique_ptr<StreamDriver> driver_;
   std::vector<std::map<uint64_t, StreamTicket>> tickets_;  // per lane: of operations under way
   std::vector<uint32_t> before_streams_;  // per lane: operations before the first on a stream
@@ -78,6 +83,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   std::vector<std::vector<TraceRecord>> records_;
   std::vector<std::vector<TraceRing>> slot_traces_;  // by slot and block
   uint64_t by_path_[3] = {};
+  uint64_t replayed_ = 0;  // operations
 };
 
 }  // namespace starling::sim

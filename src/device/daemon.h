@@ -40,7 +40,7 @@ struct alignas(16) BlockState {
   uint32_t lane;         // of the task at hand
   uint32_t hit;          // its context is in its slot
   uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
-  Combine operands[kOperandSets];  // of the task at hand
+  Combine operands;  // of the instruction at hand
   NearEnds ends;                  // likewise
 };
 
@@ -357,7 +357,7 @@ class Daemon {
     if (leads(m_)) trace(m_, b_.trace, TraceEvent::kRun, s_.lane, slot.context.sequence, slot.context.steps);
     Budget budget = budget_at(position);
     const Execution execution{slot.near,    &slot.operation, &lane.blocks[m_.block_index()], &b_.pool,
-                              a_.pool_base, s_.operands,     near_ends(m_, s_.ends),         kOperandSets};
+                              a_.pool_base, &s_.operands,    near_ends(m_, s_.ends)};
     const auto yields = [this] { return another_can_go_on(); };
     Interpreter<M, decltype(yields)> interpreter(m_, execution, budget, yields);
     DynamicContext context = slot.context;
@@ -365,8 +365,7 @@ class Daemon {
     const Outcome outcome = interpreter.run(context);
     m_.barrier();  // nobody reads the slot's context any more
     if (leads(m_)) {
-      for (Combine& operands : s_.operands)
-        operands.clear();  // no dead bytes: equal states look equal to the explorer
+      s_.operands.clear();  // no dead bytes: equal states look equal to the explorer
       b_.counters.instructions += context.steps - steps_before;
       slot.context = context;
       if (outcome == Outcome::kStuck) {

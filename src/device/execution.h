@@ -9,7 +9,7 @@
 
 namespace starling::device {
 
-// Instructions whose operands a block can keep at the same time, on machines with fast memory.
+// Instructions whose operands a start kernel's block keeps at the same time.
 inline constexpr uint32_t kOperandSets = 4;
 
 // How long a block may wait in one instruction; grows with success (DFCCL §4.3).

@@ -196,10 +196,10 @@ class Interpreter {
   // instruction waits for its own.
   STARLING_HOST_DEVICE bool bind_ahead(const DynamicContext& c) {
     constexpr uint32_t kTogether = 32;
-    first_ahead_ = c.instruction;
     const Earlier all{&instructions_[block_.instruction_first + c.instruction],
                       block_.instruction_count - c.instruction};
     if (protocol_ != Protocol::kPackets || op_.tile_count != 1 || c.tile != 0) return false;
+    if (m_.thread_count() == 1) return false;  // alone it would be no faster
     if (all.count == 0 || all.count > x_.operand_sets) return false;
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     for (uint32_t k = thread; k < block_.receive_count; k += threads)
@@ -219,7 +219,9 @@ class Interpreter {
       ready &= binding.ready(thread % members, members);
       binding.bind(thread % members, members);
     }
-    return !m_.any(!ready);
+    if (m_.any(!ready)) return false;
+    first_ahead_ = c.instruction;
+    return true;
   }
 
   // True when done on all threads; false when the budget ended first.
@@ -362,10 +364,9 @@ class Interpreter {
     const uint32_t received = receives(i.opcode) ? i.receive_count : 0;
     const uint32_t before_sends = i.dependency_count + received;
     const uint32_t count = before_sends + (sends(i.opcode) ? i.send_count : 0);
-    uint32_t k = m_.thread_index();  // what was there once, stays
     m_.barrier();  // the ends count the instruction before
     return wait([&] {
-      for (; k < count; k += m_.thread_count()) {
+      for (uint32_t k = m_.thread_index(); k < count; k += m_.thread_count()) {
         const bool there = k < i.dependency_count
                                ? dependency_done(dependencies_[i.dependency_first + k], tile)
                            : k < before_sends ? is_there(receive_end(i, k - i.dependency_count))
@@ -442,10 +443,9 @@ class Interpreter {
   // Protocol pull: the operation's buffers are its caller's again when every message was read, which gave its
   // private slot back.
   STARLING_HOST_DEVICE bool wait_for_readers() {
-    uint32_t k = m_.thread_index();
     m_.barrier();  // the ends count the last instruction
     return wait([&] {
-      for (; k < block_.send_count; k += m_.thread_count())
+      for (uint32_t k = m_.thread_index(); k < block_.send_count; k += m_.thread_count())
         if (!was_read(send_end(k))) return false;
       return true;
     });

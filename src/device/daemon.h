@@ -41,7 +41,7 @@ struct alignas(16) BlockState {
   uint32_t hit;          // its context is in its slot
   uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
   Combine operands;  // of the instruction at hand
-  NearEnds ends;                  // likewise
+  NearEnds ends;     // likewise
 };
 
 struct DaemonArguments {

@@ -33,8 +33,9 @@ struct Execution {
   LaneBlock* block;  // this block's part of the lane
   SlotPool* pool;
   std::byte* pool_base;  // first slot of this rank's pool
-  Combine*
-      operands;  // [operand_sets], in the block's fast memory; bound by threads, read by all after a barrier
+  // [operand_sets], in the block's fast memory: each operand is bound by one thread, and read by all after a
+  // barrier.
+  Combine* operands;
   NearEnds* ends;  // likewise, the connector ends; null: the block works on them where they lie
   uint32_t operand_sets = 1;
 };

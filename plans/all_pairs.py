@@ -60,6 +60,7 @@ def reduce_scatter(ranks: int, *, instances: int = 1, in_place: bool = False) ->
 def all_gather(ranks: int, *, instances: int = 1, in_place: bool = False) -> Program:
     program = Program("all_pairs", AllGather(ranks, in_place=in_place), instances=instances)
     for r in range(ranks):
-        program.chunk(r, "input", 0).copy(r, "output", r)
-    spread(program, ranks)
+        c = program.chunk(r, "input", 0)
+        for step in range(1, ranks + 1):  # the own part last: nobody waits for it
+            c.copy((r + step) % ranks, "output", r)
     return program

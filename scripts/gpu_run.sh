@@ -9,6 +9,8 @@
 #   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
 #   overlap      computation beside collectives (gpu_overlap_N.json, .png)
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
+#   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
+#   plans        programs of the language, preempted (tests/gpu/test_plans.py)
 #   many         1,000 registered collectives, a million small operations (OPERATIONS=n), ranks that are killed
 #   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives and small cases of the conformance suite
 #   ipc          processes that read each other's buffers through CUDA IPC (STARLING_PULL=1): whether an opening stands behind
@@ -128,6 +130,11 @@ for step in "${steps[@]}"; do
     bench 200 "gpu_overlap_$GPUS" overlap -n "$GPUS" --timeout 170 --plot "$OUT/gpu_overlap_$GPUS.png"
     ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;
+  handwritten) bench 110 "gpu_handwritten_$GPUS" gpu-handwritten -n "$GPUS" --timeout 90 ;;
+  plans)
+    build_adapter
+    run_pytest 240 plans tests/gpu/test_plans.py
+    ;;
   many)
     build_adapter
     OPERATIONS=${OPERATIONS:-1000000} run_pytest 200 many tests/gpu/test_many.py

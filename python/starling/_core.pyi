@@ -90,6 +90,8 @@ class Communicator:
         priority: int = 0,
         timeout_ns: int = 0,
         callback: Callable[[int, str], None] | None = None,
+        start: int = 0,
+        stream: int = 0,
     ) -> Request: ...
     def add_plan(self, text: str, smallest_bytes: int, largest_bytes: int) -> None: ...
     @property
@@ -108,6 +110,9 @@ class Communicator:
         reduce_op: int = 0,
         root: int = 0,
         algorithm: str = "",
+        start: int = 0,
+        stream: int = 0,
+        groups: tuple[int, int] | None = None,
     ) -> float: ...
     def submit_message(
         self,

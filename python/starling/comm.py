@@ -25,7 +25,7 @@ from starling.environment import place
 from starling.errors import InvalidArgumentError, StarlingError, from_status
 from starling.messages import Array, Callback, Messages
 from starling.numbers import COLLECTIVES
-from starling.request import Request, callback_of, locked
+from starling.request import Request, Stream, callback_of, handle_of, locked, start_of
 from starling.stores import FileStore, Store
 
 if TYPE_CHECKING:
@@ -287,6 +287,8 @@ class Communicator(Collectives, Messages):
         scalar: float = 1.0,
         dtype: str | None = None,
         callback: Callback | None = None,
+        stream: Stream = None,
+        hold: bool = False,
     ) -> Request:
         """Runs the plan of this name. ``output=None``: in place, for plans that are.
 
@@ -300,7 +302,7 @@ class Communicator(Collectives, Messages):
             )
         if plan.collective != "custom":
             return self._submit(
-                plan.collective, input, output, op, lane, priority, timeout, name, dtype, callback, None, False,
+                plan.collective, input, output, op, lane, priority, timeout, name, dtype, callback, stream, hold,
                 scalar=scalar, root=plan.root,
             )  # fmt: skip
         buffers = (locked(input), locked(output))
@@ -308,6 +310,7 @@ class Communicator(Collectives, Messages):
             core = self._core.submit_custom(
                 name, plan.input_groups, plan.output_groups, input, output, dtype, reduction_of(op), scalar,
                 lane, priority, timeout_ns_of(timeout), callback_of(callback, buffers),
+                start_of(stream, hold), handle_of(stream),
             )  # fmt: skip
         except TypeError as error:
             raise explain(error, dtype=dtype, scalar=scalar, lane=lane, priority=priority) from None

@@ -217,6 +217,8 @@ starling_operation custom_operation_of(const Call& call, uint32_t input_groups, 
   op.priority = call.priority;
   op.timeout_ns = call.timeout_ns;
   op.algorithm = text_of(call.algorithm);
+  op.start = starling_start(call.start);
+  op.stream = reinterpret_cast<void*>(call.stream);
   return op;
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
@@ -87,9 +88,12 @@ class Backend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options) override;
 
-  // ---- custom.cc: plans of the user's own
+  // ---- custom.cc: plans of the user's own, for the tensors of one kind of device. Collective, the first
+  // time that the group hears of a GPU.
+  std::uint32_t daemon_blocks(c10::Device device);
   void add_plan(const std::string& text, std::uint64_t smallest_bytes, std::uint64_t largest_bytes,
-                const std::string& name, std::uint32_t input_groups, std::uint32_t output_groups);
+                const std::string& name, std::uint32_t input_groups, std::uint32_t output_groups,
+                c10::Device device);
   // The collective whose plan was added under the name. In place if both are one tensor.
   c10::intrusive_ptr<c10d::Work> run_plan(const std::string& name, at::Tensor& input, at::Tensor& output,
                                           const c10d::ReduceOp& op, bool async);
@@ -154,12 +158,13 @@ class Backend final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<Communicator> communicator_;  // of the CPU; null after shutdown
   std::map<c10::DeviceIndex, CudaSide> cuda_sides_;
-  // Of the plans that were added, by name: groups of their buffers.
+  std::shared_ptr<Communicator> communicator_on(c10::Device device);
+  // Of the plans that were added, by kind of device and name: groups of their buffers.
   struct PlanGroups {
     std::uint32_t input;
     std::uint32_t output;
   };
-  std::map<std::string, PlanGroups> plans_;
+  std::map<std::pair<c10::DeviceType, std::string>, PlanGroups> plans_;
   bool coalesces_ = false;  // a block is open
   c10::intrusive_ptr<Work> coalescing_;  // its work, from its first operation on
   std::mutex joining_;  // one thread makes a side of a GPU

@@ -32,12 +32,21 @@ std::int64_t group_elements(const at::Tensor& tensor, std::uint32_t groups, cons
 
 }  // namespace
 
+std::shared_ptr<Communicator> Backend::communicator_on(c10::Device device) {
+  return device.is_cuda() ? cuda_side(device).communicator : communicator();
+}
+
+std::uint32_t Backend::daemon_blocks(c10::Device device) {
+  return starling_context_blocks(communicator_on(device)->context());
+}
+
 void Backend::add_plan(const std::string& text, std::uint64_t smallest_bytes, std::uint64_t largest_bytes,
-                       const std::string& name, std::uint32_t input_groups, std::uint32_t output_groups) {
-  check(starling_comm_add_plan(communicator()->get(), text.c_str(), smallest_bytes, largest_bytes),
+                       const std::string& name, std::uint32_t input_groups, std::uint32_t output_groups,
+                       c10::Device device) {
+  check(starling_comm_add_plan(communicator_on(device)->get(), text.c_str(), smallest_bytes, largest_bytes),
         "adding a plan");
   const std::lock_guard lock(mutex_);
-  plans_[name] = {input_groups, output_groups};
+  plans_[{device.type(), name}] = {input_groups, output_groups};
 }
 
 c10::intrusive_ptr<c10d::Work> Backend::run_plan(const std::string& name, at::Tensor& input,
@@ -45,13 +54,13 @@ c10::intrusive_ptr<c10d::Work> Backend::run_plan(const std::string& name, at::Te
   check_tensor(input, kPlanTitle);
   check_tensor(output, kPlanTitle);
   check_alike(input, output, kPlanTitle);
-  TORCH_CHECK(input.is_cpu(), kPlanTitle, ": plans of your own run on tensors of the CPU");
   PlanGroups groups{};
   {
     const std::lock_guard lock(mutex_);
-    const auto found = plans_.find(name);
+    const auto found = plans_.find({input.device().type(), name});
     TORCH_CHECK(found != plans_.end(), kPlanTitle, ": no plan named '", name,
-                "' was added to this group; call starling.torch.add_plan first, on every rank");
+                "' was added to this group for tensors of ", input.device(),
+                "; call starling.torch.add_plan with their device first, on every rank");
     groups = found->second;
   }
   const std::int64_t elements = group_elements(input, groups.input, "input");

@@ -114,6 +114,7 @@ void bind_backend(py::module_& module) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   BackendClass(module, "Backend")
       .def_property_readonly("options", &Backend::getBackendOptions)
+      .def("_daemon_blocks", &Backend::daemon_blocks, no_gil)
       .def("_add_plan", &Backend::add_plan, no_gil)
       .def("_run_plan", &Backend::run_plan, no_gil)
       .def("_set_default_timeout", &Backend::setTimeout, no_gil)
@@ -141,10 +142,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("premul_sum", [](double factor) { return make_premul_sum(factor); }, py::arg("factor"));
   module.def("synchronize", synchronize, no_gil);
   module.def("statistics", statistics);
-  module.def("blocks", [] {
-    const auto contexts = live_contexts();
-    return contexts.empty() ? 0u : starling_context_blocks(contexts.front()->get());
-  });
   module.def("trace", trace, py::arg("most"));
   module.def(
       "close",

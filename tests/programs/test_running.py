@@ -12,97 +12,25 @@ import numpy as np
 import pytest
 from starling.plans import program
 
-from ir.oracle import Case, expected, make_case
-from programs.cases import ALWAYS_APART, NAMES, NODED, make
-from starling import Communicator, Scheduling, errors, ir, lang
-from starling.ir.plan import REDUCING, ROOTED
+from programs.own import neighbours
+from programs.running import HASTY, run_all
+from starling import Communicator, errors, ir, lang
 from starling.launch import run_threads
 
-HASTY = Scheduling(initial_budget_ns=1, minimum_budget_ns=1, success_factor=1, position_shift=1)
 
-
-def plans_for(ranks: int, blocks: int) -> list[ir.Plan]:
-    plans = []
-    for collective, name in NAMES:
-        if name in NODED and ranks % 2:
-            continue
-        for in_place in (False, True):
-            if in_place and collective in ALWAYS_APART | ROOTED:
-                continue
-            plan = make(collective, name, ranks, 2, in_place).compile(blocks=blocks)
-            plan.name = f"{collective}_{name}_{int(in_place)}"
-            plans.append(plan)
-    return plans
-
-
-def case_of(plan: ir.Plan, count: int, seed: int) -> Case:
-    op = (
-        random.Random(seed).choice(["sum", "max", "avg", "premul_sum"])
-        if plan.collective in REDUCING
-        else "sum"
-    )
-    return make_case(plan, count, "int32", op, seed)
-
-
-def buffers_of(plan: ir.Plan, case: Case, rank: int, count: int) -> tuple:
-    """Input, output, and where the result will be."""
-    mine = case.inputs[rank]
-    out = np.full(count * plan.output_groups, -77, np.int32) if plan.exists("output", rank) else None
-    if not plan.in_place:
-        return (None if mine is None else mine.copy()), out, out
-    if plan.collective in ("all_gather",):
-        assert out is not None and mine is not None
-        out[rank * count : (rank + 1) * count] = mine
-        return None, out, out
-    if plan.collective == "reduce_scatter":
-        whole = mine.copy()
-        return whole, None, whole[rank * count : (rank + 1) * count]
-    assert mine is not None
-    whole = mine.copy()
-    return whole, whole, whole
-
-
-def run_all(comm: Communicator, seed: int, blocks: int) -> int:
-    plans = plans_for(comm.size, blocks)
-    for plan in plans:
-        comm.add_plan(plan)
-    own = random.Random(seed * 31 + comm.rank)
-    for round_ in range(2):
-        count = (5, 3001)[round_]
-        order = own.sample(range(len(plans)), len(plans))
-        running = []
-        for which in order:
-            plan = plans[which]
-            if plan.collective == "custom":
-                source = [np.arange(count * plan.input_groups, dtype=np.int32) + r for r in range(comm.size)]
-                result = np.zeros_like(source[0])
-                request = comm.run_plan(plan.name, source[comm.rank], result, lane=plan.name)
-                wanted = source[comm.rank - 1] if comm.rank else None
-            else:
-                case = case_of(plan, count, seed + which)
-                given, out, result = buffers_of(plan, case, comm.rank, count)
-                request = comm.run_plan(
-                    plan.name, given, out, op=case.reduce_op, lane=plan.name, scalar=case.scalar
-                )
-                wanted = expected(case)[comm.rank]
-            running.append((plan.name, request, result, wanted))
-            if own.random() < 0.1:
-                comm.context.synchronize()
-        for name, request, result, wanted in running:
-            request.wait(60)
-            if wanted is not None:
-                np.testing.assert_array_equal(
-                    result, wanted, err_msg=f"{name}, rank {comm.rank}, seed {seed}"
-                )
-    return comm.context.statistics().parks
-
-
-@pytest.mark.parametrize(("ranks", "blocks"), [(4, 1), (4, 3), (6, 2), (3, 2)])
-def test_preempted_in_any_order(ranks: int, blocks: int) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "blocks", "protocol"),
+    [(4, 1, "slots"), (4, 3, "slots"), (6, 2, "slots"), (3, 2, "slots"), (4, 3, "packets"), (4, 4, "pull")],
+)
+def test_preempted_in_any_order(ranks: int, blocks: int, protocol: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
     context = {"blocks": blocks, "scheduling": HASTY}
     parks = run_threads(
-        ranks, partial(run_all, seed=seed, blocks=blocks), context=context, timeout=280, operation_timeout=250
+        ranks,
+        partial(run_all, seed=seed, blocks=blocks, protocol=protocol),
+        context=context,
+        timeout=280,
+        operation_timeout=250,
     )
     assert sum(parks) > 0, "nothing was ever preempted; the test proves little"
 
@@ -199,20 +127,8 @@ def test_ranks_with_different_plans_are_told() -> None:
     run_threads(2, different, timeout=200, check=False)
 
 
-class Neighbours(lang.Collective):
-    """Every rank gets the sum of its own chunk and its right neighbour's: a reduction of one's own."""
-
-    def expected(self, rank: int, index: int) -> lang.Value:
-        return lang.reduction([(rank, index), ((rank + 1) % self.ranks, index)])
-
-
-def neighbours(comm: Communicator) -> None:
-    made = lang.Program("neighbours", Neighbours(comm.size))
-    for r in range(comm.size):
-        made.chunk((r + 1) % comm.size, "input", 0).copy(r, "scratch", 0)
-    for r in range(comm.size):
-        made.chunk(r, "input", 0).copy(r, "output", 0).reduce(made.chunk(r, "scratch", 0))
-    comm.add_plan(made)
+def custom(comm: Communicator) -> None:
+    comm.add_plan(neighbours(comm.size))
     data = np.arange(1000, dtype=np.float32) + comm.rank
     out = np.zeros_like(data)
     comm.run_plan("neighbours", data, out).wait(30)
@@ -220,4 +136,4 @@ def neighbours(comm: Communicator) -> None:
 
 
 def test_a_custom_reduction() -> None:
-    run_threads(4, neighbours, timeout=200)
+    run_threads(4, custom, timeout=200)

@@ -11,6 +11,8 @@
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
 #   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
 #   plans        programs of the language, preempted (tests/gpu/test_plans.py)
+#   tune         `starling tune` on GPUs, then its table beside the library's choice (gpu_table_N.txt, gpu_choice_N.json)
+#   figure7      GC3's Fig. 7 on two GPUs (figure_7_gpu.json, .png)
 #   many         1,000 registered collectives, a million small operations (OPERATIONS=n), ranks that are killed
 #   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives and small cases of the conformance suite
 #   ipc          processes that read each other's buffers through CUDA IPC (STARLING_PULL=1): whether an opening stands behind
@@ -131,6 +133,20 @@ for step in "${steps[@]}"; do
     ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;
   handwritten) bench 110 "gpu_handwritten_$GPUS" gpu-handwritten -n "$GPUS" --timeout 90 ;;
+  tune)
+    build_package
+    collectives=${COLLECTIVES:-all_reduce,all_gather,reduce_scatter,broadcast,all_to_all}
+    bounded 100 tune "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as threads -C "$collectives" --dtypes float32 \
+      -e $((64 << 20)) -f 16 --most 6 --repetitions 5 --slice-ms 2 --timeout 80 -o "$OUT/gpu_table_$GPUS.txt" \
+      --json "$OUT/gpu_tune_$GPUS.json"
+    bench 60 "gpu_choice_$GPUS" choice --device cuda -n "$GPUS" --as threads -c "$collectives" --table "$OUT/gpu_table_$GPUS.txt" \
+      --sizes 64,4096,65536,1048576,16777216 --repetitions 7
+    ;;
+  figure7)
+    build_package
+    bounded 100 figure7 "$PYTHON" -m starling.tune.figure_7_measured --device cuda --repetitions 5 --slice-ms 3 --timeout 45 \
+      --out "$OUT/figure_7_gpu.json"
+    ;;
   plans)
     build_adapter
     run_pytest 240 plans tests/gpu/test_plans.py

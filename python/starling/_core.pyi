@@ -10,6 +10,7 @@ sim: Any
 def version() -> str: ...
 def status_name(status: int) -> str: ...
 def end_callbacks() -> None: ...
+def time_calls(warmups: int, calls: int, steps: Sequence[Step]) -> float: ...
 
 class Request:
     def wait(self, timeout_ns: int) -> bool: ...
@@ -99,21 +100,6 @@ class Communicator:
     @property
     def large_messages(self) -> tuple[bool, int, int]: ...
     def use_table(self, path: str) -> int: ...
-    def time_calls(
-        self,
-        warmups: int,
-        calls: int,
-        kind: int,
-        input: Any,
-        output: Any,
-        data_type: str | None,
-        reduce_op: int = 0,
-        root: int = 0,
-        algorithm: str = "",
-        start: int = 0,
-        stream: int = 0,
-        groups: tuple[int, int] | None = None,
-    ) -> float: ...
     def submit_message(
         self,
         kind: int,
@@ -155,3 +141,17 @@ class Communicator:
     ) -> None: ...
 
 def settings_table() -> list[dict[str, str]]: ...
+
+class Step:
+    def __init__(
+        self,
+        comm: Communicator,
+        kind: int,
+        input: Any,
+        output: Any,
+        reduce_op: int = 0,
+        algorithm: str = "",
+        start: int = 0,
+        stream: int = 0,
+        groups: tuple[int, int] | None = None,
+    ) -> None: ...

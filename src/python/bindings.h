@@ -14,6 +14,7 @@ void bind_errors(nanobind::module_& m);
 void bind_requests(nanobind::module_& m);
 void bind_context(nanobind::module_& m);
 void bind_communicator(nanobind::module_& m);
+void bind_timing(nanobind::module_& m);  // after communicators
 
 namespace starling::python {
 

@@ -5,7 +5,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <tuple>
@@ -280,50 +279,6 @@ std::tuple<bool, uint64_t, uint64_t> large_messages(const Communicator& comm) {
   return {found.reads != 0, found.slots_ns, found.read_ns};
 }
 
-// Each is waited for; on a stream, which keeps their order, the last alone.
-starling_status run_calls(starling_comm* comm, const starling_operation& op, uint32_t calls) {
-  starling_status status = STARLING_SUCCESS;
-  for (uint32_t k = 0; k < calls && status == STARLING_SUCCESS; ++k) {
-    const bool waits = op.start == STARLING_START_NOW || k + 1 == calls;
-    starling_request* request = nullptr;
-    status = starling_submit(comm, &op, waits ? &request : nullptr);
-    if (status == STARLING_SUCCESS && waits) status = starling_wait(request, -1);
-    starling_request_free(request);
-  }
-  return status;
-}
-
-// Seconds that `calls` operations take, one after the other, with no Python in between: not even the GIL, for
-// which ranks that are threads would wait. `warmups` of them, before, bring the ranks together. groups: of a
-// collective of the user's own, in its input and its output.
-double time_calls(const Communicator& comm, uint32_t warmups, uint32_t calls, int kind, nb::object input,
-                  nb::object output, std::optional<std::string> data_type, int reduce_op, int root,
-                  std::string algorithm, int start, uintptr_t stream,
-                  std::optional<std::pair<uint32_t, uint32_t>> groups) {
-  starling_comm* handle = comm.get();
-  Call call =
-      make_call(kind, std::move(input), std::move(output), std::move(data_type), reduce_op, 1, root,
-                std::nullopt, 0, 0, algorithm.empty() ? std::nullopt : std::optional(std::move(algorithm)));
-  call.start = start;
-  call.stream = stream;
-  const bool on_gpu = comm.use->on_gpu;
-  starling_operation op =
-      groups ? custom_operation_of(call, groups->first, groups->second, on_gpu)
-             : operation_of(call, starling_comm_rank(handle), starling_comm_size(handle), on_gpu);
-  op.waited = start == STARLING_START_NOW ? STARLING_WAITED : STARLING_NOT_WAITED;
-  starling_status status;
-  std::chrono::duration<double> taken{};
-  {
-    const WithoutGil waiting;
-    status = run_calls(handle, op, warmups);
-    const auto begin = std::chrono::steady_clock::now();
-    if (status == STARLING_SUCCESS) status = run_calls(handle, op, calls);
-    taken = std::chrono::steady_clock::now() - begin;
-  }
-  check(status);
-  return taken.count();
-}
-
 Request submit_message(const Communicator& comm, int kind, nb::object buffer, int peer, uint64_t tag,
                        std::optional<std::string> data_type, int priority, int64_t timeout_ns,
                        nb::object callback, int start, uintptr_t stream) {
@@ -384,9 +339,6 @@ void bind_calls(nb::class_<Communicator>& c) {
         "lane"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none(), "start"_a = 0,
         "stream"_a = 0);
   c.def("add_plan", &add_plan, "text"_a, "smallest_bytes"_a, "largest_bytes"_a);
-  c.def("time_calls", &time_calls, "warmups"_a, "calls"_a, "kind"_a, "input"_a.none(), "output"_a.none(),
-        "data_type"_a.none(), "reduce_op"_a = 0, "root"_a = 0, "algorithm"_a = "", "start"_a = 0,
-        "stream"_a = 0, "groups"_a = nb::none());
   c.def("submit_message", &submit_message, "kind"_a, "buffer"_a.none(), "peer"_a, "tag"_a,
         "data_type"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none(),
         "start"_a = 0, "stream"_a = 0);

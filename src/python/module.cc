@@ -18,6 +18,7 @@ NB_MODULE(_core, m) {
   bind_requests(m);
   bind_context(m);
   bind_communicator(m);
+  bind_timing(m);
   if (bind_plan) bind_plan(m);
   if (bind_study) bind_study(m);
   if (bind_sim) bind_sim(m);

@@ -14,7 +14,7 @@ from starling import ir
 from starling.bench.choice import TABLE, rows_of, works_of
 from starling.bench.command import app
 from starling.tune.candidates import CHOICE, Candidate
-from starling.tune.figure_7_measured import COMPOSED, measure, pairs
+from starling.tune.figure_7_measured import COMPOSED, CPUS, SHARED_GPUS, TWO_GPUS, measure, pairs
 from starling.tune.measure import Point, Work
 
 
@@ -70,9 +70,24 @@ def test_what_cannot_be_measured_is_refused(words: tuple[str, str]) -> None:
 
 
 def test_the_pairs_of_figure_7_run_and_are_right() -> None:
-    rows = measure([1024], 2, 0.0001)
-    assert [(row["first"], row["second"]) for row in rows] == [pair.names for pair in pairs()]
-    for row, pair in zip(rows, pairs(), strict=True):
+    rows = measure(CPUS, [1024], 2, 0.0001)
+    assert [(row["first"], row["second"]) for row in rows] == [pair.names for pair in pairs(CPUS)]
+    for row, pair in zip(rows, pairs(CPUS), strict=True):
         (first, second), (ratio,) = row["us"][0], row["ratios"]
         assert ratio == pytest.approx(second / first, rel=1e-2, abs=1e-3)  # rounded
         assert (row["model_us"][0] is None) == (COMPOSED in pair.plans)
+
+
+def test_the_pairs_of_gpus_compile() -> None:
+    """Channels, instances and protocols of rings; and what knows nodes, for two ranks a GPU."""
+    names = {name for pair in pairs(TWO_GPUS) for name in pair.names}
+    assert {"ring, 2 channels, 16 instances, pull", "all pairs, 16 instances, packets"} <= names
+    assert [pair.panel for pair in pairs(SHARED_GPUS)] == ["c", "e", "g"] * 2
+    for group in (TWO_GPUS, SHARED_GPUS):
+        for pair in pairs(group):
+            for text in pair.plans:
+                if text == COMPOSED:
+                    continue
+                plan = ir.parse(text)
+                assert plan.rank_count == group.ranks
+                assert max(len(rank.blocks) for rank in plan.ranks) <= group.blocks

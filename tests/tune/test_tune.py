@@ -6,6 +6,7 @@ boundaries of made-up times; a short tuning of two collectives, loaded by ranks 
 
 import hashlib
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from starling.plans import program
 from typer.testing import CliRunner
 
-from starling import Communicator, ir
+from starling import Communicator, _core, ir
 from starling.lang.source import program_of
 from starling.launch import RanksFailedError, run_processes, run_threads
 from starling.numbers import COLLECTIVES as NUMBERS
@@ -21,6 +22,7 @@ from starling.tune import Link, Machine, Table, cost_us, timeline
 from starling.tune.candidates import COLLECTIVES, ROOTED, Candidate, candidates
 from starling.tune.command import app
 from starling.tune.measure import Buffers, Effort, Point, Work, measured
+from starling.tune.model import CPU, GPUS
 from starling.tune.table import Row, parse, ranges
 from starling.tune.tuning import Tuning, tune, works_of
 
@@ -89,6 +91,47 @@ def test_addresses_cost_no_bytes() -> None:
     assert pulled < 0.5 * slots
 
 
+def test_a_protocol_costs_what_its_messages_cost() -> None:
+    """On GPUs packets for small buffers, for the largest what reads the peer's; on CPUs packets are never worth it."""
+    best = {}
+    for bytes_ in (64, 1 << 16, 1 << 26):
+        times = {
+            (name, blocks): cost_us(ir.builtin("all_reduce", name, 2, blocks=blocks), bytes_, GPUS)
+            for name in ("one_shot", "one_shot_packets", "two_shot", "two_shot_pull")
+            for blocks in (1, 8, 32)
+        }
+        best[bytes_] = min(times, key=times.__getitem__)
+    assert best == {
+        64: ("one_shot_packets", 1),
+        1 << 16: ("one_shot_packets", 32),
+        1 << 26: ("two_shot_pull", 32),
+    }
+    for bytes_ in (64, 4096):
+        slots, packets = (
+            cost_us(ir.builtin("all_reduce", name, 2), bytes_, CPU)
+            for name in ("one_shot", "one_shot_packets")
+        )
+        assert slots < packets
+
+
+def test_pulled_bytes_cross_the_link_between_gpus() -> None:
+    plan = ir.builtin("all_gather", "all_pairs_pull", 2, blocks=64)
+    bytes_ = 1 << 28
+    assert cost_us(plan, bytes_, GPUS) > bytes_ / GPUS.inside.bytes_per_us
+    near = replace(GPUS, pulls_cross_links=False)
+    assert cost_us(plan, bytes_, near) < bytes_ / GPUS.inside.bytes_per_us
+
+
+def test_on_gpus_protocols_and_numbers_of_blocks_take_part() -> None:
+    found = {c.name: c for c in candidates("all_reduce", 2, 32, False, False, True)}
+    assert {"one_shot_packets-1", "one_shot_packets-8", "two_shot_pull-32"} <= set(found)
+    assert any("-program-pull-" in name for name in found)
+    assert found["one_shot_packets-8"].built_in == ("one_shot_packets", 8)
+    assert found["two_shot_pull-32"].built_in is None and found["two_shot_pull-32"].blocks == 32
+    between = candidates("all_reduce", 2, 32, False, True, True)
+    assert between and not any(c.plan and c.plan.protocol == "pull" for c in between)
+
+
 def test_boundaries_have_no_gaps_and_do_not_flutter() -> None:
     measured = [
         (64, {"a": 1.0, "b": 2.0}),
@@ -143,7 +186,7 @@ def measured_rank(comm: Communicator, path: str) -> tuple[str, int]:
         buffers = Buffers(point, comm.rank, comm.size)
         buffers.renew()
         given, result = buffers.arguments()
-        comm._core.time_calls(0, 1, NUMBERS[point.collective], given, result, None)
+        _core.time_calls(0, 1, [_core.Step(comm._core, NUMBERS[point.collective], given, result)])
         assert buffers.right(comm.rank), point
     return comm.topology, rows
 

@@ -12,7 +12,8 @@ import typer
 
 from starling.tune.candidates import CHOICE, COLLECTIVES, REDUCING, ROOTED, Candidate, candidates
 from starling.tune.measure import Effort, Point, Samples, Work, measured
-from starling.tune.tuning import DTYPES
+from starling.tune.tuning import DTYPES, GPU_BLOCKS, Tuning
+from starling.tune.tuning import works_of as tuned_works
 from starling.write_whole import write_whole
 
 from .options import refuse, words
@@ -23,9 +24,14 @@ TABLE = Candidate("table", "")
 
 
 def works_of(
-    collectives: list[str], ranks: int, sizes: list[int], processes: bool, table: bool
+    collectives: list[str], ranks: int, sizes: list[int], processes: bool, table: bool, device: str = "cpu"
 ) -> list[Work]:
-    """Every plan there is at every point, none pruned, and the choices beside them."""
+    """At every point every plan there is, on GPUs the best by the cost model, and the choices beside them."""
+    if device != "cpu":
+        tuning = Tuning(collectives, ranks, sizes, processes, device, GPU_BLOCKS, most=8, dtypes=DTYPES[:1])
+        return [
+            Work(work.point, [*work.candidates, *([TABLE] if table else [])]) for work in tuned_works(tuning)
+        ]
     works = []
     for collective in collectives:
         for in_place in (False,) if collective in ROOTED else (False, True):
@@ -84,6 +90,7 @@ def command(
         "64,512,4096,32768,262144,2097152"
     ),
     table: Annotated[Path | None, typer.Option(help="a table of choices, measured beside")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     repetitions: Annotated[int, typer.Option(min=2)] = 9,
     slice_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
     json_file: Annotated[
@@ -96,15 +103,17 @@ def command(
     """
     names = words(collective) or list(COLLECTIVES)
     unknown = [name for name in names if name not in COLLECTIVES]
-    if unknown or ranks_as not in ("threads", "processes"):
-        refuse(f"no collective {', '.join(unknown)}" if unknown else f"ranks are no {ranks_as}")
+    if unknown or ranks_as not in ("threads", "processes") or device not in ("cpu", "cuda"):
+        refuse(f"no collective {', '.join(unknown)}" if unknown else f"no ranks {ranks_as} on {device}")
     works = works_of(
-        names, ranks, [int(size) for size in words(sizes)], ranks_as == "processes", table is not None
+        names, ranks, [int(size) for size in words(sizes)], ranks_as == "processes", table is not None, device
     )
     topology, found = measured(
         works,
         ranks,
         processes=ranks_as == "processes",
+        device=device,
+        blocks=1 if device == "cpu" else GPU_BLOCKS,
         effort=Effort(repetitions, slice_ms / 1e3),
         tables={TABLE.name: str(table)} if table else {},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,9 @@ class Candidate:
     algorithm: str  # what a call names; "": nothing, the choice is the library's
     blocks: int = 0  # of a built-in one that is called by name; 0: the plan `text`
     text: str = ""
+    built_in: tuple[str, int] | None = (
+        None  # the library's algorithm and blocks of a plan `text`, if it is one
+    )
     plan: ir.Plan | None = field(default=None, compare=False, repr=False)
 
     def bare(self) -> Candidate:
@@ -46,21 +50,22 @@ CHOICE = Candidate("choice", "")
 
 
 def candidates(
-    collective: str, ranks: int, blocks: int, in_place: bool, processes: bool = False
+    collective: str, ranks: int, blocks: int, in_place: bool, processes: bool = False, on_gpu: bool = False
 ) -> list[Candidate]:
     """The library's plans and the programs of plans/, in one and several instances, as far as they fit the daemon."""
     found: dict[str, tuple[ir.Plan, bool]] = {}
+    counts = sorted({count for count in ({1, 4, 8, 16} if on_gpu else {1}) if count <= blocks} | {blocks})
     for name in ir.algorithms(collective):
-        for count in sorted({1, blocks}):
+        for count in counts:
             try:
                 plan = ir.builtin(collective, name, ranks, blocks=count, in_place=in_place)
             except ValueError:
                 continue  # not for so many ranks
             by_name = count == blocks
-            if plan.protocol == "pull" and processes and (collective in REDUCING or not by_name):
+            if plan.protocol == "pull" and processes and (on_gpu or collective in REDUCING or not by_name):
                 continue  # between processes a block copies out of a peer's memory, in the library's plans alone
             found[f"{name}-{count}"] = plan, by_name
-    for name, plan in _programs(collective, ranks, blocks, in_place):
+    for name, plan in _programs(collective, ranks, counts, in_place, _protocols(processes, on_gpu)):
         found[name] = plan, False
     # A program that compiles to the very plan of a generator is measured once.
     unique: dict[str, Candidate] = {}
@@ -68,30 +73,47 @@ def candidates(
         algorithm = plan.name
         plan.name = f"{collective}-{ranks}-{name}{'-in-place' if in_place else ''}"
         text = ir.to_text(plan)
-        made = (
-            Candidate(name, algorithm, blocks, plan=plan)
-            if by_name
-            else Candidate(name, plan.name, 0, text, plan)
-        )
+        if by_name:
+            made = Candidate(name, algorithm, blocks, plan=plan)
+        else:
+            origin = (algorithm, int(name.rpartition("-")[2])) if "-program-" not in name else None
+            made = Candidate(name, plan.name, 0, text, origin, plan)
         unique.setdefault(text.split("\n", 2)[2], made)
     return list(unique.values())
 
 
-def _programs(collective: str, ranks: int, blocks: int, in_place: bool) -> Iterable[tuple[str, ir.Plan]]:
+def _protocols(processes: bool, on_gpu: bool) -> tuple[str, ...]:
+    """Of programs. On CPUs packets are for the smallest messages alone, where slots do as well."""
+    if not on_gpu:
+        return ("slots",)
+    return ("slots", "packets") if processes else ("slots", "packets", "pull")
+
+
+def _programs(
+    collective: str, ranks: int, counts: list[int], in_place: bool, protocols: tuple[str, ...]
+) -> Iterable[tuple[str, ir.Plan]]:
     from starling import plans
 
     for name, make in plans.ALGORITHMS.get(collective, {}).items():
         takes_in_place = "in_place" in inspect.signature(make).parameters
         if in_place and not takes_in_place:
             continue
-        for instances in sorted({1, blocks}):
+        for protocol, instances in itertools.product(protocols, counts):
             options: dict[str, Any] = {"instances": instances}
             if takes_in_place:
                 options["in_place"] = in_place
             try:
-                yield f"{name}-program-{instances}", make(ranks, **options).compile(blocks=blocks)
+                made = make(ranks, **options)
+                made.protocol = protocol
+                plan = made.compile(blocks=counts[-1])
             except ValueError:
-                continue  # the nodes would not be equally large
+                continue  # the nodes would not be equally large, or it cannot travel so
+            yield (
+                f"{name}-program-{instances}"
+                if protocol == "slots"
+                else f"{name}-program-{protocol}-{instances}",
+                plan,
+            )
 
 
 def own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int) -> list[Candidate]:
@@ -110,7 +132,7 @@ def own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int) -> list[Cand
         elif (plan.name, plan.in_place) in found:
             wrong = "has the name of another one"
         else:
-            found[plan.name, plan.in_place] = Candidate(plan.name, plan.name, 0, ir.to_text(plan), plan)
+            found[plan.name, plan.in_place] = Candidate(plan.name, plan.name, 0, ir.to_text(plan), plan=plan)
             continue
         raise ValueError(f"plan {plan.name} {wrong}")
     return list(found.values())

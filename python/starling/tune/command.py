@@ -18,11 +18,12 @@ from starling.passes.command import errors_told
 from starling.tune.candidates import CHOICE, COLLECTIVES
 from starling.tune.measure import Effort, Progress
 from starling.tune.table import Table
-from starling.tune.tuning import DTYPES, Result, Tuning, works_of
+from starling.tune.tuning import DTYPES, GPU_BLOCKS, Result, Tuning, works_of
 from starling.tune.tuning import tune as measured
 
 app = typer.Typer(help=__doc__, add_completion=False)
 MODES = ("threads", "processes")
+DEVICES = ("cpu", "cuda")
 PLACES = ("separate", "in_place")
 
 
@@ -88,10 +89,14 @@ def tune(
     smallest: int = typer.Option(64, "--begin", "-b", min=1, help="bytes"),
     largest: int = typer.Option(1 << 22, "--end", "-e", help="bytes"),
     factor: int = typer.Option(4, "--factor", "-f", min=2, help="from one size to the next"),
-    blocks: int = typer.Option(1, min=1, help="of each rank's daemon"),
+    device: str = typer.Option(
+        "cpu", help=f"{', '.join(DEVICES)}: the GPUs of this host in turn, a rank each"
+    ),
+    blocks: int = typer.Option(0, min=0, help="of each rank's daemon; 0: 1, on GPUs 32"),
     most: int = typer.Option(5, min=1, help="plans a size that the cost model lets through"),
     repetitions: int = typer.Option(7, min=1, help="measurements of a plan and size; the median counts"),
     slice_ms: float = typer.Option(4.0, min=0.0, help="how long each of them calls"),
+    timeout_s: float = typer.Option(1800, "--timeout", min=1, help="seconds, for ranks of each kind"),
     json_file: str = typer.Option("", "--json", help="all that was measured; -: on standard output alone"),
 ) -> None:
     """Prunes by the cost model, measures and checks the best few, and writes the table that every rank uses.
@@ -102,6 +107,8 @@ def tune(
     """
     say: Callable[[str], None] = (lambda line: None) if json_file == "-" else typer.echo
     with errors_told():
+        (device,) = _chosen(device, DEVICES, "on ")[:1]
+        blocks = blocks or (1 if device == "cpu" else GPU_BLOCKS)
         own = [plan_of(source, ranks, blocks=blocks) for source in sources or []]
         for plan in own:
             ir.verify(plan)
@@ -112,9 +119,9 @@ def tune(
             raise SourceError(f"there is no folder {output.parent} for the table")
         wanted = [
             Tuning(
-                names, ranks, _sizes(smallest, largest, factor), mode == "processes", blocks, most,
+                names, ranks, _sizes(smallest, largest, factor), mode == "processes", device, blocks, most,
                 tuple(place == "in_place" for place in _chosen(places, PLACES, "")),
-                tuple(_chosen(dtypes, DTYPES, "")), effort=Effort(repetitions, slice_ms / 1e3),
+                tuple(_chosen(dtypes, DTYPES, "")), Effort(repetitions, slice_ms / 1e3), timeout_s,
             )
             for mode in _chosen(ranks_as, MODES, "ranks as ")
         ]  # fmt: skip

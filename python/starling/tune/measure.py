@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from starling import _core
 from starling.comm import Communicator
 from starling.launch import run_processes, run_threads
 from starling.numbers import COLLECTIVES as NUMBERS
+from starling.request import handle_of, start_of
 from starling.tune.candidates import OF_PARTS, REDUCING, Candidate
 
 Progress = Callable[[int], None]
@@ -63,25 +65,64 @@ Samples = dict[str, list[float]]
 """Microseconds of a call by the candidate's name."""
 
 
+def device_of(rank: int) -> str:
+    """Ranks on GPUs: in turn, several on one if they are threads and there are fewer."""
+    import torch
+
+    return f"cuda:{rank % max(torch.cuda.device_count(), 1)}"
+
+
+class Memory:
+    """Of the CPU; or of a GPU, with the stream that operations start on."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self.start: dict[str, Any] = {}
+        if device != "cpu":
+            import torch
+
+            torch.cuda.set_device(device)
+            self.stream = torch.cuda.Stream(device)
+            self.start = {"start": start_of(self.stream, True), "stream": handle_of(self.stream)}
+
+    def put(self, array: Any) -> Any:
+        """A copy."""
+        if self.device == "cpu":
+            return array.copy()
+        import torch
+
+        return torch.from_numpy(array).to(self.device)
+
+    def get(self, buffer: Any) -> Any:
+        return buffer if self.device == "cpu" else buffer.cpu().numpy()
+
+    def settle(self) -> None:
+        """What was written is there."""
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
+
+
 class Buffers:
     """What one rank passes, and what it must get. Values are small: sums are exact in every type."""
 
-    def __init__(self, point: Point, rank: int, ranks: int) -> None:
-        self.point = point
+    def __init__(self, point: Point, rank: int, ranks: int, memory: Memory | None = None) -> None:
+        self.point, self.memory = point, memory or Memory()
         count = point.count(ranks)
         every = point.collective in ("reduce_scatter", "all_to_all") or point.collective == "scatter"
         inputs = [
             ((np.arange(count * (ranks if every else 1)) + r) % 5).astype(point.dtype) for r in range(ranks)
         ]
         self.wanted = self._wanted(inputs, rank, count)
-        self.begin = inputs[rank]
+        begin = inputs[rank]
         gathers = point.collective == "all_gather" and point.in_place
         if gathers:
-            self.begin = np.zeros(count * ranks, point.dtype)
-            self.begin[rank * count : (rank + 1) * count] = inputs[rank]
-        self.input = self.begin.copy()
-        self.output = np.zeros(
-            count * ranks if point.collective == "gather" else len(self.wanted), point.dtype
+            begin = np.zeros(count * ranks, point.dtype)
+            begin[rank * count : (rank + 1) * count] = inputs[rank]
+        self.begin, self.input = self.memory.put(begin), self.memory.put(begin)
+        self.output = self.memory.put(
+            np.zeros(count * ranks if point.collective == "gather" else len(self.wanted), point.dtype)
         )
         self.own = slice(0, len(self.wanted))
         if point.in_place and point.collective == "reduce_scatter":
@@ -114,11 +155,12 @@ class Buffers:
     def renew(self) -> None:
         self.input[:] = self.begin
         self.output[:] = 0
+        self.memory.settle()
 
     def right(self, rank: int) -> bool:
         if self.point.collective in ("reduce", "gather") and rank != 0:
             return True
-        found = self.input if self.point.in_place else self.output
+        found = self.memory.get(self.input if self.point.in_place else self.output)
         return bool(np.array_equal(found[self.own], self.wanted))
 
 
@@ -126,7 +168,7 @@ class _Rank:
     """One rank's side. ``choices``: communicators of the same ranks, by the candidate that runs on it."""
 
     def __init__(self, comm: Communicator, effort: Effort, tables: dict[str, str]) -> None:
-        self.comm, self.effort = comm, effort
+        self.comm, self.effort, self.memory = comm, effort, Memory(comm.context.device)
         self.added: set[str] = set()
         self.others: dict[str, Communicator] = {}
         for name, path in tables.items():
@@ -137,24 +179,26 @@ class _Rank:
 
     def time_us(self, candidate: Candidate, buffers: Buffers, calls: int, warmups: int = 1) -> float:
         comm = self.others.get(candidate.name, self.comm)
-        given, result = buffers.arguments()
         kind = NUMBERS[buffers.point.collective]
-        seconds: float = comm._core.time_calls(
-            warmups, calls, kind, given, result, None, 0, 0, candidate.algorithm
+        step = _core.Step(
+            comm._core, kind, *buffers.arguments(), algorithm=candidate.algorithm, **self.memory.start
         )
-        return seconds / calls * 1e6
+        return _core.time_calls(warmups, calls, [step]) / calls * 1e6
 
     def agreed_calls(self, candidate: Candidate, buffers: Buffers) -> int:
-        longest = np.array([self.time_us(candidate, buffers, 3)])
+        longest = self.memory.put(np.array([self.time_us(candidate, buffers, 3)]))
+        self.memory.settle()
         self.comm.all_reduce(longest, op="max").wait(60)
-        return int(min(self.effort.most_calls, max(2, self.effort.slice_s * 1e6 / longest[0])))
+        return int(
+            min(self.effort.most_calls, max(2, self.effort.slice_s * 1e6 / self.memory.get(longest)[0]))
+        )
 
     def measure(self, work: Work) -> Samples:
         for candidate in work.candidates:
             if candidate.text and candidate.text not in self.added:
                 self.comm.add_plan(candidate.text)
                 self.added.add(candidate.text)
-        buffers = Buffers(work.point, self.comm.rank, self.comm.size)
+        buffers = Buffers(work.point, self.comm.rank, self.comm.size, self.memory)
         calls = {}
         for candidate in work.candidates:
             buffers.renew()
@@ -166,6 +210,7 @@ class _Rank:
                 )
             calls[candidate.name] = self.agreed_calls(candidate, buffers)
         buffers.input[:] = 0  # in place, sums of sums would leave the type's range, which may cost
+        self.memory.settle()
         samples: Samples = {candidate.name: [] for candidate in work.candidates}
         for repetition in range(self.effort.repetitions):
             # Every other repetition in the reverse order: nobody always runs behind the same neighbour.
@@ -219,6 +264,7 @@ def measured(
     ranks: int,
     *,
     processes: bool = False,
+    device: str = "cpu",
     blocks: int = 1,
     effort: Effort = Effort(),
     progress: Progress = lambda points: None,
@@ -238,7 +284,11 @@ def measured(
         launch = run_processes if processes else run_threads
         with _Watch(counter, progress):
             by_rank = launch(
-                ranks, function, context={"blocks": blocks}, timeout=timeout_s, operation_timeout=60
+                ranks,
+                function,
+                context={"blocks": blocks, "device": "cpu" if device == "cpu" else device_of},
+                timeout=timeout_s,
+                operation_timeout=60,
             )
     means = []
     for number, work in enumerate(works):

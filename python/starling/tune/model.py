@@ -8,6 +8,7 @@ its rank, one at a time. With many tiles the first few tell the pace of the rest
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ class Machine:
 
     ports: messages that leave a node at the same time for others (0: no limit). cores: blocks that run at the same time
     (0: all); more blocks take turns.
+    signal_us: of every message that is not packets: both sides' releases, and the receiver's look. packet_bytes_per_us:
+    of data that a block puts into packets, or takes out and reduces. pull_bytes_per_us: that it reads out of a peer's
+    buffer; pulls_cross_links: over the link between them, as on GPUs. block_us: of every block after a rank's first, to
+    begin and to end.
     """
 
     inside: Link = Link(0.6, 8000.0)
@@ -44,7 +49,14 @@ class Machine:
     instruction_us: float = 0.15
     copy_bytes_per_us: float = 9000.0
     reduce_bytes_per_us: float = 5000.0
+    signal_us: float = 0.0
+    packet_bytes_per_us: float = 250.0
+    pull_bytes_per_us: float = math.inf
+    pulls_cross_links: bool = False
+    block_us: float = 0.0
     slot_bytes: int = 65536
+    packet_slot_bytes: int = 8192
+    pull_tile_bytes: int = 1 << 18
     slots: int = 8
 
     def link(self, source: int, destination: int) -> Link:
@@ -53,13 +65,29 @@ class Machine:
     def node(self, rank: int) -> int:
         return rank // self.ranks_per_node
 
+    def tile_bytes(self, protocol: str) -> int:
+        return {"packets": self.packet_slot_bytes, "pull": self.pull_tile_bytes}.get(
+            protocol, self.slot_bytes
+        )
+
 
 CPU = Machine(cores=2)
-"""Threads of a small host, where a message is a copy in and a copy out."""
+"""Threads of a small host, where a message is a copy in and a copy out. Packets there are written word by word."""
 GPUS = Machine(
-    inside=Link(1.1, 140000.0), copy_bytes_per_us=90000.0, reduce_bytes_per_us=70000.0, instruction_us=0.4
+    inside=Link(0.7, 350000.0),
+    instruction_us=1.2,
+    copy_bytes_per_us=45000.0,
+    reduce_bytes_per_us=20000.0,
+    signal_us=2.0,
+    packet_bytes_per_us=10000.0,
+    pull_bytes_per_us=20000.0,
+    pulls_cross_links=True,
+    block_us=0.03,
+    slot_bytes=1 << 17,
+    pull_tile_bytes=1 << 20,
 )
-"""GPUs of one host over NVLink, 8 of them on a node; hosts over a 50 GB/s port for each."""
+"""GPUs of one host over NVLink, as measured between two H200 (docs/design/0010, 0011): to fill the link it takes 8
+blocks that push, or 16 to 20 that pull."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +156,7 @@ class _Simulation:
                 heapq.heappush(heap, (self.runs[other].free_us, other))
         if any(run.instructions and run.tile < self.tiles for run in self.runs.values()):
             raise ValueError(f"plan {self.plan.name} does not finish with {self.machine.slots} slots")
-        return end
+        return end + self.machine.block_us * (max(len(part.blocks) for part in self.plan.ranks) - 1)
 
     def _add(self, rank: int, number: int, block: Block) -> None:
         self.runs[rank, number] = _Run(rank, number, block.instructions)
@@ -164,14 +192,22 @@ class _Simulation:
         operands = len(i.receives) + (i.source is not None) + (i.opcode.name == "reduce")
         rate = m.reduce_bytes_per_us if i.opcode.reduces else m.copy_bytes_per_us
         # Of protocol pull a message is an address, and its bytes move once, where they are received.
-        pulled = self.plan.protocol == "pull"
+        pulled, packets = self.plan.protocol == "pull", self.plan.protocol == "packets"
+        if packets and (i.receives or i.sends):
+            rate = m.packet_bytes_per_us
+        elif pulled and i.receives:
+            rate = min(rate, m.pull_bytes_per_us)
         still = i.opcode.name == "nop" or (pulled and i.destination is None)
         work = 0.0 if still else bytes_ * max(1, operands - int(i.opcode.reduces)) / rate
         copies = 0 if pulled else max(0, len(i.sends) + (i.destination is not None) - 1)
-        message_bytes = _ADDRESS_BYTES if pulled else bytes_
+        message_bytes = _ADDRESS_BYTES if pulled else bytes_ * (2 if packets else 1)
+        if not packets:
+            work += m.signal_us * (bool(i.receives) + bool(i.sends)) / 2
         if self.cores:
             begin = max(begin, self.cores[0])
-        end = begin + m.instruction_us + work + copies * bytes_ / m.copy_bytes_per_us
+        end = begin + m.instruction_us + work + copies * bytes_ / (rate if packets else m.copy_bytes_per_us)
+        if pulled and m.pulls_cross_links:
+            end = max([end, *(self._cross(c.peer, run.rank, bytes_, begin) for c in i.receives)])
         if self.cores:
             heapq.heapreplace(self.cores, end)
         woken: list[tuple[int, int]] = []
@@ -198,17 +234,22 @@ class _Simulation:
         return end, woken
 
     def _carry(self, rank: int, c: Connection, bytes_: int, begin: float, end: float) -> float:
-        """When the message is there. Out of a rank, into one, and through a port they go one after the other."""
-        link = self.machine.link(rank, c.peer)
-        here, there = self.machine.node(rank), self.machine.node(c.peer)
-        roads: list[object] = [("out", rank, here == there), ("in", c.peer, here == there)]
+        """When the message is there."""
+        over = self._cross(rank, c.peer, bytes_, begin)
+        return max(over, end) + self.machine.link(rank, c.peer).latency_us
+
+    def _cross(self, source: int, destination: int, bytes_: int, begin: float) -> float:
+        """When so many bytes have gone. Out of a rank, into one, and through a port they go one after the other."""
+        link = self.machine.link(source, destination)
+        here, there = self.machine.node(source), self.machine.node(destination)
+        roads: list[object] = [("out", source, here == there), ("in", destination, here == there)]
         if self.machine.ports and here != there:
-            roads.append(("port", here, rank % self.machine.ports))
+            roads.append(("port", here, source % self.machine.ports))
         start = max([begin, *(self.busy[road] for road in roads)])
         over = start + link.gap_us + bytes_ / link.bytes_per_us
         for road in roads:
             self.busy[road] = over
-        return max(over, end) + link.latency_us
+        return over
 
 
 def _sizes(plan: Plan, group_bytes: int, machine: Machine) -> tuple[int, int, int]:
@@ -218,7 +259,7 @@ def _sizes(plan: Plan, group_bytes: int, machine: Machine) -> tuple[int, int, in
     widest = max(
         (i.size.chunks for rank in plan.ranks for block in rank.blocks for i in block.instructions), default=1
     )
-    tile = max(16, machine.slot_bytes // widest // 16 * 16)
+    tile = max(16, machine.tile_bytes(plan.protocol) // widest // 16 * 16)
     return chunk, tile, max(1, -(-chunk // tile))
 
 

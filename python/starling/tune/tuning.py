@@ -21,9 +21,10 @@ from starling.tune.candidates import (
     pruned,
 )
 from starling.tune.measure import Effort, Point, Progress, Samples, Work, measured
-from starling.tune.model import CPU, Machine
+from starling.tune.model import CPU, GPUS, Machine
 from starling.tune.table import Row, Table, ranges
 
+GPU_BLOCKS = 32
 DTYPES = ("float32", "float16")
 """One of each class of reductions. Other collectives move bytes, whatever their type."""
 
@@ -36,14 +37,20 @@ class Tuning:
     ranks: int
     sizes: list[int]
     processes: bool = False
+    device: str = "cpu"
+    """Or "cuda": ranks on the GPUs of this host in turn."""
     blocks: int = 1
     most: int = 4
     """So many plans a point are let through by the cost model."""
     places: tuple[bool, ...] = (False, True)
     """In place or not."""
     dtypes: tuple[str, ...] = DTYPES
-    machine: Machine = CPU
     effort: Effort = field(default_factory=Effort)
+    timeout_s: float = 1800
+
+    @property
+    def machine(self) -> Machine:
+        return CPU if self.device == "cpu" else GPUS
 
 
 @dataclass
@@ -73,7 +80,12 @@ def works_of(tuning: Tuning, own: Iterable[ir.Plan] = ()) -> list[Work]:
             all_ = [
                 candidate
                 for candidate in candidates(
-                    collective, tuning.ranks, tuning.blocks, in_place, tuning.processes
+                    collective,
+                    tuning.ranks,
+                    tuning.blocks,
+                    in_place,
+                    tuning.processes,
+                    tuning.device != "cpu",
                 )
                 if candidate.name not in taken
             ]
@@ -86,7 +98,9 @@ def works_of(tuning: Tuning, own: Iterable[ir.Plan] = ()) -> list[Work]:
 
 def _best(all_: list[Candidate], point: Point, tuning: Tuning) -> list[Candidate]:
     machine = tuning.machine
-    if point.types == "half":  # measured: a sum of halves takes about four times as long for each byte
+    if (
+        point.types == "half" and tuning.device == "cpu"
+    ):  # measured: sums of halves take about four times as long
         machine = dataclasses.replace(machine, reduce_bytes_per_us=machine.reduce_bytes_per_us / 4)
     parts = tuning.ranks if point.collective in OF_PARTS else 1
     return pruned(all_, max(1, point.size_bytes // parts), machine, tuning.most)
@@ -101,9 +115,11 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
         works,
         tuning.ranks,
         processes=tuning.processes,
+        device=tuning.device,
         blocks=tuning.blocks,
         effort=tuning.effort,
         progress=progress,
+        timeout_s=tuning.timeout_s,
     )
     result = Result(Table())
     groups: dict[tuple[str, bool, str], list[tuple[Work, dict[str, float]]]] = {}
@@ -123,8 +139,8 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
         }
         for largest, name, last in ranges(by_size.items()):
             winner = by_name[name]
-            key = winner.algorithm
-            if winner.blocks == 0:  # the same name may mean another plan for other ranks
+            key, blocks = winner.built_in or (winner.algorithm, winner.blocks)
+            if blocks == 0:  # the same name may mean another plan for other ranks
                 key = f"{name}.{hashlib.sha256(winner.text.encode()).hexdigest()[:8]}"
                 result.table.plans[key] = winner.text
             result.table.rows.append(
@@ -135,7 +151,7 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
                     types,
                     largest,
                     key,
-                    winner.blocks,
+                    blocks,
                     round(by_size[last][name], 2),
                 )
             )

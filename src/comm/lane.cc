@@ -431,7 +431,7 @@ StreamLaunch HostLane::launch_of(const Flight& flight) const {
   launch.handover = handover_;
   launch.lane = device_;
   launch.priority = int16_t(std::clamp(flight.priority, -32768, 32767));
-  launch.plan_bytes = flight.lowered.plan->header(rank())->total_bytes;
+  launch.plan = flight.lowered.plan->header(rank());
   return launch;
 }
 

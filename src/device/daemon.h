@@ -438,9 +438,9 @@ class Daemon {
     // takes the turn comes behind the flags. Their lane stays until this residency is over.
     const bool captured = turns && lane.handover->begun != nullptr;
     if (turns) lane.handover->turns[m_.block_index()].marked &= ~(uint64_t(1) << (sequence % 64));
-    if (turns && !captured) hand_on(m_, lane, m_.block_index(), sequence);
+    if (turns && !captured) hand_on(m_, *lane.handover, m_.block_index(), sequence);
     complete(lane, slot.operation, now);
-    if (captured) hand_on(m_, lane, m_.block_index(), sequence);
+    if (captured) hand_on(m_, *lane.handover, m_.block_index(), sequence);
     remove_task(b_, b_.cursor);
     if (block.pending != 0) insert_task(b_, {s_.lane, priority, b_.arrivals++}, d_.scheduling.priority_order);
   }
@@ -462,7 +462,7 @@ class Daemon {
   STARLING_HOST_DEVICE void complete(Lane& lane, const Operation& operation, uint64_t now) {
     const uint64_t sequence = operation.sequence;
     const uint64_t token = operation.token;
-    if (!count_finished(m_, lane, operation)) return;
+    if (!count_finished(m_, lane, lane.handover, operation)) return;
     // Our other blocks may sleep before the lane's next operation, if that fences.
     if (d_.block_count > 1) m_.notify(lane.doorbell);
     trace_at(m_, b_.trace, now, TraceEvent::kPublish, lane.id, sequence, 0);

@@ -29,9 +29,9 @@ STARLING_HOST_DEVICE bool has_turn(M& m, const Handover& handover, uint32_t part
 
 // The operation is through with this part: it belongs to the lane's next operation. The last touch.
 template <class M>
-STARLING_HOST_DEVICE void hand_on(M& m, const Lane& lane, uint32_t part, uint64_t sequence) {
+STARLING_HOST_DEVICE void hand_on(M& m, const Handover& handover, uint32_t part, uint64_t sequence) {
   // Release: all that we did with the part; pairs with the acquire in has_turn().
-  m.store_release(&lane.handover->turns[part].next, sequence + 1);
+  m.store_release(&handover.turns[part].next, sequence + 1);
 }
 
 // Two releases in their order; where stores are bare (fenced()), both by one.
@@ -45,11 +45,12 @@ STARLING_HOST_DEVICE void store_both(M& m, uint64_t* first, uint64_t value) {
   }
 }
 
-// Adds to the count of the operation's parts that are through.
+// Adds to the count of the operation's parts that are through. `handover`: the lane's, or null.
 template <class M>
-STARLING_HOST_DEVICE bool are_last(M& m, const Lane& lane, const Operation& operation, uint32_t parts) {
+STARLING_HOST_DEVICE bool are_last(M& m, const Lane& lane, const Handover* handover,
+                                   const Operation& operation, uint32_t parts) {
   uint64_t* finished = &lane.finished[operation.sequence % M::kLaneDepth];
-  if (lane.handover != nullptr && parts == lane.handover->width) {
+  if (handover != nullptr && parts == handover->width) {
     // All parts at once: there is nobody to acquire from. Release: pairs with the acquire of an operation
     // that fences.
     m.store_release(finished, operation.finished_target);
@@ -63,14 +64,14 @@ STARLING_HOST_DEVICE bool are_last(M& m, const Lane& lane, const Operation& oper
 // Counts so many parts as through. True for the last, who has what all blocks wrote, and has told streams of
 // it, and the host if it is to hear of it so; unless true, the lane's memory is not touched again.
 template <class M>
-STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Operation& operation,
-                                         uint32_t parts = 1) {
+STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Handover* handover,
+                                         const Operation& operation, uint32_t parts = 1) {
   const uint64_t sequence = operation.sequence;
   const bool tells_host = operation.token == 0;
   const uint32_t at = sequence % M::kLaneDepth;
-  if (!are_last(m, lane, operation, parts)) return false;
-  if (lane.handover == nullptr) return true;
-  Done& done = lane.handover->done[at];
+  if (!are_last(m, lane, handover, operation, parts)) return false;
+  if (handover == nullptr) return true;
+  Done& done = handover->done[at];
   static_assert(offsetof(Done, told) == offsetof(Done, done) + sizeof(uint64_t));
   // Release: what the operation wrote; pairs with the acquires in StartKernel::hold() and of streams that
   // wait, and with the host's in was_told(). What the host is told comes last: then all of the lane may go.

@@ -12,14 +12,11 @@
 #include "device/opened.h"
 #include "device/operands.h"
 #include "device/packets.h"
+#include "device/wait.h"
 #include "wire/lane.h"
 #include "wire/operation.h"
 
 namespace starling::device {
-
-struct NeverYields {
-  STARLING_HOST_DEVICE bool operator()() const { return false; }
-};
 
 // `Yields`, on machines that take turns: the leader asks it whether another task could have the block, where
 // this one waits, and between two tiles of a pull.
@@ -395,21 +392,9 @@ class Interpreter {
     return true;
   }
 
-  // The scheduler's bounded wait: the only one. Polls at least once.
   template <class Ready>
   STARLING_HOST_DEVICE bool in_time(Ready&& ready) {
-    if (ready()) return true;
-    const uint64_t start = m_.now();
-    for (uint32_t attempt = 0;; ++attempt) {
-      m_.pause(attempt);
-      if (ready()) return true;
-      // Patience is for those that nobody waits behind. Where yielding is switched off it has no end.
-      if constexpr (M::kTakesTurns)
-        if (!budget_.unbounded && attempt % 8 == 0 && leads(m_) && yields_()) return false;
-      const bool ended = budget_.unbounded ? false : m_.expired(start, budget_.ticks);
-      // A broken lane ends every wait, also one whose budget would last long.
-      if (ended || (attempt % 64 == 63 && m_.load_relaxed(x_.lane->fault) != 0)) return false;
-    }
+    return device::in_time(m_, budget_, x_.lane->fault, yields_, ready);
   }
 
   // Each thread for itself, until all are ready, or one of them waited too long.

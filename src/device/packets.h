@@ -103,32 +103,44 @@ struct PacketUnit {
 };
 
 template <class M>
-STARLING_HOST_DEVICE PacketUnit read_packet_unit(M& m, const Combine& c, const std::byte* slot,
+STARLING_HOST_DEVICE PacketUnit read_packet_unit(M& m, const uint64_t* slot, uint32_t packet_bytes,
                                                  uint64_t unit) {
-  const auto* words = reinterpret_cast<const uint64_t*>(slot) + 2 * unit;
+  const uint64_t* words = slot + 2 * unit;
   PacketUnit seen;
   m.read_words(words, seen.a, seen.b);
-  m.read_words(words + c.packet_bytes / sizeof(uint64_t), seen.d, seen.e);
+  m.read_words(words + packet_bytes / sizeof(uint64_t), seen.d, seen.e);
   return seen;
+}
+
+// Of operand s.
+template <class M>
+STARLING_HOST_DEVICE PacketUnit read_packet_unit(M& m, const Combine& c, uint32_t s, uint64_t unit) {
+  return read_packet_unit(m, reinterpret_cast<const uint64_t*>(c.sources[s]), c.packet_bytes, unit);
 }
 
 STARLING_HOST_DEVICE inline bool is_packet(const Combine& c, uint32_t s) { return c.packet_sources >> s & 1; }
 
 template <class M>
-STARLING_HOST_DEVICE void write_packet_unit(M& m, const Combine& c, std::byte* slot, uint32_t flag,
+STARLING_HOST_DEVICE void write_packet_unit(M& m, uint64_t* slot, uint32_t packet_bytes, uint32_t flag,
                                             uint64_t unit, Pack data) {
-  auto* words = reinterpret_cast<uint64_t*>(slot) + 2 * unit;
+  uint64_t* words = slot + 2 * unit;
   const uint64_t high = uint64_t(flag) << 32;
   m.write_words(words, high | uint32_t(data.low), high | data.low >> 32);
-  m.write_words(words + c.packet_bytes / sizeof(uint64_t), high | uint32_t(data.high),
-                high | data.high >> 32);
+  m.write_words(words + packet_bytes / sizeof(uint64_t), high | uint32_t(data.high), high | data.high >> 32);
+}
+
+// To operand d.
+template <class M>
+STARLING_HOST_DEVICE void write_packet_unit(M& m, const Combine& c, uint32_t d, uint64_t unit, Pack data) {
+  write_packet_unit(m, reinterpret_cast<uint64_t*>(c.destinations[d]), c.packet_bytes, c.destination_flags[d],
+                    unit, data);
 }
 
 // Has the unit come from every peer?
 template <class M>
 STARLING_HOST_DEVICE bool packet_unit_there(M& m, const Combine& c, uint64_t unit) {
   for (uint32_t s = 0; s < c.source_count; ++s)
-    if (is_packet(c, s) && !read_packet_unit(m, c, c.sources[s], unit).has(c.source_flags[s])) return false;
+    if (is_packet(c, s) && !read_packet_unit(m, c, s, unit).has(c.source_flags[s])) return false;
   return true;
 }
 
@@ -143,7 +155,7 @@ STARLING_HOST_DEVICE bool take_packet_unit(M& m, const Combine& c, uint64_t unit
     PacketUnit seen[kTogether] = {};
     STARLING_UNROLL
     for (uint32_t k = 0; k < kTogether; ++k)
-      if (packets >> (first + k) & 1) seen[k] = read_packet_unit(m, c, c.sources[first + k], unit);
+      if (packets >> (first + k) & 1) seen[k] = read_packet_unit(m, c, first + k, unit);
     STARLING_UNROLL
     for (uint32_t k = 0; k < kTogether; ++k) {
       if (!(packets >> (first + k) & 1)) continue;
@@ -157,7 +169,7 @@ STARLING_HOST_DEVICE bool take_packet_unit(M& m, const Combine& c, uint64_t unit
 template <class M>
 STARLING_HOST_DEVICE Pack load_unit(M& m, const Combine& c, uint32_t s, uint64_t unit, uint64_t bytes) {
   if (!is_packet(c, s)) return m.load_few(c.sources[s] + 16 * unit, bytes);
-  return read_packet_unit(m, c, c.sources[s], unit).data();
+  return read_packet_unit(m, c, s, unit).data();
 }
 
 // What of the unit is no packet.
@@ -177,7 +189,7 @@ STARLING_HOST_DEVICE void store_unit(M& m, const Combine& c, uint64_t unit, uint
   const uint32_t packets = c.packet_destinations;
   for (uint32_t d = 0; d < count; ++d) {
     if (packets >> d & 1)
-      write_packet_unit(m, c, c.destinations[d], c.destination_flags[d], unit, data);
+      write_packet_unit(m, c, d, unit, data);
     else
       m.store_few(c.destinations[d] + 16 * unit, data, bytes);
   }
@@ -190,8 +202,7 @@ STARLING_HOST_DEVICE void refresh(M& m, const Combine& c) {
   const uint64_t units = packet_units(c);
   for (uint64_t u = m.thread_index(); u < c.packet_bytes / 16; u += m.thread_count())
     for (uint32_t d = 0; u >= units && d < c.destination_count; ++d)
-      if (c.refreshed >> d & 1)
-        write_packet_unit(m, c, c.destinations[d], c.destination_flags[d], u, Pack{0, 0});
+      if (c.refreshed >> d & 1) write_packet_unit(m, c, d, u, Pack{0, 0});
 }
 
 // The reduction of one unit, source by source.
@@ -274,18 +285,23 @@ STARLING_HOST_DEVICE bool sum_kept_unit(const Combine& c, const Pack (&in)[kMost
   }
 }
 
-// The unit's operands are in `in`.
+// Of a unit whose operands are in `in`.
 template <uint32_t kMost, class M>
-STARLING_HOST_DEVICE void combine_unit(M& m, const Combine& c, uint64_t unit, const Pack (&in)[kMost]) {
+STARLING_HOST_DEVICE Pack reduce_kept_unit(M& m, const Combine& c, const Pack (&in)[kMost]) {
   Pack out = in[0];
   if constexpr (kMost > kFewSources) {
-    if (!is_plain(c)) reduce_unit(m, c, in, out);
-  } else if (!is_plain(c) && !sum_kept_unit(c, in, out)) {
+    reduce_unit(m, c, in, out);
+  } else if (!sum_kept_unit(c, in, out)) {
     Pack kept[kMost];  // a copy: what is passed by address cannot stay in registers
     for (uint32_t s = 0; s < kMost; ++s) kept[s] = in[s];
     reduce_unit(m, c, kept, out);
   }
-  store_unit(m, c, unit, unit_bytes(c, unit), out);
+  return out;
+}
+
+template <uint32_t kMost, class M>
+STARLING_HOST_DEVICE void combine_unit(M& m, const Combine& c, uint64_t unit, const Pack (&in)[kMost]) {
+  store_unit(m, c, unit, unit_bytes(c, unit), is_plain(c) ? in[0] : reduce_kept_unit(m, c, in));
 }
 
 // destinations = reduce(sources), as combine(), in units: a function for each type and reduction.

@@ -14,6 +14,7 @@
 #pragma once
 #include <cstddef>
 
+#include "device/bound.h"
 #include "device/handover.h"
 #include "device/interpreter.h"
 #include "device/machine.h"
@@ -42,6 +43,7 @@ struct StartArguments {
   // Not null: the operation is captured, and has another number in each replay: the start kernel counts it,
   // and leaves it here for its gate (device/gate.h).
   uint64_t* captured = nullptr;
+  BoundProgram bound = {};  // of the operation (device/bind.h)
 };
 
 // The block's fast memory. Written by the leader, read by all after a barrier.
@@ -53,19 +55,111 @@ struct alignas(16) StartState {
   uint32_t left;  // the operation lies where the daemon looks for it
   Combine operands[kOperandSets];
   NearEnds ends;
+  BoundState bound;
   // Where memory is far: copies of the argument's, with pointers to what is near.
   Operation operation;
   Handover handover;
 };
 
+// A block's place among the parts of its lane: what both ways through a start kernel do with it.
 template <class M>
-class StartKernel {
+class StartBlock {
+ protected:
+  STARLING_HOST_DEVICE StartBlock(M& machine, const StartArguments& arguments) : m_(machine), a_(arguments) {}
+
+  // Parts of the lane without a block in this operation, which are block 0's to hand on.
+  STARLING_HOST_DEVICE uint32_t others() const {
+    return m_.block_index() == 0 ? a_.handover.width - a_.operation.block_count : 0;
+  }
+  STARLING_HOST_DEVICE uint32_t other(uint32_t k) const { return a_.operation.block_count + k; }
+
+  // Has the daemon something more urgent? Relaxed: a hint. Its queue is sorted, and finds the right moment.
+  STARLING_HOST_DEVICE bool is_urgent() {
+    if (a_.blocks == nullptr) return false;
+    const uint64_t urgent = m_.load_relaxed(&a_.blocks[m_.block_index()].urgent);
+    return urgent > uint64_t(int64_t(kUrgentBase) + a_.priority);
+  }
+
+  // Leader only; all their turns are ours. `m` releases what has acquired those.
+  template <class Releasing>
+  STARLING_HOST_DEVICE uint32_t hand_on_others(Releasing& m, uint64_t sequence) {
+    const uint32_t count = others();
+    // Release: as in hand_on(), which would look for the turns each time.
+    Turn* const turns = &a_.handover.turns[other(0)];
+    for (uint32_t k = 0; k < count; ++k) m.store_release(&turns[k].next, sequence + 1);
+    return count;
+  }
+
+  // Leader only: our part, and how many others were handed on.
+  template <class Releasing>
+  STARLING_HOST_DEVICE void finish(Releasing& m, const Lane& lane, const Handover& handover,
+                                   const Operation& operation, uint32_t passed) {
+    hand_on(m, handover, m_.block_index(), operation.sequence);
+    if (!count_finished(m, lane, &handover, operation, passed + 1)) return;
+    note(TraceEvent::kPublish, operation.sequence, 0);
+    m_.notify_host();
+  }
+
+  STARLING_HOST_DEVICE void note(TraceEvent event, uint64_t sequence, uint64_t detail) {
+    if (a_.trace != nullptr && leads(m_))
+      trace(m_, a_.trace[m_.block_index()], event, a_.near.id, sequence, detail);
+  }
+
+  M& m_;
+  const StartArguments& a_;
+};
+
+// An operation that comes bound.
+template <class M>
+class BoundStart : StartBlock<M> {
  public:
-  STARLING_HOST_DEVICE StartKernel(M& machine, const StartArguments& arguments, StartState& state)
-      : m_(machine), a_(arguments), op_(&arguments.operation), lane_(arguments.lane), s_(state) {}
+  STARLING_HOST_DEVICE BoundStart(M& machine, const StartArguments& arguments, StartState& state)
+      : StartBlock<M>(machine, arguments), s_(state) {}
+
+  // On all threads, the same result on all: how many instructions are done. All: so is the operation, on this
+  // block. None: nothing was touched.
+  STARLING_HOST_DEVICE uint32_t run() {
+    if constexpr (requires { m_.await_stream(); }) m_.await_stream();
+    const uint64_t sequence = a_.operation.sequence;
+    BoundRun<M> run(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]);
+    // Each thread acquires the turn for itself, before it looks at what is the part's.
+    bool ready = has_turn(m_, a_.handover, m_.block_index(), sequence) && run.is_ready();
+    for (uint32_t k = m_.thread_index(); k < this->others(); k += m_.thread_count())
+      ready &= has_turn(m_, a_.handover, this->other(k), sequence);
+    if (leads(m_)) ready &= !this->is_urgent();
+    if (m_.any(!ready)) return 0;
+    this->note(TraceEvent::kRun, sequence, 0);
+    const uint32_t done = run.run();
+    m_.barrier();  // the ends are counted
+    if (done == a_.bound.count && leads(m_)) {
+      this->note(TraceEvent::kComplete, sequence, 0);
+      auto&& m = fenced(m_);
+      const uint32_t passed = this->hand_on_others(m, sequence);
+      this->finish(m, a_.near, a_.handover, a_.operation, passed);
+    }
+    return done;
+  }
+
+ private:
+  using StartBlock<M>::m_;
+  using StartBlock<M>::a_;
+  StartState& s_;
+};
+
+template <class M>
+class StartKernel : StartBlock<M> {
+ public:
+  // The first `begun` instructions are done, bound.
+  STARLING_HOST_DEVICE StartKernel(M& machine, const StartArguments& arguments, StartState& state,
+                                   uint32_t begun)
+      : StartBlock<M>(machine, arguments),
+        op_(&arguments.operation),
+        lane_(arguments.lane),
+        s_(state),
+        begun_(begun) {}
 
   // On all threads; the same result on all. True: the leader, alone, must call hold() before the block ends.
-  STARLING_HOST_DEVICE bool run() {
+  STARLING_HOST_DEVICE STARLING_INLINE bool run() {
     if constexpr (M::kStagesPlans) bring_near();
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
     if (a_.captured != nullptr) {
@@ -74,7 +168,7 @@ class StartKernel {
     }
     const bool missed = look();
     others_wait_ = m_.any(missed);
-    if (s_.turn != 0 && s_.urgent == 0)
+    if (s_.turn != 0 && (s_.urgent == 0 || begun_ != 0))
       interpret();
     else if (leads(m_))
       park();
@@ -92,6 +186,12 @@ class StartKernel {
   }
 
  private:
+  using StartBlock<M>::m_;
+  using StartBlock<M>::a_;
+  using StartBlock<M>::others;
+  using StartBlock<M>::other;
+  using StartBlock<M>::note;
+
   // What decides whether we run: the turns of our part and of those without a block, each a thread's. True:
   // one of these is not there. A barrier must follow.
   STARLING_HOST_DEVICE bool look() {
@@ -106,11 +206,8 @@ class StartKernel {
     }
     if (!leads(m_)) return missed;
     s_.pool = SlotPool{nullptr, 0, 0};
-    s_.stays = s_.left = s_.urgent = 0;
-    if (a_.blocks == nullptr) return missed;
-    // Relaxed: a hint. The daemon, whose queue is sorted, will find the right moment.
-    const uint64_t urgent = m_.load_relaxed(&a_.blocks[m_.block_index()].urgent);
-    s_.urgent = urgent > uint64_t(int64_t(kUrgentBase) + a_.priority);
+    s_.stays = s_.left = 0;
+    s_.urgent = this->is_urgent();
     return missed;
   }
 
@@ -145,12 +242,6 @@ class StartKernel {
     return number / M::kLaneDepth * a_.handover.width;
   }
 
-  // Parts of the lane without a block in this operation, which are block 0's to hand on.
-  STARLING_HOST_DEVICE uint32_t others() const {
-    return m_.block_index() == 0 ? a_.handover.width - a_.operation.block_count : 0;
-  }
-  STARLING_HOST_DEVICE uint32_t other(uint32_t k) const { return a_.operation.block_count + k; }
-
   // The argument itself is not written to, and its pointers lead far away. What is in it each takes one
   // thread: where every thread reads another word of an argument, they read one after the other. A barrier
   // must follow.
@@ -168,21 +259,27 @@ class StartKernel {
     op_ = &s_.operation;
   }
 
-  STARLING_HOST_DEVICE void interpret() {
+  STARLING_HOST_DEVICE STARLING_INLINE void interpret() {
     LaneBlock& block = lane_->blocks[m_.block_index()];
     const Execution execution{
         lane_, op_, &block, &s_.pool, nullptr, s_.operands, near_ends(m_, s_.ends), kOperandSets};
     Budget budget = a_.budget;
     Interpreter<M> interpreter(m_, execution, budget);
-    DynamicContext context{op_->sequence, 0, 0, 0, 0};
-    note(TraceEvent::kRun, 0);
+    DynamicContext context{op_->sequence, 0, begun_, begun_ != 0, begun_};
+    if (begun_ == 0) note(TraceEvent::kRun, op_->sequence, 0);
     Outcome outcome = interpreter.run(context);
     while (a_.yield != nullptr && outcome == Outcome::kStuck && !m_.any(leads(m_) && !patient()))
       outcome = interpreter.run(context);
     m_.barrier();  // all threads are through with the part
     if (!leads(m_)) return;
-    if (outcome != Outcome::kStuck) return finish(outcome);
-    note(TraceEvent::kPark, uint64_t(context.instruction) << 32 | interpreter.awaits(context).peer);
+    if (outcome != Outcome::kStuck) {
+      note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, op_->sequence, 0);
+      auto&& m = fenced(m_);
+      const uint32_t passed = pass_others(m, op_->sequence);
+      return this->finish(m, *lane_, *lane_->handover, *op_, passed);
+    }
+    note(TraceEvent::kPark, op_->sequence,
+         uint64_t(context.instruction) << 32 | interpreter.awaits(context).peer);
     // It is our turn, so the context is ours to write, until park() gives it away.
     block.context = context;
     park();
@@ -199,8 +296,10 @@ class StartKernel {
 
   // Leader only. Nothing of the part is touched after this.
   STARLING_HOST_DEVICE void park() {
-    const uint32_t passed = pass_others(fenced(m_));
-    if (passed != 0) count_finished(m_, *lane_, *op_, passed);  // not the last: our part is missing
+    auto&& m = fenced(m_);
+    const uint32_t passed = pass_others(m, op_->sequence);
+    // Not the last: our part is missing.
+    if (passed != 0) count_finished(m_, *lane_, lane_->handover, *op_, passed);
     leave(m_.block_index());
   }
 
@@ -216,19 +315,12 @@ class StartKernel {
   // Leader only: the parts without a block are handed on, or, where their turn has not come, left to the
   // daemon. How many were handed on. `m` releases what look() has acquired.
   template <class Releasing>
-  STARLING_HOST_DEVICE uint32_t pass_others(Releasing&& m) {
-    const uint32_t count = others();
-    if (!others_wait_) {
-      // Release: as in hand_on(), which would look for the turns each time.
-      Turn* const turns = &a_.handover.turns[other(0)];
-      const uint64_t next = op_->sequence + 1;
-      for (uint32_t k = 0; k < count; ++k) m.store_release(&turns[k].next, next);
-      return count;
-    }
+  STARLING_HOST_DEVICE uint32_t pass_others(Releasing& m, uint64_t sequence) {
+    if (!others_wait_) return this->hand_on_others(m, sequence);
     uint32_t passed = 0;
-    for (uint32_t k = 0; k < count; ++k) {
-      if (has_turn(m_, *lane_->handover, other(k), op_->sequence))
-        hand_on(m_, *lane_, other(k), op_->sequence);
+    for (uint32_t k = 0; k < others(); ++k) {
+      if (has_turn(m_, *lane_->handover, other(k), sequence))
+        hand_on(m_, *lane_->handover, other(k), sequence);
       else {
         leave(other(k));
         continue;
@@ -259,28 +351,25 @@ class StartKernel {
     return before != op_->sequence + 1 && m_.compare_exchange(gate, before, op_->sequence + 1) == before;
   }
 
-  // Leader only.
-  STARLING_HOST_DEVICE void finish(Outcome outcome) {
-    note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, 0);
-    auto&& m = fenced(m_);
-    const uint32_t passed = pass_others(m);
-    hand_on(m, *lane_, m_.block_index(), op_->sequence);
-    if (!count_finished(m, *lane_, *op_, passed + 1)) return;
-    note(TraceEvent::kPublish, 0);
-    m_.notify_host();
-  }
-
-  STARLING_HOST_DEVICE void note(TraceEvent event, uint64_t detail) {
-    if (a_.trace != nullptr && leads(m_))
-      trace(m_, a_.trace[m_.block_index()], event, lane_->id, op_->sequence, detail);
-  }
-
-  M& m_;
-  const StartArguments& a_;
   const Operation* op_;
   Lane* lane_;
   StartState& s_;
   bool others_wait_ = false;  // a part without a block was not ours yet
+  const uint32_t begun_;  // instructions that are done already
 };
+
+// The whole kernel, on every thread of every block.
+template <class M>
+STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArguments& arguments,
+                                                    StartState& state) {
+  uint32_t begun = 0;
+  if (arguments.bound.count != 0) {
+    M own = machine;  // what a call is told of by address does not stay in registers
+    begun = BoundStart<M>(own, arguments, state).run();
+    if (begun == arguments.bound.count) return;
+  }
+  StartKernel<M> kernel(machine, arguments, state, begun);
+  if (kernel.run() && leads(machine)) kernel.hold();
+}
 
 }  // namespace starling::device

@@ -30,7 +30,7 @@ struct StreamLaunch {
   Handover handover{};
   Lane* lane = nullptr;
   int16_t priority = 0;
-  uint32_t plan_bytes = 0;
+  const PlanHeader* plan = nullptr;  // of the operation, where the host can read it
 };
 
 // Operations ordered on streams of the caller: what device/stream_host.h says of each. The context's lock is

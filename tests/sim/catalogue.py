@@ -14,6 +14,9 @@ PACKETS = "packets.h"
 DAEMON = "daemon.h"
 HANDOVER = "handover.h"
 START = "start.h"
+BOUND = "bound.h"
+BIND = "bind.h"
+WAIT = "wait.h"
 GATE = "gate.h"
 HOST = "stream_host.h"
 SQ = "submission_queue.h"
@@ -342,9 +345,9 @@ MUTATIONS = [
     Mutation(
         "unbounded_wait",
         "a wait without bound: yielding is lost",
-        INTERPRETER,
-        "const bool ended = budget_.unbounded ? false : m_.expired(start, budget_.ticks);",
-        "const bool ended = false && m_.expired(start, budget_.ticks);",
+        WAIT,
+        "const bool ended = budget.unbounded ? false : m.expired(start, budget.ticks);",
+        "const bool ended = false && m.expired(start, budget.ticks);",
     ),
     Mutation(
         "instruction_not_reset",
@@ -505,7 +508,7 @@ MUTATIONS = [
         "others_not_counted",
         "the parts without a block are handed on and not counted where block 0 parks: the operation never ends",
         START,
-        "    if (passed != 0) count_finished(m_, *lane_, *op_, passed);  // not the last: our part is missing\n",
+        "    if (passed != 0) count_finished(m_, *lane_, lane_->handover, *op_, passed);\n",
         "    (void)passed;\n",
     ),
     Mutation(
@@ -534,8 +537,8 @@ MUTATIONS = [
         "all_parts_taken_for_granted",
         "block 0 publishes the operation when it is through, whoever else is not",
         HANDOVER,
-        "lane.handover != nullptr && parts == lane.handover->width",
-        "lane.handover != nullptr && parts > 1",
+        "handover != nullptr && parts == handover->width",
+        "handover != nullptr && parts > 1",
     ),
     Mutation(
         "bound_to_one_message",
@@ -721,8 +724,8 @@ MUTATIONS = [
         "turn_relaxed",
         "relaxed for release: the turn that gives a part to the next operation",
         HANDOVER,
-        "m.store_release(&lane.handover->turns[part].next, sequence",
-        "m.store_relaxed(&lane.handover->turns[part].next, sequence",
+        "m.store_release(&handover.turns[part].next, sequence",
+        "m.store_relaxed(&handover.turns[part].next, sequence",
     ),
     Mutation(
         "turn_read_relaxed",
@@ -749,9 +752,9 @@ MUTATIONS = [
         "done_by_every_block",
         "the flag that streams wait for is set by the first block that finishes",
         HANDOVER,
-        "  if (!are_last(m, lane, operation, parts)) return false;\n",
-        "  if (lane.handover != nullptr) m.store_release(&lane.handover->done[at].done, sequence + 1);\n"
-        "  if (!are_last(m, lane, operation, parts)) return false;\n",
+        "  if (!are_last(m, lane, handover, operation, parts)) return false;\n",
+        "  if (handover != nullptr) m.store_release(&handover->done[at].done, sequence + 1);\n"
+        "  if (!are_last(m, lane, handover, operation, parts)) return false;\n",
     ),
     Mutation(
         "quit_not_announced",
@@ -859,6 +862,85 @@ MUTATIONS = [
         CONNECTOR,
         "  if (m.load_acquire(&peer.made) == 0) return false;\n  end.inbox",
         "  if (m.load_relaxed(&peer.made) == 0) return false;\n  end.inbox",
+    ),
+    # ---- operations that come bound -----------------------------------------------------------------------
+    Mutation(
+        "bound_out_of_turn",
+        "a bound operation runs although an earlier operation of its lane is parked",
+        START,
+        "has_turn(m_, a_.handover, m_.block_index(), sequence) && run.is_ready();",
+        "run.is_ready();",
+    ),
+    Mutation(
+        "bound_passes_others",
+        "a bound operation hands on the parts without a block although their turn has not come",
+        START,
+        "      ready &= has_turn(m_, a_.handover, this->other(k), sequence);\n",
+        "      ready &= true;\n",
+    ),
+    Mutation(
+        "bound_without_credit",
+        "a bound operation sends packets into slots that were not read",
+        BOUND,
+        "      ready &= end.packets_sent + p_.sent[k] <= end.packets_granted;\n",
+        "",
+    ),
+    Mutation(
+        "bound_without_vote",
+        "threads of a bound operation use what has come although others' units are missing",
+        BOUND,
+        "      if (m_.any(stuck)) return false;\n",
+        "      m_.any(stuck);\n      if (stuck) return false;\n",
+    ),
+    Mutation(
+        "bound_ends_not_counted",
+        "a bound operation that waits too long leaves its ends as they were",
+        BOUND,
+        "    count_ends(n);\n",
+        "    if (n == p_.count) count_ends(n);\n",
+    ),
+    Mutation(
+        "bound_begins_again",
+        "a bound operation that waited too long is interpreted from its beginning",
+        START,
+        "DynamicContext context{op_->sequence, 0, begun_, begun_ != 0, begun_};",
+        "DynamicContext context{op_->sequence, 0, 0, 0, 0};",
+    ),
+    Mutation(
+        "bound_parks_without_context",
+        "a bound operation that waited too long makes way for a more urgent one, and forgets what it has done",
+        START,
+        "(s_.urgent == 0 || begun_ != 0)",
+        "s_.urgent == 0",
+    ),
+    Mutation(
+        "bound_reads_early",
+        "a bound operation gives its packet slots back before all threads have read them",
+        BOUND,
+        "      if (m_.any(stuck)) return false;\n"
+        "      count_read(i);  // all threads have loaded the messages: the vote was a barrier\n",
+        "      if (!stuck) count_read(i);\n      if (m_.any(stuck)) return false;\n",
+    ),
+    Mutation(
+        "bound_not_refreshed",
+        "a bound message leaves old flags behind its end, where a new slot or a counter's wrap needs them gone",
+        BOUND,
+        "    refresh(i, (bytes + 15) / 16);\n",
+        "",
+    ),
+    Mutation(
+        "bound_second_message_first",
+        "a bound program takes the second packet of a connection for the first one again",
+        BOUND,
+        "    return s_.receives[connection_of(i, s)].messages + i.received_before;\n",
+        "    return s_.receives[connection_of(i, s)].messages;\n",
+    ),
+    Mutation(
+        "bound_chunk_of_block_0",
+        "every block of a bound operation writes where block 0 does",
+        BIND,
+        "      bound.destination_step = uint32_t(destination.step);\n",
+        "",
     ),
     # ---- captured operations -----------------------------------------------------------------------------
     Mutation(
@@ -992,8 +1074,8 @@ MUTATIONS = [
     Mutation(
         "fault_not_heard_in_wait",
         "a wait with a long budget does not hear that the lane broke",
-        INTERPRETER,
-        "if (ended || (attempt % 64 == 63 && m_.load_relaxed(x_.lane->fault) != 0)) return false;",
+        WAIT,
+        "if (ended || (attempt % 64 == 63 && m.load_relaxed(fault) != 0)) return false;",
         "if (ended) return false;",
     ),
     # ---- doorbells ---------------------------------------------------------------------------------------

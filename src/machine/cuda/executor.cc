@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/env.h"
+#include "device/bind.h"
 #include "machine/cpu/futex.h"
 #include "machine/cuda/error.h"
 
@@ -154,7 +155,9 @@ void CudaExecutor::enqueue(const StreamLaunch& launch) {
                                nullptr,
                                s.priority_order ? options_.start.blocks : nullptr,
                                nullptr,
-                               launch.plan_bytes};
+                               launch.plan->total_bytes};
+  if (launch.entry.path == device::StreamPath::kKernel)
+    start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
   host_.enqueue(launch.entry, launch.stream, launch.handover, start);
 }
 

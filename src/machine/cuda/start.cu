@@ -14,9 +14,7 @@ __global__ void __launch_bounds__(kStartThreads, 1)
     start_kernel(const __grid_constant__ device::StartArguments arguments) {
   __shared__ device::StartState state;
   __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
-  CudaMachine machine(blockDim.x, stage);
-  device::StartKernel<CudaMachine> kernel(machine, arguments, state);
-  if (kernel.run() && threadIdx.x == 0) kernel.hold();
+  device::run_start(CudaMachine(blockDim.x, stage), arguments, state);
 }
 
 __global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) {

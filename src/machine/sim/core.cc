@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "device/bind.h"
 #include "device/daemon.h"
 #include "device/start.h"
 #include "device/stream_host.h"
@@ -152,6 +153,8 @@ class GpuDriver final : public StreamDriver {
   void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Handover& handover,
                const Operation& operation, int16_t priority) override {
     device::StartArguments start = start_of(lane, handover, operation, priority);
+    if (StreamPath(ticket.path) == StreamPath::kKernel)
+      start.bound = ProgramBinder(*operation.plan, operation).bind();
     host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), handover, start);
   }
   void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {
@@ -213,8 +216,7 @@ inline void run_start_kernel(SimMachine& m, const std::byte* bytes, TraceRing* t
   device::StartArguments arguments;
   std::memcpy(&arguments, bytes, sizeof arguments);
   arguments.trace = traces;
-  device::StartKernel<SimMachine> kernel(m, arguments, *static_cast<device::StartState*>(state));
-  if (kernel.run() && m.thread_index() == 0) kernel.hold();
+  device::run_start(m, arguments, *static_cast<device::StartState*>(state));
 }
 
 inline void run_gate_kernel(SimMachine& m, const std::byte* bytes) {

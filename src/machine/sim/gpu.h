@@ -25,7 +25,7 @@ struct Kernel {
   uint64_t index = 0;
   uint64_t ns = 0;     // kCompute, and copies
   bool copy = false;   // by the copy engine, which serves one after the other, not in an SM slot
-  alignas(16) std::byte arguments[512] = {};  // kDaemon, kStart, kGate: as the core knows them
+  alignas(16) std::byte arguments[1536] = {};  // kDaemon, kStart, kGate: as the core knows them
 
   uint32_t stream = 0;
   uint32_t dispatched = 0, ended = 0;

@@ -1,0 +1,186 @@
+// The host's side of device/bound.h: which operations come to their kernels bound, and what is said of them.
+//
+// The plan must be one of packets whose blocks all do the same: instruction n of block b is that of block 0,
+// a fixed number of chunks further, on channel b. Such are all of the library's own; whatever else a plan
+// does, the interpreter does.
+#pragma once
+#include <cstdint>
+
+#include "device/bound.h"
+#include "wire/operation.h"
+#include "wire/plan.h"
+
+namespace starling::device {
+
+class ProgramBinder {
+ public:
+  // `plan`: what operation.plan points to, or a copy that the host can read.
+  ProgramBinder(const PlanHeader& plan, const Operation& operation) : plan_{&plan}, op_(operation) {}
+
+  // A program of no instructions: it cannot be bound.
+  BoundProgram bind() {
+    BoundProgram program{};
+    if (!is_usual() || !bind_connections(program)) return {};
+    const BlockPlan& block = plan_.blocks()[0];
+    for (uint32_t n = 0; n < block.instruction_count; ++n)
+      if (!bind_instruction(program, n)) return {};
+    for (uint32_t k = 0; k < program.receive_count; ++k)
+      if (program.received[k] > kPacketSlots) return {};
+    for (uint32_t k = 0; k < program.send_count; ++k)
+      if (program.sent[k] > kPacketSlots) return {};
+    program.chunk_bytes = uint32_t(op_.chunk_bytes);
+    program.count = block.instruction_count;
+    return program;
+  }
+
+ private:
+  static constexpr uint64_t kMostBytes = uint64_t(1) << 24;  // of an operation; offsets fit in 32 bits
+
+  bool is_usual() const {
+    const PlanHeader& plan = *plan_.header;
+    if (plan.protocol != Protocol::kPackets || plan.canonical == 0 || op_.fence_previous != 0) return false;
+    if (op_.tile_count != 1 || op_.group_bytes * plan.rank_count > kMostBytes) return false;
+    if (op_.reduce_op == ReduceOp::kPremulSum) return false;
+    for (const BufferBinding& buffer : op_.buffers)
+      if (buffer.groups != nullptr) return false;
+    const uint32_t count = plan_.blocks()[0].instruction_count;
+    if (count == 0 || count > kBoundInstructions) return false;
+    for (uint32_t b = 1; b < plan.block_count; ++b)
+      if (plan_.blocks()[b].instruction_count != count) return false;
+    return true;
+  }
+
+  bool bind_connections(BoundProgram& program) const {
+    const BlockPlan& first = plan_.blocks()[0];
+    if (first.receive_count > kBoundEnds || first.send_count > kBoundEnds) return false;
+    for (uint32_t b = 0; b < plan_.header->block_count; ++b) {
+      const BlockPlan& block = plan_.blocks()[b];
+      if (block.receive_count != first.receive_count || block.send_count != first.send_count) return false;
+      if (!same_peers(block.receive_first, first.receive_first, first.receive_count, b)) return false;
+      if (!same_peers(block.send_first, first.send_first, first.send_count, b)) return false;
+    }
+    program.receive_count = uint8_t(first.receive_count);
+    program.send_count = uint8_t(first.send_count);
+    program.divisor = 1;
+    for (uint32_t k = 0; k < first.receive_count; ++k)
+      program.receive_peers[k] = plan_.connections()[first.receive_first + k].peer;
+    for (uint32_t k = 0; k < first.send_count; ++k)
+      program.send_peers[k] = plan_.connections()[first.send_first + k].peer;
+    return true;
+  }
+
+  bool same_peers(uint32_t at, uint32_t first, uint32_t count, uint32_t channel) const {
+    const Connection* connections = plan_.connections();
+    for (uint32_t k = 0; k < count; ++k)
+      if (connections[at + k].peer != connections[first + k].peer || connections[at + k].channel != channel)
+        return false;
+    return true;
+  }
+
+  bool bind_instruction(BoundProgram& program, uint32_t n) const {
+    const Instruction& i = instruction(0, n);
+    if (i.opcode == Opcode::nop || i.opcode == Opcode::reduce) return false;
+    if (i.chunks != 1 || i.dependency_count != 0) return false;
+    uint32_t source_step = 0, destination_step = 0, size_step = 0;
+    if (!follow(n, source_step, destination_step, size_step)) return false;
+    BoundInstruction& bound = program.instructions[n];
+    const Slice size = slice(i.size_buffer, i.size_chunk, size_step);
+    if (!size.is_whole) return false;
+    bound.span = uint32_t(size.left);
+    bound.span_step = uint32_t(size.step);
+    if (reads_source(i.opcode)) {
+      const Slice source = slice(i.source_buffer, i.source_chunk, source_step);
+      if (!source.is_whole) return false;
+      bound.source = op_.buffers[uint32_t(i.source_buffer)].base + source.offset;
+      bound.source_step = uint32_t(source.step);
+    }
+    if (writes_destination(i.opcode)) {
+      const Slice destination = slice(i.destination_buffer, i.destination_chunk, destination_step);
+      if (!destination.is_whole) return false;
+      bound.destination = op_.buffers[uint32_t(i.destination_buffer)].base + destination.offset;
+      bound.destination_step = uint32_t(destination.step);
+    }
+    return bind_messages(program, bound, i);
+  }
+
+  bool bind_messages(BoundProgram& program, BoundInstruction& bound, const Instruction& i) const {
+    const bool local = reads_source(i.opcode);
+    bound.receive_count = receives(i.opcode) ? i.receive_count : 0;
+    bound.send_count = sends(i.opcode) ? i.send_count : 0;
+    bound.receive_first = bound.receive_count != 0 ? uint8_t(i.receive_first) : 0;
+    bound.send_first = bound.send_count != 0 ? uint8_t(i.send_first) : 0;
+    bound.source_count = uint8_t(bound.receive_count + local);
+    bound.local_at = local ? i.local_position : kNoLocal;
+    if (bound.source_count > 1 || (i.flags & kFinal && op_.reduce_op == ReduceOp::kAvg)) {
+      // All reductions are described once.
+      if (bound.source_count < 2 || (program.reduced != 0 && program.reduced != bound.source_count))
+        return false;
+      if (op_.reduce_op == ReduceOp::kAvg && !(i.flags & kFinal)) return false;
+      if (op_.reduce_op == ReduceOp::kAvg && op_.rank_count > 0xff) return false;
+      program.reduced = bound.source_count;
+      program.divisor = op_.reduce_op == ReduceOp::kAvg ? uint8_t(op_.rank_count) : 1;
+    }
+    return count(program.received, bound.receive_first, bound.receive_count, bound.received_before) &&
+           count(program.sent, bound.send_first, bound.send_count, bound.sent_before);
+  }
+
+  // One message more on each of these connections, which have had the same number before.
+  static bool count(uint8_t* messages, uint32_t first, uint32_t count, uint8_t& before) {
+    if (count == 0) return true;
+    before = messages[first];
+    for (uint32_t k = first; k < first + count; ++k)
+      if (messages[k]++ != before) return false;
+    return true;
+  }
+
+  // Are instructions n of all blocks alike, but for their chunks, which are so many further each?
+  bool follow(uint32_t n, uint32_t& source_step, uint32_t& destination_step, uint32_t& size_step) const {
+    const uint32_t blocks = plan_.header->block_count;
+    if (blocks == 1) return true;
+    const Instruction& i = instruction(0, n);
+    source_step = instruction(1, n).source_chunk - i.source_chunk;
+    destination_step = instruction(1, n).destination_chunk - i.destination_chunk;
+    size_step = instruction(1, n).size_chunk - i.size_chunk;
+    for (uint32_t b = 1; b < blocks; ++b) {
+      const Instruction& other = instruction(b, n);
+      const bool alike = other.opcode == i.opcode && other.flags == i.flags &&
+                         other.source_buffer == i.source_buffer &&
+                         other.destination_buffer == i.destination_buffer &&
+                         other.size_buffer == i.size_buffer && other.local_position == i.local_position &&
+                         other.chunks == i.chunks && other.receive_first == i.receive_first &&
+                         other.send_first == i.send_first && other.receive_count == i.receive_count &&
+                         other.send_count == i.send_count && other.dependency_count == 0 &&
+                         other.source_chunk == i.source_chunk + b * source_step &&
+                         other.destination_chunk == i.destination_chunk + b * destination_step &&
+                         other.size_chunk == i.size_chunk + b * size_step;
+      if (!alike) return false;
+    }
+    return true;
+  }
+
+  struct Slice {
+    bool is_whole;  // every block has some of it, all in one group
+    uint64_t offset;  // of block 0, in the buffer
+    uint64_t left;  // bytes from there to the group's end
+    uint64_t step;
+  };
+  Slice slice(BufferKind kind, uint32_t chunk, uint32_t step) const {
+    const uint32_t per_group = plan_.header->chunks_per_group, last = plan_.header->block_count - 1;
+    const uint64_t group = chunk / per_group, inside = chunk % per_group;
+    // A step back is a huge one, and ends outside.
+    const uint64_t last_inside = inside + uint64_t(last) * step;
+    if (kind == BufferKind::kScratch || kind == BufferKind::kNone || last_inside >= per_group) return {};
+    const uint64_t begin = inside * op_.chunk_bytes;
+    return {last_inside * op_.chunk_bytes < op_.group_bytes, group * op_.group_bytes + begin,
+            op_.group_bytes - begin, step * op_.chunk_bytes};
+  }
+
+  const Instruction& instruction(uint32_t b, uint32_t n) const {
+    return plan_.instructions()[plan_.blocks()[b].instruction_first + n];
+  }
+
+  PlanView plan_;
+  const Operation& op_;
+};
+
+}  // namespace starling::device

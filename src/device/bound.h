@@ -1,0 +1,279 @@
+// Short programs of packets, bound by the host. What the instructions are to do comes in the start kernel's
+// argument, so neither plan nor lane is read, and a block takes one straight way through:
+//
+//   our turn, ends, credit, fault: each a thread's ── vote ── something is missing ──▶ the interpreter, from
+//     │ all there                                                                     the beginning
+//   for each instruction: wait for the units (bounded) ── too long ──▶ ends counted ─▶ the interpreter, from
+//     │                                                                               that instruction
+//   ends counted ──▶ done
+//
+// Only what is usual comes this way (device/bind.h says what), and the interpreter does all the rest. A
+// thread has one unit of 16 bytes at most in an instruction, number thread_index() of the block's share. Each
+// operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
+#pragma once
+#include "device/connector.h"
+#include "device/execution.h"
+#include "device/machine.h"
+#include "device/packets.h"
+#include "device/wait.h"
+#include "wire/lane.h"
+#include "wire/operation.h"
+
+namespace starling::device {
+
+inline constexpr uint32_t kBoundInstructions = 16;
+inline constexpr uint32_t kBoundEnds = 7;  // connections of a block one way: of eight ranks
+inline constexpr uint32_t kBoundSources = kBoundEnds + 1;
+inline constexpr uint8_t kNoLocal = 0xff;
+
+// On block b: of `span` bytes those from b x `span_step` on, `chunk_bytes` of them at most, and never none.
+struct BoundInstruction {
+  const std::byte* source;  // of block 0; null: it reads no local slice
+  std::byte* destination;  // likewise: it writes none
+  uint32_t source_step;  // from block to block, in bytes
+  uint32_t destination_step;
+  uint32_t span;
+  uint32_t span_step;
+  uint8_t source_count;  // messages, and the local slice; more than one: it reduces
+  uint8_t local_at;  // how many messages come before the local slice; kNoLocal: there is none
+  uint8_t receive_first;  // connection of the block
+  uint8_t receive_count;
+  uint8_t send_first;
+  uint8_t send_count;
+  uint8_t received_before;  // messages of earlier instructions, on each of its connections
+  uint8_t sent_before;
+};
+static_assert(sizeof(BoundInstruction) == 40);
+
+struct BoundProgram {
+  uint32_t count;  // of instructions; 0: there is none
+  uint32_t chunk_bytes;
+  uint8_t receive_count;  // connections of a block; their channel is the block's number
+  uint8_t send_count;
+  uint8_t reduced;  // sources of the instructions that reduce, all as many
+  uint8_t divisor;  // of their results; 1: not
+  uint16_t receive_peers[kBoundEnds];
+  uint16_t send_peers[kBoundEnds];
+  uint8_t received[kBoundEnds];  // messages on each connection
+  uint8_t sent[kBoundEnds];
+  BoundInstruction instructions[kBoundInstructions];
+};
+
+// In the block's fast memory. Each end is written by one thread, before the vote, and read by all after it.
+struct BoundState {
+  struct Receive {
+    const uint64_t* slots;
+    uint64_t messages;  // received before this operation
+    uint64_t* read;  // in the peer's memory: messages that were read
+  };
+  struct Send {
+    uint64_t* slots;
+    uint64_t messages;  // sent before this operation
+  };
+  Receive receives[kBoundEnds];
+  Send sends[kBoundEnds];
+};
+
+template <class M>
+class BoundRun {
+ public:
+  // `reduction`: in the block's fast memory too.
+  STARLING_HOST_DEVICE BoundRun(M& machine, const BoundProgram& program, const Operation& operation,
+                                const Lane& lane, const Budget& budget, BoundState& state,
+                                Combine& reduction)
+      : m_(machine),
+        p_(program),
+        op_(operation),
+        lane_(lane),
+        budget_(budget),
+        s_(state),
+        c_(reduction),
+        block_(m_.block_index()) {}
+
+  // Is what this thread looks at there? Only of a part that is ours. A vote must follow.
+  STARLING_HOST_DEVICE bool is_ready() {
+    const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
+    bool ready = p_.chunk_bytes <= 16 * threads;
+    // Relaxed: as Interpreter::is_broken(). By one thread, which has acquired the turn.
+    if (thread + 1 == threads) ready &= m_.load_relaxed(lane_.fault) == 0;
+    if (leads(m_)) describe_reduction();
+    for (uint32_t k = thread; k < p_.receive_count; k += threads) {
+      ReceiveEnd& end = receive_end(k);
+      if (is_connected(m_, lane_, end))
+        s_.receives[k] = {end.packets, end.packets_received, &end.credit->packets_read};
+      else
+        ready = false;
+    }
+    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+      SendEnd& end = send_end(k);
+      look_for_credit(m_, lane_, end, p_.sent[k]);
+      ready &= end.packets_sent + p_.sent[k] <= end.packets_granted;
+      s_.sends[k] = {end.packets, end.packets_sent};
+    }
+    return ready;
+  }
+
+  // On all threads, after that vote: how many instructions are done, the same on all. The ends say so too;
+  // a barrier must follow.
+  STARLING_HOST_DEVICE uint32_t run() {
+    uint32_t n = 0;
+    while (n < p_.count && execute(p_.instructions[n])) ++n;
+    m_.barrier();  // all threads have stored their packets
+    count_ends(n);
+    return n;
+  }
+
+ private:
+  STARLING_HOST_DEVICE bool execute(const BoundInstruction& i) {
+    return i.source_count <= kFewSources ? exchange<kFewSources>(i) : exchange<kBoundSources>(i);
+  }
+
+  // As Interpreter::exchange_unit(): no effect before the vote has shown that all threads have their units.
+  template <uint32_t kMost>
+  STARLING_HOST_DEVICE bool exchange(const BoundInstruction& i) {
+    const uint32_t left = i.span - block_ * i.span_step;
+    const uint32_t bytes = left < p_.chunk_bytes ? left : p_.chunk_bytes;
+    const uint32_t offset = 16 * m_.thread_index();
+    const bool mine = offset < bytes;
+    const uint32_t own = bytes - offset < 16 ? bytes - offset : 16;
+    Pack local{0, 0};
+    if (mine && i.source != nullptr) local = m_.load_few(i.source + block_ * i.source_step + offset, own);
+    Pack in[kMost] = {};
+    if (i.receive_count != 0) {
+      const bool stuck = mine && !in_time(m_, budget_, lane_.fault, NeverYields{},
+                                          [&] { return take<kMost>(i, in); });
+      if (m_.any(stuck)) return false;
+      count_read(i);  // all threads have loaded the messages: the vote was a barrier
+    }
+    if (mine) {
+      STARLING_UNROLL
+      for (uint32_t s = 0; s < kMost; ++s)
+        in[s] = select(s == i.local_at, local, in[s]);
+      const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
+      if (i.destination != nullptr)
+        m_.store_few(i.destination + block_ * i.destination_step + offset, out, own);
+      for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
+        const uint64_t message = s_.sends[k].messages + i.sent_before;
+        write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
+                          packet_flag(message), m_.thread_index(), out);
+      }
+    }
+    refresh(i, (bytes + 15) / 16);
+    return true;
+  }
+
+  // As take_packet_unit().
+  template <uint32_t kMost>
+  STARLING_HOST_DEVICE bool take(const BoundInstruction& i, Pack (&in)[kMost]) {
+    bool there = true;
+    STARLING_UNROLL
+    for (uint32_t first = 0; first < kMost; first += kFewSources) {
+      PacketUnit seen[kFewSources] = {};
+      STARLING_UNROLL
+      for (uint32_t s = 0; s < kFewSources; ++s)
+        if (is_message(i, first + s)) seen[s] = read(i, first + s);
+      STARLING_UNROLL
+      for (uint32_t s = 0; s < kFewSources; ++s) {
+        if (!is_message(i, first + s)) continue;
+        there = there && seen[s].has(packet_flag(message_of(i, first + s)));
+        in[first + s] = seen[s].data();
+      }
+    }
+    return there;
+  }
+  // By words: of a conditional assignment the compiler makes an index, and operands would leave the registers.
+  STARLING_HOST_DEVICE static Pack select(bool first, Pack a, Pack b) {
+    return {first ? a.low : b.low, first ? a.high : b.high};
+  }
+  STARLING_HOST_DEVICE static bool is_message(const BoundInstruction& i, uint32_t s) {
+    return s < i.source_count && s != i.local_at;
+  }
+  STARLING_HOST_DEVICE static uint32_t connection_of(const BoundInstruction& i, uint32_t s) {
+    return i.receive_first + s - uint32_t(s > i.local_at);
+  }
+  STARLING_HOST_DEVICE uint64_t message_of(const BoundInstruction& i, uint32_t s) const {
+    return s_.receives[connection_of(i, s)].messages + i.received_before;
+  }
+  STARLING_HOST_DEVICE PacketUnit read(const BoundInstruction& i, uint32_t s) {
+    return read_packet_unit(m_, packet_slot(lane_, s_.receives[connection_of(i, s)].slots, message_of(i, s)),
+                            lane_.packet_bytes, m_.thread_index());
+  }
+
+  // The slots go back, each connection's by a thread of its own.
+  STARLING_HOST_DEVICE void count_read(const BoundInstruction& i) {
+    for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count()) {
+      const BoundState::Receive& end = s_.receives[i.receive_first + k];
+      m_.store_after_loads(end.read, end.messages + i.received_before + 1);
+    }
+  }
+
+  // Flags for the units behind the messages' end, in slots that have not been filled for long.
+  STARLING_HOST_DEVICE void refresh(const BoundInstruction& i, uint32_t units) {
+    for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
+      const uint64_t message = s_.sends[k].messages + i.sent_before;
+      if (!refreshes(message)) continue;
+      uint64_t* slot = packet_slot(lane_, s_.sends[k].slots, message);
+      for (uint32_t u = m_.thread_index(); u < lane_.packet_bytes / 16; u += m_.thread_count())
+        if (u >= units)
+          write_packet_unit(m_, slot, lane_.packet_bytes, packet_flag(message), u, Pack{0, 0});
+    }
+  }
+
+  // What the first `done` instructions have sent and received. Whoever goes on finds it there.
+  STARLING_HOST_DEVICE void count_ends(uint32_t done) {
+    const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
+    for (uint32_t k = thread; k < p_.receive_count; k += threads) {
+      ReceiveEnd& end = receive_end(k);
+      end.packets_received = s_.receives[k].messages + received(k, done);
+      m_.notify(end.doorbell);
+    }
+    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+      SendEnd& end = send_end(k);
+      end.packets_sent = s_.sends[k].messages + sent(k, done);
+      m_.notify(end.doorbell);
+    }
+  }
+  STARLING_HOST_DEVICE uint32_t received(uint32_t k, uint32_t done) const {
+    if (done == p_.count) return p_.received[k];
+    uint32_t messages = 0;
+    for (uint32_t n = 0; n < done; ++n)
+      messages += k - p_.instructions[n].receive_first < p_.instructions[n].receive_count;
+    return messages;
+  }
+  STARLING_HOST_DEVICE uint32_t sent(uint32_t k, uint32_t done) const {
+    if (done == p_.count) return p_.sent[k];
+    uint32_t messages = 0;
+    for (uint32_t n = 0; n < done; ++n)
+      messages += k - p_.instructions[n].send_first < p_.instructions[n].send_count;
+    return messages;
+  }
+
+  STARLING_HOST_DEVICE void describe_reduction() {
+    c_.source_count = p_.reduced;
+    c_.divisor = p_.divisor;
+    c_.scaled_source = kNoSource;
+    c_.factor = 1;
+    c_.data_type = op_.data_type;
+    c_.reduce_op = op_.reduce_op;
+  }
+
+  // Sends are looked at by the last threads, so that mostly no thread has two ends.
+  STARLING_HOST_DEVICE uint32_t last(uint32_t thread) const { return m_.thread_count() - 1 - thread; }
+  STARLING_HOST_DEVICE ReceiveEnd& receive_end(uint32_t k) {
+    return lane_.receives[p_.receive_peers[k] * lane_.channel_count + block_];
+  }
+  STARLING_HOST_DEVICE SendEnd& send_end(uint32_t k) {
+    return lane_.sends[p_.send_peers[k] * lane_.channel_count + block_];
+  }
+
+  M& m_;
+  const BoundProgram& p_;
+  const Operation& op_;
+  const Lane& lane_;
+  const Budget& budget_;
+  BoundState& s_;
+  Combine& c_;
+  const uint32_t block_;
+};
+
+}  // namespace starling::device

@@ -1,0 +1,180 @@
+// Goal: what a start kernel is told of an operation that comes bound is what the interpreter finds in the
+// plan: the same slices, connections and messages, on every block; and what cannot be said so is not bound.
+// Method: every built-in plan of packets, for many ranks, blocks and lengths, beside the interpreter's own
+// functions.
+#include "device/bind.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "plan/generate.h"
+
+namespace starling::device {
+namespace {
+
+struct Algorithm {
+  Collective collective;
+  const char* name;
+  bool rooted = false;
+};
+
+const Algorithm kAlgorithms[] = {
+    {Collective::kAllReduce, "one_shot_packets"},     {Collective::kAllReduce, "two_shot_packets"},
+    {Collective::kAllGather, "all_pairs_packets"},    {Collective::kReduceScatter, "all_pairs_packets"},
+    {Collective::kBroadcast, "direct_packets", true}, {Collective::kReduce, "direct_packets", true},
+    {Collective::kAllToAll, "pairwise_packets"},
+};
+
+alignas(16) std::byte buffers[3];  // only their addresses count
+
+Operation operation_of(const PlanHeader& plan, uint64_t group_bytes) {
+  Operation op{};
+  op.plan = &plan;
+  op.buffers[uint32_t(BufferKind::kInput)].base = &buffers[0];
+  op.buffers[uint32_t(BufferKind::kOutput)].base = &buffers[1];
+  op.group_bytes = group_bytes;
+  op.chunk_bytes = (group_bytes + plan.chunks_per_group - 1) / plan.chunks_per_group;
+  if (plan.chunks_per_group > 1) op.chunk_bytes = (op.chunk_bytes + 15) / 16 * 16;
+  op.tile_bytes = op.chunk_bytes;
+  op.tile_count = 1;
+  op.data_type = DataType::kFloat32;
+  op.reduce_op = ReduceOp::kSum;
+  op.rank_count = plan.rank_count;
+  return op;
+}
+
+std::byte* address(const Operation& op, BufferKind kind, uint32_t chunk) {
+  const BufferBinding& buffer = op.buffers[uint32_t(kind)];
+  return buffer.base + chunk_begin(op, buffer, kind, chunk);
+}
+
+bool every_block_has_some(const Operation& op) {
+  const PlanView plan{op.plan};
+  for (uint32_t n = 0; n < op.plan->instruction_count; ++n)
+    if (tile_range(op, plan.instructions()[n], 0, 0).bytes == 0) return false;
+  return true;
+}
+
+void expect_same(const Operation& op, const BoundProgram& program) {
+  const PlanView plan{op.plan};
+  for (uint32_t b = 0; b < op.plan->block_count; ++b) {
+    const BlockPlan& block = plan.blocks()[b];
+    ASSERT_EQ(program.count, block.instruction_count);
+    ASSERT_EQ(program.receive_count, block.receive_count);
+    ASSERT_EQ(program.send_count, block.send_count);
+    for (uint32_t k = 0; k < block.receive_count; ++k) {
+      EXPECT_EQ(program.receive_peers[k], plan.connections()[block.receive_first + k].peer);
+      EXPECT_EQ(b, plan.connections()[block.receive_first + k].channel);
+    }
+    for (uint32_t k = 0; k < block.send_count; ++k)
+      EXPECT_EQ(program.send_peers[k], plan.connections()[block.send_first + k].peer);
+    std::vector<uint32_t> received(block.receive_count), sent(block.send_count);
+    for (uint32_t n = 0; n < program.count; ++n) {
+      const Instruction& i = plan.instructions()[block.instruction_first + n];
+      const BoundInstruction& bound = program.instructions[n];
+      const uint64_t left = bound.span - uint64_t(b) * bound.span_step;
+      EXPECT_EQ(std::min<uint64_t>(left, program.chunk_bytes), tile_range(op, i, 0, 0).bytes);
+      if (reads_source(i.opcode)) {
+        EXPECT_EQ(bound.source + b * uint64_t(bound.source_step), address(op, i.source_buffer, i.source_chunk));
+      }
+      EXPECT_EQ(bound.source != nullptr, reads_source(i.opcode));
+      EXPECT_EQ(bound.local_at, reads_source(i.opcode) ? i.local_position : kNoLocal);
+      if (writes_destination(i.opcode)) {
+        EXPECT_EQ(bound.destination + b * uint64_t(bound.destination_step),
+                  address(op, i.destination_buffer, i.destination_chunk));
+      }
+      EXPECT_EQ(bound.destination != nullptr, writes_destination(i.opcode));
+      ASSERT_EQ(bound.receive_count, receives(i.opcode) ? i.receive_count : 0);
+      ASSERT_EQ(bound.send_count, sends(i.opcode) ? i.send_count : 0);
+      for (uint32_t k = 0; k < bound.receive_count; ++k)
+        EXPECT_EQ(received[i.receive_first + k]++, bound.received_before);
+      for (uint32_t k = 0; k < bound.send_count; ++k)
+        EXPECT_EQ(sent[i.send_first + k]++, bound.sent_before);
+    }
+    for (uint32_t k = 0; k < block.receive_count; ++k) EXPECT_EQ(received[k], program.received[k]);
+    for (uint32_t k = 0; k < block.send_count; ++k) EXPECT_EQ(sent[k], program.sent[k]);
+  }
+}
+
+TEST(Bind, SaysWhatThePlanSays) {
+  uint32_t bound = 0;
+  for (const Algorithm& algorithm : kAlgorithms)
+    for (uint32_t ranks : {2, 3, 4, 5, 8, 9})
+      for (uint32_t blocks : {1, 2, 8, 16})
+        for (bool in_place : {false, true}) {
+          if (in_place && algorithm.collective == Collective::kAllToAll) continue;
+          const Plan plan = generate(algorithm.name, {.collective = algorithm.collective,
+                                                      .rank_count = ranks,
+                                                      .root = algorithm.rooted ? ranks - 1 : 0,
+                                                      .block_count = blocks,
+                                                      .in_place = in_place});
+          for (uint32_t rank = 0; rank < ranks; ++rank)
+            for (uint64_t bytes : {1, 8, 20, 16 * 40, 4096, 70000}) {
+              SCOPED_TRACE(std::string(algorithm.name) + ", " + std::to_string(ranks) + " ranks, " +
+                           std::to_string(blocks) + " blocks, rank " + std::to_string(rank) + ", " +
+                           std::to_string(bytes) + " bytes");
+              const Operation op = operation_of(*plan.header(rank), bytes);
+              const BoundProgram program = ProgramBinder(*plan.header(rank), op).bind();
+              const BlockPlan& first = PlanView{op.plan}.blocks()[0];
+              const bool usual = first.instruction_count <= kBoundInstructions &&
+                                 first.receive_count <= kBoundEnds && first.send_count <= kBoundEnds &&
+                                 every_block_has_some(op);
+              ASSERT_EQ(program.count != 0, usual);
+              if (!usual) continue;
+              expect_same(op, program);
+              ++bound;
+            }
+        }
+  EXPECT_GT(bound, 1000u);
+}
+
+class NotBound : public ::testing::Test {
+ protected:
+  const Plan plan_ = generate(
+      "one_shot_packets", {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
+  Operation op_ = operation_of(*plan_.header(1), 4096);
+
+  uint32_t count() { return ProgramBinder(*plan_.header(1), op_).bind().count; }
+};
+
+TEST_F(NotBound, OnlyWhatIsAskedOfItHere) {
+  EXPECT_EQ(count(), 2u);
+  op_.fence_previous = 1;
+  EXPECT_EQ(count(), 0u) << "it fences";
+}
+
+TEST_F(NotBound, SeveralTiles) {
+  op_.tile_bytes /= 2;
+  op_.tile_count = 2;
+  EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(NotBound, ScaledInputs) {
+  op_.reduce_op = ReduceOp::kPremulSum;
+  EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(NotBound, TablesOfExtents) {
+  const GroupExtent extent{0, 4096};
+  op_.buffers[uint32_t(BufferKind::kInput)].groups = &extent;
+  EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(NotBound, OffsetsBeyond32Bits) {
+  op_.group_bytes = uint64_t(1) << 33;
+  op_.chunk_bytes = op_.tile_bytes = op_.group_bytes / 2;
+  EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(NotBound, SlotsAndPulls) {
+  for (const char* name : {"one_shot", "two_shot_pull"}) {
+    const Plan plan =
+        generate(name, {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
+    EXPECT_EQ(ProgramBinder(*plan.header(0), operation_of(*plan.header(0), 4096)).bind().count, 0u) << name;
+  }
+}
+
+}  // namespace
+}  // namespace starling::device

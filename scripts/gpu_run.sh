@@ -18,6 +18,8 @@
 #   ipc          processes that read each other's buffers through CUDA IPC (STARLING_PULL=1): whether an opening stands behind
 #                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
+#   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
+#                (gpu_hosts_2.json)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   package      builds only
@@ -164,6 +166,11 @@ for step in "${steps[@]}"; do
     STARLING_PULL=1 run_pytest 240 torch_ipc tests/gpu/test_torch_cuda.py
     STARLING_PULL=0 bench 150 "gpu_slots_$GPUS" gpu -n "$GPUS" --quick --timeout 130
     STARLING_PULL=1 bench 150 "gpu_ipc_$GPUS" gpu -n "$GPUS" --quick --timeout 130
+    ;;
+  hosts)
+    build_adapter
+    run_pytest 200 hosts -rP tests/gpu/test_hosts.py
+    LIMIT_S=60 bounded 110 host_figures "$PYTHON" tests/gpu/host_figures.py --json "$OUT/gpu_hosts_2.json"
     ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;

@@ -77,14 +77,12 @@ const std::vector<Row>& table() {
        &Settings::host_id},
       {"STARLING_TCP_INTERFACES", "names", "",
        "Network interfaces for links to other hosts, or literal addresses of theirs, separated by commas, "
-       "the "
-       "preferred one first. Unset: all that are up and have an address that is not link-local, without "
+       "the preferred one first. Unset: all that are up and have an address that is not link-local, without "
        "loopback.",
        &Settings::tcp_interfaces},
       {"STARLING_TCP_FAMILY", "auto|ipv4|ipv6", "auto",
        "Which address stands for an interface that is named by its name. auto: IPv4 if it has one. The same "
-       "on "
-       "all ranks.",
+       "on all ranks.",
        &Settings::tcp_family},
       {"STARLING_TCP_STRIPING", "0|1", "0",
        "1: links use all interfaces at once. 0: the first that lives. The same on all ranks.",
@@ -93,14 +91,16 @@ const std::vector<Row>& table() {
        "How long a link waits for one of its interfaces to live again before its operations fail.",
        &Settings::tcp_give_up_s, 1e-1},
       {"STARLING_PROBE_S", "seconds", "0.3",
-       "How long a path may leave a probe unanswered before links leave it. Longer where hosts are slow or "
-       "very busy.",
+       "How long a path may leave a probe unanswered before links leave it. More for slow or busy hosts.",
        &Settings::probe_s, 1e-2},
       {"STARLING_LINK", "auto|tcp|verbs", "auto",
        "What links to other hosts go over. auto: RDMA where both ends' interfaces have it (RoCE v2), else "
        "TCP. verbs: "
        "likewise, but an error where this host has no RDMA device.",
        &Settings::link},
+      {"STARLING_LINK_POLLS", "0|1", "0",
+       "1: the thread of the links looks for what this rank sends instead of being woken; for GPUs always.",
+       &Settings::link_polls},
       {"STARLING_VERBS_QUEUE_PAIRS", "count", "1", "Queue pairs of a path over RDMA, 1 to 4.",
        &Settings::verbs_queue_pairs, 1},
       {"STARLING_VERBS_TIMEOUT", "exponent", "14",

@@ -34,6 +34,7 @@ struct Settings {
   double tcp_give_up_s{};
   double probe_s{};
   std::string link;
+  bool link_polls{};
   std::int64_t verbs_queue_pairs{};
   std::int64_t verbs_timeout{};
   std::int64_t verbs_retries{};

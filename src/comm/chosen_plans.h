@@ -17,6 +17,7 @@ struct CallShape {
   bool in_place;
   bool pulls;
   bool by_address;
+  bool across_hosts;
   DataType data_type;
   uint64_t choice_bytes;
   auto operator<=>(const CallShape&) const = default;

@@ -61,6 +61,8 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
   std::vector<HostOfRank> hosts;
   for (const Member& member : members_) hosts.push_back({member.host, member.host_place});
   hosts_ = host_layout(hosts);
+  across_hosts_ = std::any_of(members_.begin(), members_.end(),
+                              [](const Member& member) { return member.peer.way != nullptr; });
   one_process_ = settings().pull != Pull::kNever;
   for (const Member& member : members_)
     if (member.peer.arena != nullptr && member.peer.arena->header()->process_nonce != cpu::process_nonce())
@@ -68,10 +70,30 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
   if (opens_) context_.open_buffers(members_);
 }
 
-LoweringContext Communicator::lowering(uint32_t rank, uint32_t size) {
-  return {rank,     size,    context_.block_count(), &context_.plans(), context_.on_gpu(),
-          nullptr,  nullptr, one_process_,           readable_,         reads_large_messages(),
-          &chosen_, opens_};
+LoweringContext Communicator::lowering(uint32_t rank, uint32_t size, bool across_hosts) {
+  return {rank,
+          size,
+          block_limit(across_hosts),
+          &context_.plans(),
+          context_.on_gpu(),
+          nullptr,
+          nullptr,
+          one_process_ && !across_hosts,
+          readable_ && !across_hosts,
+          reads_large_messages(),
+          &chosen_,
+          opens_ && !across_hosts,
+          across_hosts};
+}
+
+uint32_t Communicator::block_limit(bool across_hosts) const {
+  return across_hosts ? block_limit_between_hosts(context_.place(), context_.block_count())
+                      : context_.block_count();
+}
+
+// To or from that rank: 0 sends, 1 receives.
+LoweringContext Communicator::lowering_of_pair(const starling_operation& call, uint32_t peer) {
+  return lowering(call.kind == STARLING_SEND ? 0u : 1u, 2, members_[peer].peer.way != nullptr);
 }
 
 Communicator::~Communicator() {
@@ -157,13 +179,15 @@ void Communicator::add_plan(std::shared_ptr<const Plan> plan, const SizeRange& s
              "' does not say what its outputs must hold (text of version 1): all but its result was proved; "
              "compile its program anew");
   const bool chosen_by_size = sizes.smallest <= sizes.largest;
-  if (chosen_by_size && plan->header(0)->channel_count > context_.block_count())
-    throw Error(Code::unsupported,
-                "plan '" + plan->name() + "' uses " + std::to_string(plan->header(0)->channel_count) +
-                    " channels; lanes have as many as the daemon has blocks, " +
-                    std::to_string(context_.block_count()),
-                "compile it with blocks=" + std::to_string(context_.block_count()) +
-                    ", or run it by name on a lane of its own");
+  const uint32_t channels = block_limit(across_hosts_);
+  if (chosen_by_size && plan->header(0)->channel_count > channels)
+    throw Error(
+        Code::unsupported,
+        "plan '" + plan->name() + "' uses " + std::to_string(plan->header(0)->channel_count) +
+            " channels; lanes have as many as the daemon has blocks" +
+            (channels < context_.block_count() ? " for what crosses hosts, " : ", ") +
+            std::to_string(channels),
+        "compile it with blocks=" + std::to_string(channels) + ", or run it by name on a lane of its own");
   const std::lock_guard lock(mutex_);
   added_.add(std::move(plan), sizes);
 }
@@ -204,7 +228,7 @@ void Communicator::use_table_of_settings(LogLevel level) {
 }
 
 RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request) {
-  LoweringContext context = lowering(rank_, size());
+  LoweringContext context = lowering(rank_, size(), across_hosts_);
   context.added = &added_;
   context.table = table_.get();
   context.hosts = &hosts_;
@@ -216,7 +240,7 @@ RequestPtr Communicator::submit_collective(const starling_operation& call, Reque
 
 RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request) {
   const bool sends = call.kind == STARLING_SEND;
-  Lowered lowered = lower(lowering(sends ? 0u : 1u, 2), call);
+  Lowered lowered = lower(lowering_of_pair(call, peer), call);
   HostLane& lane = sends ? pair_lane(rank_, peer, call.tag) : pair_lane(peer, rank_, call.tag);
   context_.submit(lane, flight_of(call, std::move(lowered), request));
   return request;
@@ -235,7 +259,7 @@ void Communicator::check_stream_call(const starling_operation& call) {
 
 // Misuse is told to the caller, not to the partner that comes later, or to the poller.
 void Communicator::check_pair_call(const starling_operation& call) {
-  lower(lowering(call.kind == STARLING_SEND ? 0u : 1u, 2), call);
+  lower(lowering_of_pair(call, call.peer < 0 ? rank_ : uint32_t(call.peer)), call);
 }
 
 HostLane& Communicator::control() {
@@ -388,7 +412,7 @@ void Communicator::register_collective(int64_t id, const std::vector<uint32_t>& 
   device_sets_.emplace(devices, group);
   if (shape.kind == STARLING_BROADCAST || shape.kind == STARLING_REDUCE || shape.kind == STARLING_GATHER ||
       shape.kind == STARLING_SCATTER)
-    checked_root(group->lowering(group->rank(), group->size()), shape);
+    checked_root(group->lowering(group->rank(), group->size(), group->across_hosts_), shape);
   Registered& registered = registered_[id];
   registered = {group, shape, "registered " + std::to_string(id), shape.algorithm ? shape.algorithm : "", {}};
   // The caller's texts and tables may be gone when it runs.

@@ -77,7 +77,10 @@ class Communicator final : public PollHook {
   void use_table_of_settings(LogLevel level);
   std::unique_ptr<Communicator> make_subgroup(const std::vector<uint32_t>& ranks, const std::string& name,
                                               const char* kind);
-  LoweringContext lowering(uint32_t rank, uint32_t size);
+  LoweringContext lowering(uint32_t rank, uint32_t size, bool across_hosts);
+  LoweringContext lowering_of_pair(const starling_operation& call, uint32_t peer);
+  // Of plans in a lane whose ranks are of several hosts, or of one.
+  uint32_t block_limit(bool across_hosts) const;
   void time_large_messages(const CommOptions& options);
   std::optional<LargeMessageTimes> timed_in_lane(const LaneKey& key, const CommOptions& options);
   // In ns, from the call to its end on this rank.
@@ -130,6 +133,7 @@ class Communicator final : public PollHook {
   const uint32_t rank_;
   std::vector<Member> members_;
   bool one_process_ = false;  // all of them
+  bool across_hosts_ = false;  // they are of several
   HostLayout hosts_;
   const bool readable_, own_cores_, always_reads_, opens_;  // as in Group
   std::optional<LargeMessageTimes> large_message_times_;

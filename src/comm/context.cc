@@ -125,7 +125,7 @@ HostLane& Context::control_lane(const LaneKey& key, const std::string& name, uin
   std::lock_guard lock(mutex_);
   HostLane& control = find_or_make({key, name, 0, rank, members, block_count(),
                                     place_->traits().slot_bytes_limit, false, false, nullptr, place});
-  control.open(0, block_count());
+  control.open(0, 0);
   control.resolve();
   return control;
 }
@@ -163,7 +163,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   const bool fresh = lane.shared() == nullptr;
   // A plan of a user's may have more channels than blocks; a lane of its own has them all.
   const uint32_t channels = flight.lowered.plan->header(lane.rank())->channel_count;
-  lane.open(flight.lowered.size_class_bytes, std::max(block_count(), channels));
+  lane.open(flight.lowered.size_class_bytes, channels);
   if (fresh) memory_.set_lane(lane.id(), lane.device());
   lane.check(*flight.lowered.plan);
   const bool news = lane.resolve();
@@ -173,6 +173,8 @@ void Context::submit(HostLane& lane, Flight&& flight) {
                          "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " + refused);
   ++submissions_;
   ++under_way_;
+  flight.carried = lane.carried();
+  if (flight.carried) proxy_->begin_work();
   waited_ += flight.waited;
   perhaps_waited_ += flight.perhaps_waited;
   if (flight.perhaps_waited) perhaps_since_ns_ = flight.submitted_ns;
@@ -299,6 +301,7 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
   if (flight.entered && executor_ != nullptr) executor_->streams()->completed(flight.entry);
   ++completions_;
   --under_way_;
+  if (flight.carried) proxy_->end_work();
   waited_ -= flight.waited;
   perhaps_waited_ -= flight.perhaps_waited;
   if (under_way_ == 0) drained_.notify_all();

@@ -67,7 +67,7 @@ class Context {
   Peer attach_remote(const link::carry::RemoteRank& remote, const std::string& ports);
   // From now on our blocks may read what the members register. Throws Error.
   void open_buffers(const std::vector<Member>& members);
-  // Where this rank's proxy listens; it is started at the first call. Throws Error(unsupported) on a GPU.
+  // Where this rank's proxy listens; it is started at the first call. Throws Error.
   std::string link_ports();
 
   // The lane of this key, made if it is new. Never waits for other ranks.
@@ -174,8 +174,8 @@ class Context {
   std::string timeout_text(HostLane& lane, const Flight& flight);
 
   std::unique_ptr<cpu::Arena> arena_;
-  std::unique_ptr<link::carry::Proxy> proxy_;  // set under the lock, once; ends after all lanes
   std::unique_ptr<Place> place_;
+  std::unique_ptr<link::carry::Proxy> proxy_;  // set under the lock, once; ends after all lanes
   monitor::FlightRecorder flight_;
   DaemonOwner memory_;
   PlanCache plans_;

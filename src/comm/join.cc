@@ -138,7 +138,7 @@ class Joining {
         peer = checked(wait_for("arena", rank, store_.patience_ns()), rank);
         if (peer.host != own_.host) {
           remote_.emplace_back(rank, peer);
-          group_.readable = false;
+          group_.readable = group_.opens = false;
         } else {
           group_.members[rank].peer = attach(peer.arena);
           group_.readable &= cpu::can_read(*group_.members[rank].peer.arena->header());

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "link/carry/channels.h"
 #include "link/carry/proxy.h"
 #include "machine/cpu/doorbell.h"
 
@@ -15,8 +16,11 @@ namespace {
 
 constexpr uint32_t kPrivateSlots = 2;  // what every built-in plan needs at most (verified per plan)
 // Between hosts a message takes long to come and its grant to go back, so more are under way, and larger
-// ones: no pool deepens those connectors. Memory is used where it was touched.
+// ones. As many as there are grants: no pool deepens those connectors. Memory is used where it was touched,
+// but for a GPU's, which is locked: slots are smaller there, and channels fewer
+// (block_limit_between_hosts()).
 constexpr uint32_t kCarriedSlots = kMaxCredits;  // of kCarriedSlotBytes at most
+constexpr uint32_t kLockedSlotBytes = 1 << 16;
 constexpr uint64_t kSmallestSlot = 4096;
 
 uint64_t align64(uint64_t bytes) { return (bytes + 63) & ~uint64_t(63); }
@@ -32,7 +36,6 @@ uint32_t slot_bytes_for(uint64_t size_class_bytes, uint32_t limit) {
 uint32_t packet_bytes_for(uint32_t slot_bytes, const PlaceTraits& traits) {
   return std::min(slot_bytes == kSmallestSlot ? 1024 : slot_bytes, traits.packet_bytes_limit);
 }
-uint64_t packet_ring_bytes(uint32_t packet_bytes) { return uint64_t(kPacketSlots) * 2 * packet_bytes; }
 
 // Bytes of one chunk that an instruction moves at a time.
 uint64_t tile_bytes_for(const PlanHeader& plan, const LaneShared& lane, const PlaceTraits& traits) {
@@ -67,7 +70,11 @@ HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, 
       peers_(options.members.size()),
       scratch_(place.traits().lane_depth) {
   unresolved_ = size() - 1;
-  for (const Member& member : options_.members) carried_ |= member.peer.way != nullptr;
+  carriers_.resize(size());
+  for (const Member& member : options_.members) {
+    carried_ |= member.peer.way != nullptr;
+    near_ |= member.peer.way == nullptr && member.peer.arena != nullptr;
+  }
 }
 
 // A peer may still grant us slots that it read late: only an abandoned region is used again.
@@ -100,12 +107,11 @@ void HostLane::close(cpu::CpuMachine& host) {
   // all that it waits for: then it needs no more than to find us. Where blocks work on the host's memory that
   // stays while a peer maps it; memory of a GPU goes with its context.
   const bool broken = std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
-  const bool tells = broken ? !resolved() : place_.traits().direct && !met_by_all();
-  if (!tells) {
+  const bool tells = broken ? !resolved() : !met_by_all();
+  if (!tells || (!broken && !place_.traits().direct))
     arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
-    for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
-      if (member(peer).peer.way != nullptr) member(peer).peer.way->unpublish(numbers_[peer]);
-  }
+  for (uint32_t peer = 0; carried_ && !tells && peer < size(); ++peer)
+    if (member(peer).peer.way != nullptr) member(peer).peer.way->unpublish(numbers_[peer]);
   for (LaneShared* peer : peers_) {
     if (peer == nullptr) continue;
     met(*peer, rank()).store(kLeft, std::memory_order_relaxed);
@@ -134,14 +140,18 @@ bool HostLane::abandoned() const {
 
 void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (shared_ != nullptr) return;
-  const uint32_t limit =
-      carried_ ? std::max(kCarriedSlotBytes, options_.slot_bytes_limit) : options_.slot_bytes_limit;
+  uint32_t limit = options_.slot_bytes_limit;
+  if (carried_) limit = place_.traits().direct ? kCarriedSlotBytes : kLockedSlotBytes;
   const uint32_t slot_bytes = options_.any_size ? limit : slot_bytes_for(size_class_bytes, limit);
-  open_region(options_.carries_operations ? std::max(channel_count, options_.grid) : 0, slot_bytes);
+  open_region(options_.carries_operations ? channels_for(channel_count) : 0, slot_bytes);
   if (options_.carries_operations) open_device();
   place_.flush();  // peers write into the connectors as soon as they find them
   arena_.publish(options_.key.low, options_.key.high, region_.offset);
   if (carried_) tell_open();
+}
+
+uint32_t HostLane::channels_for(uint32_t wanted) const {
+  return std::max(wanted, carried_ ? block_limit_between_hosts(place_, options_.grid) : options_.grid);
 }
 
 void HostLane::tell_open() {
@@ -149,25 +159,31 @@ void HostLane::tell_open() {
   for (uint32_t peer = 0; peer < size(); ++peer) {
     link::carry::Way* way = member(peer).peer.way;
     if (way == nullptr) continue;
-    numbers_[peer] = way->open_lane(
-        shared_, {options_.key.low, options_.key.high, size(), rank(), peer, shared_->channel_count,
-                  shared_->private_slots, shared_->slot_bytes, shared_->packet_bytes, shared_->board_size});
+    numbers_[peer] =
+        way->open_lane(shared_, carriers_[peer],
+                       {options_.key.low, options_.key.high, size(), rank(), peer, shared_->channel_count,
+                        kCarriedSlots, shared_->slot_bytes, shared_->packet_bytes, shared_->board_size});
   }
 }
 
 void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   const uint64_t ends = size() * channels;
   const uint32_t packet_bytes = packet_bytes_for(slot_bytes, place_.traits());
+  // Packets do not cross hosts, so no plan of the lane has any.
   const LaneShape shape{size(),
                         uint32_t(channels),
-                        carried_ ? kCarriedSlots : kPrivateSlots,
+                        carried_ && place_.traits().direct ? kCarriedSlots : kPrivateSlots,
                         slot_bytes,
-                        packet_ring_bytes(packet_bytes),
+                        carried_ ? 0 : packet_ring_bytes_for(packet_bytes),
                         2 * depth()};
   const LaneLayout layout(shape);
+  for (uint32_t peer = 0; carried_ && ends > 0 && peer < size(); ++peer)
+    if (member(peer).peer.way != nullptr)
+      carriers_[peer] = std::make_shared<link::carry::Channels>(
+          place_, link::carry::ChannelShape{uint32_t(channels), kCarriedSlots, slot_bytes});
   // Zeroed: no packet has come yet.
-  connectors_.bytes = layout.connectors_bytes;
-  if (ends > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
+  connectors_.bytes = carried_ && !near_ ? 0 : layout.connectors_bytes;
+  if (connectors_.bytes > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
   region_.bytes = layout.region_bytes;
   region_.offset = arena_.allocate(region_.bytes);
   shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_.offset));
@@ -176,7 +192,7 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   options_.name.copy(shared_->name, sizeof shared_->name - 1);
   shared_->packet_bytes = packet_bytes;
   shared_->connectors_offset = connectors_.offset;
-  if (ends == 0) return;
+  if (connectors_.bytes == 0) return;
   // Our sends begin with the peer's private slots granted (wire/connector.h, Grants).
   std::vector<Credit> credits(ends, Credit{});
   for (Credit& c : credits) {
@@ -226,21 +242,7 @@ void HostLane::open_device() {
   for (LaneBlock& block : lane_blocks) block.context.sequence = ~uint64_t(0);
   std::vector<SendEnd> send_ends(ends, SendEnd{});
   std::vector<ReceiveEnd> receive_ends(ends, ReceiveEnd{});
-  std::byte* own = place_.exported(connectors_.offset);
-  const uint64_t ring_bytes = packet_ring_bytes(shared_->packet_bytes);
-  for (uint64_t end = 0; end < ends; ++end) {
-    const uint64_t peer = end / channels;
-    send_ends[end].peer = receive_ends[end].peer = uint16_t(peer);
-    send_ends[end].channel = receive_ends[end].channel = uint16_t(end % channels);
-    if (PeerMemory* memory = member(uint32_t(peer)).peer.memory.get())
-      receive_ends[end].opened = memory->opened();
-    send_ends[end].credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + end;
-    receive_ends[end].inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + end;
-    receive_ends[end].private_slots = own + shared_->slots_offset + end * private_slots * shared_->slot_bytes;
-    receive_ends[end].packets = reinterpret_cast<uint64_t*>(own + shared_->packets_offset + end * ring_bytes);
-    receive_ends[end].granted = private_slots;
-    for (uint32_t k = 0; k < private_slots; ++k) receive_ends[end].grants[k] = k;
-  }
+  for (uint64_t end = 0; end < ends; ++end) set_own_half(end, send_ends[end], receive_ends[end]);
   place_.write(image_.blocks, lane_blocks.data(), lane_blocks.size() * sizeof(LaneBlock));
   place_.write(image_.sends, send_ends.data(), ends * sizeof(SendEnd));
   place_.write(image_.receives, receive_ends.data(), ends * sizeof(ReceiveEnd));
@@ -273,35 +275,6 @@ bool HostLane::resolve() {
     connect(peer);
   }
   return any;
-}
-
-// In the order of wire/connector.h: pointers first, `made` last. Plain stores alone: no call of a driver,
-// which may stand until an operation that waits for this has ended.
-void HostLane::connect(uint32_t peer) {
-  LaneShared* theirs = peers_[peer];
-  // Unequal geometry means unequal operations: the board will say so; nothing may be connected.
-  if (theirs->channel_count != shared_->channel_count || theirs->slot_bytes != shared_->slot_bytes ||
-      theirs->size != shared_->size || shared_->channel_count == 0)
-    return;
-  PeerMemory& memory = *member(peer).peer.memory;
-  ArenaHeader* header = member(peer).peer.arena->header();
-  std::byte* base = memory.at(theirs->connectors_offset);
-  const uint64_t channels = shared_->channel_count;
-  const uint64_t slots_bytes = uint64_t(shared_->private_slots) * shared_->slot_bytes;
-  const uint64_t ring_bytes = packet_ring_bytes(shared_->packet_bytes);
-  for (uint64_t channel = 0; channel < channels; ++channel) {
-    const uint64_t there = rank() * channels + channel;  // its end for us
-    PeerIntroduction& introduction = introductions_[peer * channels + channel];
-    introduction.credit = reinterpret_cast<Credit*>(base + theirs->credit_offset) + there;
-    introduction.inbox = reinterpret_cast<Inbox*>(base + theirs->inbox_offset) + there;
-    introduction.private_slots = base + theirs->slots_offset + there * slots_bytes;
-    introduction.pool = memory.at(header->pool_offset);
-    introduction.packets = reinterpret_cast<uint64_t*>(base + theirs->packets_offset + there * ring_bytes);
-    introduction.doorbell = place_.traits().direct ? &header->daemon : nullptr;
-    introduction.carried = member(peer).peer.way != nullptr;
-    // Release: the pointers; pairs with the acquires in device/connector.h.
-    std::atomic_ref<uint64_t>(introduction.made).store(1, std::memory_order_release);
-  }
 }
 
 void HostLane::look_for_buffers() const {

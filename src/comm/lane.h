@@ -1,6 +1,7 @@
 // A lane on the host: the device's Lane and all it points to, the region that peers see, and the operations
 // on their way. Guarded by the context's mutex; the daemon reads what was set before its submission.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -21,8 +22,9 @@
 namespace starling {
 
 namespace link::carry {
+class Channels;
 class Way;
-}
+}  // namespace link::carry
 
 struct LaneKey {
   uint64_t high = 0;
@@ -35,6 +37,17 @@ LaneKey key_of(const LaneKey& base, const std::string& text);
 
 // Of every group: it carries no operations, and tells of an abort.
 constexpr const char* kControlLane = "control";
+
+// Blocks of a plan that crosses hosts, at most, of a daemon's. A GPU's reach what goes there over the bus, in
+// locked memory of their own: a few keep up with any network.
+inline uint32_t block_limit_between_hosts(const Place& place, uint32_t blocks) {
+  constexpr uint32_t kOfGpus = 8;
+  return place.traits().direct ? blocks : std::min(blocks, kOfGpus);
+}
+
+inline uint64_t packet_ring_bytes_for(uint32_t packet_bytes) {
+  return uint64_t(kPacketSlots) * 2 * packet_bytes;
+}
 
 // Another rank, as this one reaches it: its segment, and the memory that its blocks share with ours.
 struct Peer {
@@ -68,6 +81,7 @@ struct Flight {
   bool held = false;       // the stream's later work begins after it
   device::Stream stream = nullptr;
   device::StreamEntry entry{};
+  bool carried = false;  // its lane's proxy was told that it is under way
   bool entered = false;  // `entry` counts
   uint64_t record = 0;   // its number in the flight record; 0: it has none
   uint32_t lane = 0;     // with it
@@ -112,6 +126,8 @@ class HostLane {
   const Member& member(uint32_t peer) const { return options_.members[peer]; }
   // Something was stored that peers of other hosts should hear of: proxies look.
   void ring_shadows() const;
+  // Some peer is on another host.
+  bool carried() const { return carried_; }
   HostLane* control() const { return options_.control; }
   // What the daemon knows of the lane; null before it is open.
   Lane* device() { return device_; }
@@ -120,7 +136,8 @@ class HostLane {
   LaneShared* peer_shared(uint32_t peer) const { return peers_[peer]; }
   uint64_t next_sequence() const { return next_sequence_; }
 
-  // What peers and the daemon see, made for the first operation: from its size come the slots'. Idempotent.
+  // What peers and the daemon see, made for the first operation: from its size come the slots', and it has
+  // as many channels as that operation's plan, or more. Idempotent.
   void open(uint64_t size_class_bytes, uint32_t channel_count);
 
   // No operation is under way: peers find the lane no more, and are told that we are out of their regions.
@@ -207,10 +224,14 @@ class HostLane {
     std::byte* memory = nullptr;
     uint64_t bytes = 0;
   };
+  uint32_t channels_for(uint32_t wanted) const;
   void open_region(uint64_t channels, uint32_t slot_bytes);
   void open_device();
   void tell_open();
+  void set_own_half(uint64_t end, SendEnd& send, ReceiveEnd& receive) const;
   void connect(uint32_t peer);
+  void introduce_neighbour(uint32_t peer, uint32_t channel, PeerIntroduction& introduction) const;
+  void introduce_carrier(uint32_t peer, uint32_t channel, PeerIntroduction& introduction) const;
   void bind_memory(Flight& flight, uint32_t at);
   std::byte* at_least(Private& memory, uint64_t bytes);
   // Has the peer said so, or left? Then it touches nothing of ours.
@@ -242,12 +263,14 @@ class HostLane {
   bool settled_ = false;         // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
   bool carried_ = false;         // some peer is on another host
+  bool near_ = false;            // some peer is on this one
+  std::vector<std::shared_ptr<link::carry::Channels>> carriers_;  // by peer; null: of this host
   std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it
   std::vector<bool> told_;       // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
   LaneShared* shared_ = nullptr;
   Piece region_;      // of the segment
-  Piece connectors_;  // of exported memory
+  Piece connectors_;  // of exported memory: with peers of this host
   std::vector<LaneShared*> peers_;
   uint32_t unresolved_ = 0;
   uint64_t next_sequence_ = 0;

@@ -134,7 +134,7 @@ std::optional<LargeMessageTimes> Communicator::timed_in_lane(const LaneKey& key,
 
 uint64_t Communicator::time_call(const LaneKey& key, const starling_operation& call, bool reads,
                                  const CommOptions& options) {
-  LoweringContext context = lowering(rank_, size());
+  LoweringContext context = lowering(rank_, size(), across_hosts_);
   context.reads = reads;
   context.chosen = nullptr;  // they are those of programs
   auto request = std::make_shared<Request>(nullptr, nullptr);

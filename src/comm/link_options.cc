@@ -41,6 +41,7 @@ link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow
   options.shadow_bytes = shadow_bytes;
   options.recorded = settings.window > 0;
   options.rdma = rdma_of(settings.link);
+  options.polls = settings.link_polls;
   link::verbs::QueuePairSettings& pairs = options.queue_pairs;
   pairs.count = within<uint32_t>("STARLING_VERBS_QUEUE_PAIRS", settings.verbs_queue_pairs, kMaxQueuePairs);
   pairs.timeout = within<uint8_t>("STARLING_VERBS_TIMEOUT", settings.verbs_timeout, 31);

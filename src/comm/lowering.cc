@@ -172,14 +172,15 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   }
   if (auto measured = measured_plan(context, DataType(call.data_type), shape, use, request, pulls))
     return measured;
-  const CallShape key{shape.collective,         context.size,      shape.root,
-                      shape.in_place,           pulls.at_all,      pulls.by_address,
-                      DataType(call.data_type), shape.choice_bytes};
+  const CallShape key{shape.collective,  context.size,     shape.root,           shape.in_place,
+                      pulls.at_all,      pulls.by_address, context.across_hosts, DataType(call.data_type),
+                      shape.choice_bytes};
   if (context.chosen != nullptr)
     if (auto known = context.chosen->find(key)) return known;
   ChoiceRequest wanted{shape.collective,    context.size,   shape.choice_bytes, DataType(call.data_type),
                        context.block_limit, context.on_gpu, pulls.at_all,       pulls.by_address,
                        context.reads};
+  wanted.across_hosts = context.across_hosts;
   wanted.equal_hosts = context.hosts != nullptr && context.hosts->node_count != 0;
   const Choice choice = choose(wanted);
   request.block_count = choice.block_count;

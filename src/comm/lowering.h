@@ -32,6 +32,7 @@ struct LoweringContext {
   bool reads = false;  // all ranks: what is large, unless told otherwise
   ChosenPlans* chosen = nullptr;  // of the communicator: earlier choices; null: none are kept
   bool opens = false;  // all ranks: their blocks address what the others have registered
+  bool across_hosts = false;  // the lane's ranks are not all of one
   const HostLayout* hosts = nullptr;  // of the group; null: one, or of no account
 };
 

@@ -12,16 +12,13 @@ Peer Context::attach_segment(const std::string& arena_name) {
   WeakPeer& known = peers_[arena_name];
   Peer peer{known.arena.lock(), known.memory.lock()};
   if (peer.arena == nullptr) known.arena = peer.arena = std::make_shared<cpu::PeerArena>(arena_name);
-  if (peer.memory == nullptr) {
-    peer.memory = place_->attach(peer.arena);
-    known.memory = peer.memory;
-  }
   return peer;
 }
 
 Peer Context::attach(const std::string& arena_name) {
   std::lock_guard lock(mutex_);
   Peer peer = attach_segment(arena_name);
+  if (peer.memory == nullptr) peers_[arena_name].memory = peer.memory = place_->attach(peer.arena);
   if (!std::exchange(peers_[arena_name].is_here, true))
     ranks_on_host_.fetch_add(1, std::memory_order_relaxed);
   neighbours_ |= peer.arena->header()->process_nonce != cpu::process_nonce();
@@ -36,16 +33,14 @@ void Context::open_buffers(const std::vector<Member>& members) {
 }
 
 std::string Context::link_ports() {
-  if (on_gpu())
-    throw Error(Code::unsupported, "ranks of other hosts cannot reach " + place_->name(),
-                "use contexts on the CPU (device=\"cpu\") where a group spans hosts");
   std::lock_guard lock(mutex_);
   if (proxy_ == nullptr) {
-    const link::carry::ProxyOptions options = link_options(settings(), arena_->header()->bytes);
+    link::carry::ProxyOptions options = link_options(settings(), arena_->header()->bytes);
+    options.polls |= on_gpu();
     proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
     if (neighbours_) proxy_->has_neighbours();
     flight_.linked();
-    executor_->set_carrier(proxy_.get());
+    if (!options.polls) executor_->set_carrier(proxy_.get());
   }
   return proxy_->ports();
 }

@@ -85,8 +85,8 @@ constexpr Row kCpuTable[] = {
     {kBarrier, kAnySize, "ring", 1},
 };
 
-// Goes before the table of CPUs where several hosts have equally many ranks each. From where the bytes on the
-// wire count: rails send as few as can be.
+// Goes before the table of CPUs, also for GPUs, where several hosts have equally many ranks each. From where
+// the bytes on the wire count: rails send as few as can be.
 constexpr Row kHostsTable[] = {
     {kAllReduce, 256 * kKiB, "one_shot", 1, kNothing, true},
     {kAllReduce, kAnySize, "rails", 64},
@@ -178,10 +178,10 @@ std::optional<TypeClass> type_class_named(std::string_view name) {
 }
 
 Choice choose(const ChoiceRequest& request) {
-  const bool by_host = request.equal_hosts && !request.on_gpu;
+  const bool near_gpus = request.on_gpu && !request.across_hosts;
   for (const std::span<const Row> table :
-       {by_host ? std::span<const Row>(kHostsTable) : std::span<const Row>{},
-        request.on_gpu ? std::span<const Row>(kGpuTable) : kCpuTable}) {
+       {request.equal_hosts ? std::span<const Row>(kHostsTable) : std::span<const Row>{},
+        near_gpus ? std::span<const Row>(kGpuTable) : kCpuTable}) {
     for (const Row& row : table) {
       if (!fits(row, request)) continue;
       return {row.algorithm, std::clamp(row.block_count, 1u, std::max(request.block_limit, 1u))};

@@ -35,8 +35,8 @@ struct ChoiceRequest {
   bool pulls = false;  // blocks can read peers' buffers
   bool one_process = false;  // and address them: all ranks are threads of one
   bool pulling_pays = false;  // between processes, or where a rank waits for one that may not run
-  bool equal_hosts =
-      false;  // several, each with equally many ranks: algorithms that know nodes can be chosen
+  bool across_hosts = false;  // the ranks are on several: messages go by slots, also those of GPUs
+  bool equal_hosts = false;  // and each has equally many ranks: algorithms that know nodes can be chosen
 };
 
 struct Choice {

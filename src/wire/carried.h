@@ -12,7 +12,7 @@
 
 namespace starling {
 
-// Slots of connectors between hosts are not larger, but for those of a rank's pool.
+// Slots of connectors between hosts are not larger. None is of a pool.
 inline constexpr uint32_t kCarriedSlotBytes = 1 << 18;
 
 enum class RecordKind : uint32_t {
@@ -71,7 +71,7 @@ struct FaultRecord {
 
 struct GrantsRecord {
   uint64_t granted;  // the counter's new value
-  uint32_t end;  // in the hearer's region
+  uint32_t channel;
   uint32_t count;  // new grants
   uint32_t grants[kMaxCredits];  // granted - count is first
 };
@@ -88,7 +88,7 @@ struct WaitingRecord {
 // FrameHeader::place of a connector's message.
 struct MessagePlace {
   uint32_t lane;  // the hearer's number
-  uint32_t end;  // in the hearer's region
+  uint32_t channel;
   uint32_t slot;  // as granted
   uint32_t message;  // low bits of its number
 };

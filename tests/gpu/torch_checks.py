@@ -1,7 +1,8 @@
 """Checks of the PyTorch backend on CUDA tensors; each runs on every rank of a group of processes, one a GPU.
 
-``python torch_checks.py RANKS [name ...]`` runs them, or those that are named, and prints a line for each. A check
-raises where something is wrong. What should not block the host is measured against a kernel that runs much longer.
+``python torch_checks.py RANKS [name ...]`` runs them, or those that are named, and prints a line for each; with HOSTS=n
+the ranks take themselves for those of n hosts. A check raises where something is wrong. What should not block the
+host is measured against a kernel that runs much longer.
 
 long: one check a feature, read one by one.
 """
@@ -398,6 +399,8 @@ def pipelining(p: Place) -> None:
 
 def _run(rank: int, size: int, folder: str, names: list[str], killed: bool) -> None:
     faulthandler.dump_traceback_later(45)  # what a rank that hangs was doing
+    if hosts := int(os.environ.get("HOSTS", "0")):
+        os.environ["STARLING_HOST_ID"] = f"host {rank * hosts // size}"
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     import starling.torch

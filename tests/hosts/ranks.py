@@ -30,7 +30,8 @@ class Job:
 
     One that has an argument ``folder`` is given the job's. communicator=False: ``function(rank, size, folder, ...)``.
     hosts: the ranks of each host; of_hosts: settings of each. python: whose installation runs. network: None: hosts
-    share this machine's loopback, and are told apart by setting.
+    share this machine's loopback, and are told apart by setting. gpus: 0: contexts on the CPU; else ranks take turns at
+    so many GPUs.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Job:
         settings: Mapping[str, str] | None = None,
         of_hosts: Sequence[Mapping[str, str]] | None = None,
         communicator: bool = True,
+        gpus: int = 0,
         python: str = sys.executable,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="starling-hosts-"))
@@ -58,6 +60,7 @@ class Job:
                 "folder": str(self.folder),
                 "blocks": blocks,
                 "communicator": communicator,
+                "gpus": gpus,
             }
             command = [python, str(Path(__file__).resolve()), json.dumps(what)]
             environment = dict(os.environ, PYTHONPATH=str(TESTS), **(settings or {}))
@@ -135,8 +138,9 @@ def run_rank(rank: int, what: dict[str, Any]) -> None:
             from starling.stores import FileStore
 
             store = FileStore(str(folder / "store"))
+            device = f"cuda:{rank % what['gpus']}" if what["gpus"] else "cpu"
             with (
-                Context(blocks=what["blocks"]) as context,
+                Context(blocks=what["blocks"], device=device) as context,
                 Communicator(
                     context, rank=rank, size=what["size"], name="hosts", store=store, timeout=200
                 ) as comm,

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from comm.programs import disordered
-from hosts import failovers, programs
+from hosts import broken_paths, failovers, programs
 from hosts.network import Network, why_not
 from hosts.ranks import Job
 
 SEED = 20261122
 REASON = why_not()
 GIVE_UP = {"STARLING_TCP_GIVE_UP_S": "4"}  # also of paths that are not there yet
+POLLS = {"STARLING_LINK_POLLS": "1"}  # as for ranks on GPUs, whose blocks do not ring
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +53,14 @@ def rails(network: Network | None) -> Iterator[Network]:
 
 
 @pytest.mark.parametrize("hosts", ([[0], [1]], [[0, 1], [2, 3]], [[0, 3], [1], [2]]), ids=str)
-def test_collectives(network: Network | None, hosts: list[list[int]]) -> None:
+@pytest.mark.parametrize("settings", ({}, POLLS), ids=("rung", "polls"))
+def test_collectives(network: Network | None, hosts: list[list[int]], settings: dict[str, str]) -> None:
     """Every collective, both kinds of blocks; also a host between whose ranks another's stand."""
     if network is not None and len(hosts) > 2:
         hosts = [[0, 3], [1, 2]]
     arguments = {"seed": SEED, "share": len(hosts[0]), "shares": 40}
-    for problems in Job(network, hosts, programs.conformance, arguments, blocks=len(hosts[0])).results():
+    job = Job(network, hosts, programs.conformance, arguments, blocks=len(hosts[0]), settings=settings)
+    for problems in job.results():
         assert problems == []
 
 
@@ -140,6 +143,27 @@ def test_lost_host(network: Network | None) -> None:
     for kind, text in job.results(ranks=[0, 1]):
         assert kind == "PeerFailedError", text
         assert "no path to rank" in text and ("rail0 10.77.0.1" in text or network is None), text
+
+
+@pytest.mark.parametrize("striping", "01")
+@pytest.mark.parametrize("settings", ({}, POLLS), ids=("rung", "polls"))
+def test_broken_paths(settings: dict[str, str], striping: str) -> None:
+    """Sockets end amid all-reduces, path after path, both ways."""
+    settings = settings | {"STARLING_TCP_STRIPING": striping}
+    job = Job(None, [[0], [1]], broken_paths.through_broken_paths, {"seconds": 2.0}, settings=settings)
+    (done, breaks, _), _ = job.results(60)
+    assert done > 5
+    assert breaks > 3
+
+
+@pytest.mark.parametrize("settings", ({}, POLLS), ids=("rung", "polls"))
+def test_a_peer_that_dies(settings: dict[str, str]) -> None:
+    """No rank lives beside it that could tell of it."""
+    settings = settings | {"STARLING_TCP_GIVE_UP_S": "1"}
+    job = Job(None, [[0], [1]], broken_paths.lose_the_peer, settings=settings)
+    ((kind, text, took),) = job.results(60, ranks=[0])
+    assert kind == "PeerFailedError" and "no path to rank 1" in text, text
+    assert took < 5
 
 
 def test_all_rails_silent(rails: Network) -> None:

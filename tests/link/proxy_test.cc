@@ -35,6 +35,29 @@ TEST(Proxies, CarryMessagesBothWays) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// As for ranks on GPUs: nobody rings for what blocks store.
+TEST(Proxies, LookWhereBlocksDoNotRing) {
+  constexpr uint64_t kTurns = 200;
+  TwoHosts hosts({}, "lo", "lo", true);
+  ASSERT_TRUE(hosts.join());
+  const auto begin = std::chrono::steady_clock::now();
+  for (uint64_t k = 0; k < kTurns; ++k) {
+    // Each is an operation of its own; every tenth begins when the threads have gone to sleep, and posts when
+    // they look seldom.
+    const bool late = k % 10 == 0;
+    if (late) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    hosts.a.proxy().begin_work();
+    hosts.b.proxy().begin_work();
+    if (late) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    ASSERT_TRUE(hosts.a.send(k, bytes_of(k)));
+    ASSERT_TRUE(hosts.b.receive(k, bytes_of(k)));
+    hosts.a.proxy().end_work();
+    hosts.b.proxy().end_work();  // its grant is carried all the same: without it message k + 2 would wait
+  }
+  // Who slept until a timer ends took a second a turn.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
 TEST(Proxies, TellWhatHostsWrite) {
   TwoHosts hosts;
   ASSERT_TRUE(hosts.join());

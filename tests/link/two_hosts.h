@@ -13,14 +13,13 @@
 #include "link/carry/proxy.h"
 #include "machine/cpu/arena.h"
 #include "machine/cpu/doorbell.h"
+#include "machine/cpu/place.h"
 #include "wire/lane_layout.h"
 
 namespace starling::link::carry {
 
 inline constexpr auto kBound = std::chrono::seconds(60);
 inline constexpr uint64_t kArenaBytes = 16 << 20;
-inline constexpr uint32_t kPoolSlots = 8;
-inline constexpr uint32_t kPoolSlotBytes = 16384;
 inline constexpr LaneShape kShape{2, 1, 2, 4096, 0, 8};
 
 // False: not within a bound that only a hang reaches.
@@ -49,13 +48,10 @@ inline std::byte value_of(uint64_t message, uint64_t at) { return std::byte(mess
 
 class Host {
  public:
-  Host(uint32_t rank, const tcp::TimerLengths& lengths, const std::string& interfaces)
-      : rank_(rank), arena_({kArenaBytes}) {
-    ArenaHeader* header = arena_.header();
-    header->pool_slots = kPoolSlots;
-    header->pool_slot_bytes = kPoolSlotBytes;
-    header->pool_offset = arena_.allocate(kPoolSlots * kPoolSlotBytes);
+  Host(uint32_t rank, const tcp::TimerLengths& lengths, const std::string& interfaces, bool polls)
+      : rank_(rank), arena_({kArenaBytes}), place_(arena_, {}) {
     ProxyOptions options;
+    options.polls = polls;
     options.interfaces = interfaces;
     options.lengths = lengths;
     options.shadow_bytes = kArenaBytes;
@@ -74,8 +70,6 @@ class Host {
     RemoteRank remote;
     remote.arena = other.arena_.name();
     remote.rank = other.rank_;
-    remote.pool_slots = kPoolSlots;
-    remote.pool_slot_bytes = kPoolSlotBytes;
     way_ = &proxy_->attach(remote, other.proxy_->ports());
     seen_ = std::make_unique<cpu::PeerArena>(way_->shadow_name());
   }
@@ -86,12 +80,11 @@ class Host {
     lane_ = reinterpret_cast<LaneShared*>(arena_.at(offset));
     layout.describe(*lane_, kShape);
     lane_->rank = rank_;
-    lane_->connectors_offset = arena_.allocate(layout.connectors_bytes);
-    Credit& credit = *end<Credit>(arena_.at(0), *lane_, lane_->credit_offset, 1 - rank_);
-    credit.granted = kShape.private_slots;
-    for (uint32_t k = 0; k < kShape.private_slots; ++k) credit.grants[k] = k;
-    number_ = way_->open_lane(lane_, {1, 2, kShape.size, rank_, 1 - rank_, kShape.channels,
-                                      kShape.private_slots, kShape.slot_bytes, 0, kShape.board_size});
+    channels_ = std::make_shared<Channels>(
+        place_, ChannelShape{kShape.channels, kShape.private_slots, kShape.slot_bytes});
+    number_ = way_->open_lane(lane_, channels_,
+                              {1, 2, kShape.size, rank_, 1 - rank_, kShape.channels, kShape.private_slots,
+                               kShape.slot_bytes, 0, kShape.board_size});
   }
   // Of the other's lane, once it is here. False: the link failed.
   bool pair() {
@@ -106,45 +99,41 @@ class Host {
   uint32_t number() const { return number_; }
   bool failed() { return !way_->failure().empty(); }
 
-  bool may_send(uint64_t k) {
-    return acquired(end<Credit>(arena_.at(0), *lane_, lane_->credit_offset, 1 - rank_)->granted) > k;
-  }
+  bool may_send(uint64_t k) { return acquired(channels_->arrivals().credit->granted) > k; }
   // What a sending block does. False: the link failed before there was a grant.
   bool send(uint64_t k, uint32_t bytes) {
-    const Credit& credit = *end<Credit>(arena_.at(0), *lane_, lane_->credit_offset, 1 - rank_);
+    const Credit& credit = *channels_->arrivals().credit;
     if (!wait_until([&] { return acquired(credit.granted) > k || failed(); })) return false;
     if (acquired(credit.granted) <= k) return false;
-    std::byte* slot = slot_at(seen_->at(0), *theirs_, rank_, credit.grants[k % kMaxCredits]);
+    std::byte* slot = channels_->slot(channels_->departures(), 0, credit.grants[k % kMaxCredits]);
     for (uint32_t at = 0; at < bytes; ++at) slot[at] = value_of(k, at);
-    Inbox& inbox = *end<Inbox>(seen_->at(0), *theirs_, theirs_->inbox_offset, rank_);
+    Inbox& inbox = *channels_->departures().inbox;
     inbox.bytes[k % kMaxCredits] = bytes;
     released(inbox.posted, k + 1);
-    cpu::ring(&shadow()->daemon);
+    if (!proxy_->polls()) cpu::ring(&shadow()->daemon);
     return true;
   }
   // What a receiving block does: takes the message, checks it, and grants its slot again.
   bool receive(uint64_t k, uint32_t bytes) {
-    const Inbox& inbox = *end<Inbox>(arena_.at(0), *lane_, lane_->inbox_offset, 1 - rank_);
+    const Inbox& inbox = *channels_->arrivals().inbox;
     if (!wait_until([&] { return acquired(inbox.posted) > k || failed(); })) return false;
     if (acquired(inbox.posted) <= k) return false;
     // Slots are granted in turn, so message k lies in this one.
     const uint32_t number = uint32_t(k % kShape.private_slots);
-    std::byte* slot = slot_at(arena_.at(0), *lane_, 1 - rank_, number);
+    const std::byte* slot = channels_->slot(channels_->arrivals(), 0, number);
     for (uint32_t at = 0; at < bytes; ++at)
       if (slot[at] != value_of(k, at)) {
         ADD_FAILURE() << "message " << k << ", byte " << at;
         return false;
       }
-    Credit& credit = *end<Credit>(seen_->at(0), *theirs_, theirs_->credit_offset, rank_);
+    Credit& credit = *channels_->departures().credit;
     const uint64_t granted = k + kShape.private_slots;
     credit.grants[granted % kMaxCredits] = number;
     released(credit.granted, granted + 1);
-    cpu::ring(&shadow()->daemon);
+    if (!proxy_->polls()) cpu::ring(&shadow()->daemon);
     return true;
   }
-  uint64_t posted() {
-    return acquired(end<Inbox>(arena_.at(0), *lane_, lane_->inbox_offset, 1 - rank_)->posted);
-  }
+  uint64_t posted() { return acquired(channels_->arrivals().inbox->posted); }
 
   // As post_signature() does (comm/matching.cc).
   void post_board(uint64_t sequence, uint64_t count) {
@@ -158,18 +147,11 @@ class Host {
   void ring() { cpu::ring(&shadow()->host); }
 
  private:
-  template <class T>
-  static T* end(std::byte* base, const LaneShared& lane, uint64_t offset, uint32_t number) {
-    return reinterpret_cast<T*>(base + lane.connectors_offset + offset) + number;
-  }
-  static std::byte* slot_at(std::byte* base, const LaneShared& lane, uint32_t end, uint32_t number) {
-    return base + lane.connectors_offset + lane.slots_offset +
-           (uint64_t(end) * lane.private_slots + number) * lane.slot_bytes;
-  }
-
   const uint32_t rank_;
   cpu::Arena arena_;
+  cpu::CpuPlace place_;
   std::unique_ptr<Proxy> proxy_;
+  std::shared_ptr<Channels> channels_;
   Way* way_ = nullptr;
   std::unique_ptr<cpu::PeerArena> seen_;
   LaneShared* lane_ = nullptr;
@@ -179,8 +161,8 @@ class Host {
 
 struct TwoHosts {
   explicit TwoHosts(const tcp::TimerLengths& lengths = {}, const std::string& of_a = "lo",
-                    const std::string& of_b = "lo")
-      : a(0, lengths, of_a), b(1, lengths, of_b) {}
+                    const std::string& of_b = "lo", bool polls = false)
+      : a(0, lengths, of_a, polls), b(1, lengths, of_b, polls) {}
   bool join() {
     a.attach(b);
     b.attach(a);

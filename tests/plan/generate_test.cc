@@ -254,7 +254,14 @@ TEST(Choice, KnowsHosts) {
   }
   EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 20), "chain");
   request.on_gpu = true;
-  EXPECT_NE(chosen(Collective::kAllReduce, 1 << 20), "rails");
+  request.across_hosts = true;
+  EXPECT_EQ(chosen(Collective::kAllReduce, 1 << 20), "rails");
+  // Unequal hosts: what crosses them goes by slots all the same.
+  request.equal_hosts = false;
+  request.pulls = request.one_process = true;
+  EXPECT_EQ(chosen(Collective::kAllReduce, 8), "one_shot");
+  request.across_hosts = false;
+  EXPECT_EQ(chosen(Collective::kAllReduce, 8), "one_shot_packets");
 }
 
 TEST(Choice, KnowsThreadsTypesAndCores) {

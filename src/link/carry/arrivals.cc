@@ -43,18 +43,12 @@ std::byte* PeerLink::destination(const FrameHeader& header) {
   if (header.payload_bytes > nowhere_.size()) return nullptr;
   const OwnLane* lane = own_lane(place.lane);
   if (lane == nullptr) return nowhere_.data();
-  const LaneShared& own = *lane->shared;
-  const ArenaHeader& header_of_rank = *common_.arena.header();
-  const bool is_private = place.slot < kPoolSlot;
-  const uint64_t number = is_private ? place.slot : place.slot - kPoolSlot;
-  if (place.end >= own.size * own.channel_count ||
-      number >= (is_private ? own.private_slots : header_of_rank.pool_slots) ||
-      header.payload_bytes > (is_private ? own.slot_bytes : header_of_rank.pool_slot_bytes))
+  if (lane->channels == nullptr) return nullptr;
+  const Channels& channels = *lane->channels;
+  const ChannelShape& shape = channels.shape();
+  if (place.channel >= shape.channels || place.slot >= shape.slots || header.payload_bytes > shape.slot_bytes)
     return nullptr;
-  if (!is_private)
-    return common_.arena.at(header_of_rank.pool_offset) + number * header_of_rank.pool_slot_bytes;
-  return connectors_of(own) + own.slots_offset +
-         (uint64_t(place.end) * own.private_slots + number) * own.slot_bytes;
+  return channels.slot(channels.arrivals(), place.channel, place.slot);
 }
 
 void PeerLink::accept(const FrameHeader& header, const std::byte* control) {
@@ -74,8 +68,7 @@ void PeerLink::publish(const MessagePlace& place) {
   OwnLane* lane = own_lane(place.lane);
   // Ranks that mean different things exchange no byte (contract, point 6): hosts will break the lane.
   if (lane == nullptr || lane->mismatch) return;
-  const LaneShared& own = *lane->shared;
-  Inbox& inbox = reinterpret_cast<Inbox*>(connectors_of(own) + own.inbox_offset)[place.end];
+  Inbox& inbox = lane->channels->arrivals().inbox[place.channel];
   // Release: the message, which this thread has read from a socket; pairs with the acquire in can_receive().
   // Messages of a connector come in their order, so the next one is this one.
   release(inbox.posted, inbox.posted + 1);
@@ -209,8 +202,12 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
   switch (record.kind) {
     case RecordKind::kGrants: {
       const auto grants = read<GrantsRecord>(body);
-      if (grants.end >= own->size * own->channel_count || grants.count > kMaxCredits) return;
-      Credit& credit = reinterpret_cast<Credit*>(connectors_of(*own) + own->credit_offset)[grants.end];
+      if (lane->channels == nullptr || grants.channel >= lane->channels->shape().channels ||
+          grants.count > kMaxCredits)
+        return;
+      for (uint32_t k = 0; k < grants.count; ++k)
+        if (grants.grants[k] >= lane->channels->shape().slots) return;
+      Credit& credit = lane->channels->arrivals().credit[grants.channel];
       for (uint32_t k = 0; k < grants.count; ++k)
         credit.grants[(grants.granted - grants.count + k) % kMaxCredits] = grants.grants[k];
       // Release: the entries; and that the staging slots are free again, since the messages in them have

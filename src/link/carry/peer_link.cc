@@ -25,11 +25,6 @@ T relaxed(const T& word) {
   return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_relaxed);
 }
 
-template <class T>
-T* part(std::byte* connectors, uint64_t offset, uint32_t end) {
-  return reinterpret_cast<T*>(connectors + offset) + end;
-}
-
 // Room for why a link ended that is there before memory is short.
 constexpr size_t kMostFailureBytes = 1024;
 
@@ -65,7 +60,7 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
       identity_(identity_of(remote.arena)),
       peer_rank_(remote.rank),
       shadow_(remote, common.shadow_bytes, common.event_fd),
-      nowhere_(std::max<uint64_t>(remote.pool_slot_bytes, kCarriedSlotBytes)),
+      nowhere_(kCarriedSlotBytes),
       ports_(texts_of(paths)) {
   failure_.reserve(kMostFailureBytes);
   std::vector<PathRing*> rings = rings_for(common, remote.rank, paths);
@@ -75,8 +70,10 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
 }
 
 // ---- what hosts say -----------------------------------------------------------------------------------
-uint32_t PeerLink::open_lane(LaneShared* own, const OpenRecord& description) {
-  own_.push_back(std::make_unique<OwnLane>(OwnLane{own, description.rank, description.hearer}));
+uint32_t PeerLink::open_lane(LaneShared* own, std::shared_ptr<Channels> channels,
+                             const OpenRecord& description) {
+  own_.push_back(
+      std::make_unique<OwnLane>(OwnLane{own, std::move(channels), description.rank, description.hearer}));
   const auto number = uint32_t(own_.size() - 1);
   tell(RecordKind::kOpen, number, description);
   return number;
@@ -156,12 +153,12 @@ void PeerLink::read_words(TheirLane& lane) {
 }
 
 void PeerLink::read_counters(TheirLane& lane) {
-  if (lane.own == nullptr || !same_shape(*lane.shadow, *lane.own->shared)) return;
-  std::byte* staging = shadow_.at(lane.shadow->connectors_offset);
-  const uint32_t first = lane.own->rank * lane.shadow->channel_count;
+  if (lane.own == nullptr || lane.own->channels == nullptr || !same_shape(*lane.shadow, *lane.own->shared))
+    return;
+  const Channels::Half& departures = lane.own->channels->departures();
   for (uint32_t c = 0; c < lane.posted.size(); ++c) {
-    lane.posted_seen[c] = acquire(part<Inbox>(staging, lane.shadow->inbox_offset, first + c)->posted);
-    lane.granted_seen[c] = acquire(part<Credit>(staging, lane.shadow->credit_offset, first + c)->granted);
+    lane.posted_seen[c] = acquire(departures.inbox[c].posted);
+    lane.granted_seen[c] = acquire(departures.credit[c].granted);
   }
 }
 
@@ -203,46 +200,34 @@ void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
   tell(RecordKind::kBroken, number, record);
 }
 
-// Message k lies in the staging slot that its grant names. The grant came through us: we are the writer of
+// Message k lies in the departing slot that its grant names. The grant came through us: we are the writer of
 // our block's credit.
 void PeerLink::tell_messages(TheirLane& lane) {
-  std::byte* staging = shadow_.at(lane.shadow->connectors_offset);
-  const LaneShared& own = *lane.own->shared;
-  for (uint32_t c = 0; c < lane.posted.size(); ++c) {
-    const uint32_t end = lane.own->rank * own.channel_count + c;  // there
-    const uint32_t here = lane.own->peer * own.channel_count + c;
+  const std::shared_ptr<Channels>& channels = lane.own->channels;
+  for (uint32_t c = 0; c < lane.posted.size(); ++c)
     for (uint64_t& k = lane.posted[c]; k < lane.posted_seen[c]; ++k) {
-      const auto* inbox = part<Inbox>(staging, lane.shadow->inbox_offset, end);
-      const auto* credit = part<Credit>(connectors_of(own), own.credit_offset, here);
-      const uint32_t slot = credit->grants[k % kMaxCredits];
-      const std::byte* message =
-          slot < kPoolSlot ? staging + lane.shadow->slots_offset +
-                                 (uint64_t(end) * own.private_slots + slot) * lane.shadow->slot_bytes
-                           : shadow_.at(shadow_.header()->pool_offset) +
-                                 uint64_t(slot - kPoolSlot) * shadow_.header()->pool_slot_bytes;
+      const uint32_t slot = channels->arrivals().credit[c].grants[k % kMaxCredits];
       transfers_.emplace_back();
       Transfer& transfer = transfers_.back();
       transfer.control.swap(batch_);
-      transfer.payload = message;
-      transfer.payload_bytes = inbox->bytes[k % kMaxCredits];
-      transfer.place = {lane.number, end, slot, uint32_t(k)};
+      transfer.channels = channels;
+      transfer.payload = channels->slot(channels->departures(), c, slot);
+      transfer.payload_bytes = channels->departures().inbox[c].bytes[k % kMaxCredits];
+      transfer.place = {lane.number, c, slot, uint32_t(k)};
     }
-  }
 }
 
 void PeerLink::tell_grants(TheirLane& lane) {
-  std::byte* staging = shadow_.at(lane.shadow->connectors_offset);
   for (uint32_t c = 0; c < lane.granted.size(); ++c) {
     if (lane.granted_seen[c] == lane.granted[c]) continue;
     STARLING_ASSERT(lane.granted_seen[c] - lane.granted[c] <= kMaxCredits,
                     "grants are told before they are used up");
-    const uint32_t end = lane.own->rank * lane.shadow->channel_count + c;
     // Entry k is overwritten by grant k + 8, for which the peer must have used grant k: so not before we have
     // told it.
-    const auto* credit = part<Credit>(staging, lane.shadow->credit_offset, end);
-    GrantsRecord record{lane.granted_seen[c], end, uint32_t(lane.granted_seen[c] - lane.granted[c]), {}};
+    const Credit& credit = lane.own->channels->departures().credit[c];
+    GrantsRecord record{lane.granted_seen[c], c, uint32_t(lane.granted_seen[c] - lane.granted[c]), {}};
     for (uint32_t k = 0; k < record.count; ++k)
-      record.grants[k] = credit->grants[(lane.granted[c] + k) % kMaxCredits];
+      record.grants[k] = credit.grants[(lane.granted[c] + k) % kMaxCredits];
     lane.granted[c] = lane.granted_seen[c];
     tell(RecordKind::kGrants, lane.number, record);
   }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "link/carry/channels.h"
 #include "link/carry/shadow.h"
 #include "link/tcp/receiving_flow.h"
 #include "link/tcp/sending_flow.h"
@@ -53,8 +54,8 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // Why nothing passes any more; "" while something can.
   std::string failure() const { return failure_; }
 
-  // A region of ours is there. Gives the number to name it by.
-  uint32_t open_lane(LaneShared* own, const OpenRecord& description);
+  // A region of ours is there, with these connectors (null: it has none). Gives the number to name it by.
+  uint32_t open_lane(LaneShared* own, std::shared_ptr<Channels> channels, const OpenRecord& description);
   // Our region `lane` is used with this one of the peer's.
   void pair(uint32_t lane, LaneShared* theirs);
   void unpublish(uint32_t lane);
@@ -81,6 +82,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
  private:
   struct OwnLane {
     LaneShared* shared;
+    std::shared_ptr<Channels> channels;
     uint32_t rank;
     uint32_t peer;  // the peer's rank in the lane
     uint64_t next_board = 0;
@@ -100,6 +102,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   };
   struct Transfer {
     std::vector<std::byte> control;
+    std::shared_ptr<Channels> channels;  // that the payload lies in
     const std::byte* payload = nullptr;
     uint32_t payload_bytes = 0;
     MessagePlace place{};
@@ -133,7 +136,6 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void compare(TheirLane& lane, const BoardRecord& board);
   void publish(const MessagePlace& place);
   OwnLane* own_lane(uint32_t number) { return number < own_.size() ? own_[number].get() : nullptr; }
-  std::byte* connectors_of(const LaneShared& own) const { return common_.arena.at(own.connectors_offset); }
 
   Outgoing transfer(uint64_t sequence) override;
 

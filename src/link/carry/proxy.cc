@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,6 +23,12 @@ constexpr uint64_t kLeavingNs = 2'000'000'000;  // without progress
 constexpr uint32_t kLastLooks = 3;  // of a helper that leaves, while there is something to carry
 constexpr uint64_t kLongestSleepMs = 1000;
 constexpr uint64_t kGlanceMs = 5;  // between two glances at whether helpers get on
+constexpr uint64_t kEagerNs = 1'000'000;  // a thread that polls looks without a pause, after the last news
+// Later it sleeps between two looks for such a part of the time that has brought nothing: what comes then
+// comes so much later.
+constexpr uint64_t kNapShare = 20;
+constexpr uint64_t kLongestNapNs = 1'000'000;
+constexpr unsigned long kTimerSlackNs = 1000;  // the system's 50 us are a nap of their own
 constexpr uint64_t kRestNs = 50'000'000;  // of a listener that cannot accept
 constexpr uint64_t kBetweenLinesNs = 10'000'000'000;  // in the log, of the same thing
 
@@ -257,6 +264,7 @@ void Proxy::port_changed(uint32_t interface_index, bool up) {
 
 // ---- the thread ---------------------------------------------------------------------------------------
 void Proxy::run() {
+  if (options_.polls) prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   uint32_t fruitless = 0;
   // Acquire: pairs with the release in ~Proxy().
   while (!ending_.load(std::memory_order_acquire)) {
@@ -265,15 +273,49 @@ void Proxy::run() {
       std::lock_guard lock(mutex_);
       any = look_at_all();
     }
-    if (any) {
-      fruitless = 0;
-      continue;
-    }
+    if (any) fruitless = 0;
+    if (any && options_.polls) news_ns_ = cpu::monotonic_ns();
+    if (any) continue;
     if (++fruitless < kLooks)
       sched_yield();
+    else if (options_.polls)
+      doze();
     else
       sleep_as_thread();
   }
+}
+
+// Where blocks do not ring. Acquire: pairs with the release in end_work(): of operations that have ended, the
+// last look below sees all that their blocks stored.
+void Proxy::doze() {
+  const uint64_t ended = ended_.load(std::memory_order_acquire);
+  const uint64_t begun = begun_.load(std::memory_order_acquire);
+  const uint64_t now = cpu::monotonic_ns();
+  if (begun != begun_seen_) news_ns_ = now;
+  begun_seen_ = begun;
+  const uint64_t in_vain = now - news_ns_;
+  if (in_vain < kEagerNs) return void(sched_yield());
+  // Either we see an operation that begins now, or who begins it sees that we sleep; pairs with begin_work().
+  dozes_.store(true, std::memory_order_seq_cst);
+  if (begun_.load(std::memory_order_seq_cst) == begun) {
+    // What peers send ends the nap; what our blocks and hosts store is seen after it.
+    if (begun != ended)
+      reactor_.sleep_unhushed(std::min(in_vain / kNapShare, kLongestNapNs));
+    else
+      sleep_as_thread();
+  }
+  dozes_.store(false, std::memory_order_relaxed);
+}
+
+void Proxy::begin_work() {
+  begun_.fetch_add(1, std::memory_order_seq_cst);
+  // Either the thread sees the count before it sleeps, or we see that it does; pairs with doze().
+  if (dozes_.load(std::memory_order_seq_cst)) wake();
+}
+
+void Proxy::end_work() {
+  // Release: what the operation's blocks stored, which its completion has shown us; pairs with doze().
+  ended_.fetch_add(1, std::memory_order_release);
 }
 
 // What is thrown ends one link, or all where it is not known whose it was: hosts are told, and the thread
@@ -415,9 +457,9 @@ std::string Way::failure() {
   return link_->failure();
 }
 
-uint32_t Way::open_lane(LaneShared* own, const OpenRecord& description) {
+uint32_t Way::open_lane(LaneShared* own, std::shared_ptr<Channels> channels, const OpenRecord& description) {
   std::lock_guard lock(proxy_.mutex_);
-  const uint32_t number = link_->open_lane(own, description);
+  const uint32_t number = link_->open_lane(own, std::move(channels), description);
   proxy_.wake();
   return number;
 }

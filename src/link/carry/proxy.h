@@ -1,10 +1,14 @@
 // A rank's proxy: one thread that carries what its blocks and hosts store for ranks of other hosts
 // (peer_link.h), over TCP. Made when a communicator first has such ranks.
 //
-// The thread looks at sockets and shadows; after some looks in vain it sleeps until a socket is ready, a
-// timer ends, or its eventfd is rung. It never spins without bound, and waits for no host and no block. Who
-// waits for messages helps: it looks itself, in the thread's place, and sleeps there, too: one helper at a
-// time.
+// The thread looks at sockets, shadows and channels; after some looks in vain it sleeps until a socket is
+// ready, a timer ends, or its eventfd is rung. It never spins without bound, and waits for no host and no
+// block. Who waits for messages helps: it looks itself, in the thread's place, and sleeps there, too: one
+// helper at a time.
+//
+// Blocks of a GPU cannot ring. Where they are behind it (ProxyOptions::polls) hosts say when operations are
+// under way, and the thread looks on its own: without a pause up to kEagerNs after the last news, then ever
+// more seldom. With none under way it sleeps as above.
 #pragma once
 #include <list>
 #include <map>
@@ -36,6 +40,7 @@ struct ProxyOptions {
   Rdma rdma = Rdma::kWherePossible;
   verbs::QueuePairSettings queue_pairs;
   bool recorded = false;  // transfers, for watchers (monitor/publish.h)
+  bool polls = false;  // blocks do not ring
 };
 
 class Way;
@@ -55,6 +60,12 @@ class Proxy final : public Carrier {
 
   // Something was stored that the thread should see. Any thread.
   void wake();
+
+  bool polls() const { return options_.polls; }
+  // An operation is under way whose blocks may store something, from before its first block runs until all
+  // that they stored is there to be seen. Any thread.
+  void begin_work();
+  void end_work();
 
   // For threads that wait for messages, blocks and callers: they carry them themselves meanwhile.
   void enter() override;
@@ -87,6 +98,7 @@ class Proxy final : public Carrier {
   void rest();
   uint64_t unsaid();
   void sleep_as_thread();
+  void doze();
   uint64_t next_deadline() const;
   template <class Step>
   bool guarded(PeerLink* link, Step&& step);
@@ -103,6 +115,11 @@ class Proxy final : public Carrier {
   std::atomic<bool> mismatch_{false};
   std::atomic<bool> ending_{false};
   std::atomic<bool> neighbours_{false};
+  std::atomic<uint64_t> begun_{0};  // operations, of begin_work()
+  std::atomic<uint64_t> ended_{0};
+  std::atomic<bool> dozes_{false};  // the thread, where it polls: begin_work() has to wake it
+  uint64_t begun_seen_ = 0;  // the thread's, as the next one
+  uint64_t news_ns_ = 0;
 
   std::mutex mutex_;  // guards all below; taken after a context's
   tcp::Reactor reactor_;
@@ -130,7 +147,8 @@ class Way {
 
   const std::string& shadow_name() const { return link_->shadow_name(); }
   std::string failure();
-  uint32_t open_lane(LaneShared* own, const OpenRecord& description);
+  uint32_t open_lane(LaneShared* own, std::shared_ptr<Channels> channels, const OpenRecord& description);
+  bool polls() const { return proxy_.polls(); }
   void pair(uint32_t lane, LaneShared* theirs);
   void unpublish(uint32_t lane);
   void forget(uint32_t lane);

@@ -21,9 +21,6 @@ Shadow::Shadow(const RemoteRank& remote, uint64_t bytes, int event_fd) : arena_(
   header->pool_slots = remote.pool_slots;
   header->pool_slot_bytes = remote.pool_slot_bytes;
   header->blocks = remote.blocks;
-  // As large as the peer's, so that slots have the same numbers; sparse, like it.
-  if (remote.pool_slots > 0)
-    header->pool_offset = arena_.allocate(remote.pool_slots * remote.pool_slot_bytes);
   cpu::own_event(&header->daemon, event_fd);
   cpu::own_event(&header->host, event_fd);
 }
@@ -37,13 +34,6 @@ LaneShared* Shadow::open(const OpenRecord& record) {
   layout.describe(*lane, shape);
   lane->rank = record.rank;
   lane->packet_bytes = record.packet_bytes;
-  if (layout.connectors_bytes > 0) lane->connectors_offset = arena_.allocate(layout.connectors_bytes);
-  // The peer's sends begin with our private slots granted (wire/connector.h, Grants).
-  auto* credits = reinterpret_cast<Credit*>(arena_.at(lane->connectors_offset) + layout.credit);
-  for (uint64_t end = 0; end < uint64_t(record.size) * record.channel_count; ++end) {
-    credits[end].granted = record.private_slots;
-    for (uint32_t k = 0; k < record.private_slots; ++k) credits[end].grants[k] = k;
-  }
   arena_.publish(record.key_low, record.key_high, offset);
   return lane;
 }
@@ -53,9 +43,7 @@ void Shadow::unpublish(const LaneShared* lane, uint64_t key_low, uint64_t key_hi
 }
 
 void Shadow::release(LaneShared* lane) {
-  const LaneLayout layout(shape_of(*lane));
-  if (layout.connectors_bytes > 0) arena_.release(lane->connectors_offset, layout.connectors_bytes);
-  arena_.release(arena_.offset_of(lane), layout.region_bytes);
+  arena_.release(arena_.offset_of(lane), LaneLayout(shape_of(*lane)).region_bytes);
 }
 
 void Shadow::close(bool in_order) {

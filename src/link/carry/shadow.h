@@ -1,9 +1,6 @@
-// A rank of another host, as the ranks of this process see it: a segment like a neighbour's, which our proxy
-// owns. What our hosts and blocks write there it carries away; what it hears of the peer it writes there.
-//
-// The connectors in it are staging: our blocks write messages into slots of the same numbers as the peer's,
-// and grants into credits like the peer's. Slot k is free again when the peer has granted it again: then the
-// message in it was read there, so it had landed, and what landed no path reads again.
+// A rank of another host, as this one's host sees it: a segment like a neighbour's, which our proxy owns.
+// What our host writes there it carries away; what it hears of the peer it writes there. The connectors are
+// elsewhere (channels.h).
 #pragma once
 #include <memory>
 #include <string>

@@ -1,0 +1,32 @@
+#include "link/carry/channels.h"
+
+namespace starling::link::carry {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+}  // namespace
+
+Channels::Channels(Place& place, const ChannelShape& shape)
+    : place_(place),
+      shape_(shape),
+      layout_(LaneShape{1, shape.channels, shape.slots, shape.slot_bytes, 0, 0}),
+      half_bytes_((layout_.connectors_bytes + kPage - 1) & ~(kPage - 1)),
+      memory_(place.allocate_shared(bytes())),
+      arrivals_(half_at(memory_)),
+      departures_(half_at(memory_ + half_bytes_)) {
+  for (const Half& half : {arrivals_, departures_})
+    for (uint32_t c = 0; c < shape_.channels; ++c) {
+      half.credit[c].granted = shape_.slots;
+      for (uint32_t k = 0; k < shape_.slots; ++k) half.credit[c].grants[k] = k;
+    }
+}
+
+Channels::~Channels() { place_.release_shared(memory_, bytes()); }
+
+Channels::Half Channels::half_at(std::byte* memory) const {
+  return {reinterpret_cast<Inbox*>(memory), reinterpret_cast<Credit*>(memory + layout_.credit),
+          memory + layout_.slots};
+}
+
+}  // namespace starling::link::carry

@@ -1,0 +1,96 @@
+"""Goal: groups of ranks on GPUs span hosts: every collective, PyTorch's backend, paths that break, a peer that dies.
+
+Method: processes of one machine that take themselves for hosts (``STARLING_HOST_ID``), joined by two paths over
+loopback. A path breaks when its sockets are shut down, from outside the library, as when a middlebox forgets it. What
+needs no GPU of it, tests/hosts runs on CPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu import gpus
+from hosts import broken_paths, programs
+from hosts.ranks import Job
+
+pytestmark = pytest.mark.gpu
+SEED = 20261122
+GIVE_UP_S = 2.0
+CHECKS = Path(__file__).with_name("torch_checks.py")
+ENVIRONMENT = {"CUDA_MODULE_LOADING": "EAGER", "STARLING_TIMEOUT_S": "30"}
+
+
+@pytest.fixture(autouse=True)
+def two_gpus() -> None:
+    if gpus.count() < 2:
+        pytest.skip("needs two GPUs")
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(
+    ("hosts", "blocks", "shares"),
+    [([[0], [1]], 8, 6), ([[0], [1]], 1, 40), ([[0, 1], [2, 3]], 4, 60)],
+    ids=str,
+)
+def test_collectives(hosts: list[list[int]], blocks: int, shares: int) -> None:
+    """Ranks of one host reach each other's memory as ever; two ranks of different hosts may share a GPU."""
+    arguments = {"seed": SEED, "share": len(hosts[0]), "shares": shares}
+    job = Job(None, hosts, programs.conformance, arguments, blocks=blocks, gpus=2, settings=ENVIRONMENT)
+    for problems in job.results(140):
+        assert problems == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
+        ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
+        ("disorder", "disorder_with_synchronization", "groups_in_any_order"),
+        ("ddp", "ddp_with_lanes_and_synchronization"),
+    ],
+    ids=lambda names: names[0],
+)
+def test_torch(names: tuple[str, ...]) -> None:
+    command = [sys.executable, str(CHECKS), "2", *names]
+    environment = dict(os.environ, HOSTS="2", STARLING_TCP_INTERFACES="lo,lo")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
+    print(done.stdout[-2000:])
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("striping", "01")
+def test_broken_paths(striping: str) -> None:
+    settings = ENVIRONMENT | {"STARLING_TCP_STRIPING": striping}
+    job = Job(
+        None,
+        [[0], [1]],
+        broken_paths.through_broken_paths,
+        {"seconds": 4.0},
+        blocks=8,
+        gpus=2,
+        settings=settings,
+    )
+    (done, breaks, longest), _ = job.results(80)
+    print(f"striping {striping}: {done} all-reduces, {breaks} paths broken, the longest took {longest:.3f} s")
+    assert done > 50
+    assert breaks > 5
+
+
+@pytest.mark.timeout(90)
+def test_a_peer_that_dies() -> None:
+    settings = ENVIRONMENT | {"STARLING_TCP_GIVE_UP_S": str(GIVE_UP_S)}
+    job = Job(None, [[0], [1]], broken_paths.lose_the_peer, blocks=8, gpus=2, settings=settings)
+    results: list[Any] = job.results(60, ranks=[0])
+    kind, text, took = results[0]
+    print(f"after {took:.2f} s: {text[:200]}")
+    assert kind == "PeerFailedError", text
+    assert "no path to rank 1" in text, text
+    assert took < GIVE_UP_S + 3

@@ -318,14 +318,11 @@ Flight& HostLane::append(Flight&& flight) {
 
 Flight* HostLane::next_for_device() {
   if (on_device_ == depth() || on_device_ == flights_.size() || turns_missing()) return nullptr;
-  for (Flight& flight : flights_)
-    if (!flight.on_device) {
-      const PlanHeader* plan = flight.lowered.plan->header(rank());
-      if (!order_.may_follow(*plan, on_device_, turns_known_)) return nullptr;
-      // Its place in the ring is free when the operation eight before it was completed.
-      return flight.sequence - flights_.front().sequence < depth() ? &flight : nullptr;
-    }
-  return nullptr;
+  Flight& flight = flights_[on_device_];  // they go in order
+  const PlanHeader* plan = flight.lowered.plan->header(rank());
+  if (!order_.may_follow(*plan, on_device_, turns_known_)) return nullptr;
+  // Its place in the ring is free when the operation that many before it was completed.
+  return flight.sequence - flights_.front().sequence < depth() ? &flight : nullptr;
 }
 
 void HostLane::place(Flight& flight, uint64_t token) {

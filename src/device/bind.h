@@ -143,16 +143,15 @@ class ProgramBinder {
     size_step = instruction(1, n).size_chunk - i.size_chunk;
     for (uint32_t b = 1; b < blocks; ++b) {
       const Instruction& other = instruction(b, n);
-      const bool alike = other.opcode == i.opcode && other.flags == i.flags &&
-                         other.source_buffer == i.source_buffer &&
-                         other.destination_buffer == i.destination_buffer &&
-                         other.size_buffer == i.size_buffer && other.local_position == i.local_position &&
-                         other.chunks == i.chunks && other.receive_first == i.receive_first &&
-                         other.send_first == i.send_first && other.receive_count == i.receive_count &&
-                         other.send_count == i.send_count && other.dependency_count == 0 &&
-                         other.source_chunk == i.source_chunk + b * source_step &&
-                         other.destination_chunk == i.destination_chunk + b * destination_step &&
-                         other.size_chunk == i.size_chunk + b * size_step;
+      const bool alike =
+          other.opcode == i.opcode && other.flags == i.flags && other.source_buffer == i.source_buffer &&
+          other.destination_buffer == i.destination_buffer && other.size_buffer == i.size_buffer &&
+          other.local_position == i.local_position && other.chunks == i.chunks &&
+          other.receive_first == i.receive_first && other.send_first == i.send_first &&
+          other.receive_count == i.receive_count && other.send_count == i.send_count &&
+          other.dependency_count == 0 && other.source_chunk == i.source_chunk + b * source_step &&
+          other.destination_chunk == i.destination_chunk + b * destination_step &&
+          other.size_chunk == i.size_chunk + b * size_step;
       if (!alike) return false;
     }
     return true;

@@ -79,8 +79,7 @@ class BoundRun {
  public:
   // `reduction`: in the block's fast memory too.
   STARLING_HOST_DEVICE BoundRun(M& machine, const BoundProgram& program, const Operation& operation,
-                                const Lane& lane, const Budget& budget, BoundState& state,
-                                Combine& reduction)
+                                const Lane& lane, const Budget& budget, BoundState& state, Combine& reduction)
       : m_(machine),
         p_(program),
         op_(operation),
@@ -140,15 +139,14 @@ class BoundRun {
     if (mine && i.source != nullptr) local = m_.load_few(i.source + block_ * i.source_step + offset, own);
     Pack in[kMost] = {};
     if (i.receive_count != 0) {
-      const bool stuck = mine && !in_time(m_, budget_, lane_.fault, NeverYields{},
-                                          [&] { return take<kMost>(i, in); });
+      const bool stuck =
+          mine && !in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return take<kMost>(i, in); });
       if (m_.any(stuck)) return false;
       count_read(i);  // all threads have loaded the messages: the vote was a barrier
     }
     if (mine) {
       STARLING_UNROLL
-      for (uint32_t s = 0; s < kMost; ++s)
-        in[s] = select(s == i.local_at, local, in[s]);
+      for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
       const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
       if (i.destination != nullptr)
         m_.store_few(i.destination + block_ * i.destination_step + offset, out, own);
@@ -181,7 +179,8 @@ class BoundRun {
     }
     return there;
   }
-  // By words: of a conditional assignment the compiler makes an index, and operands would leave the registers.
+  // By words: of a conditional assignment the compiler makes an index, and operands would leave the
+  // registers.
   STARLING_HOST_DEVICE static Pack select(bool first, Pack a, Pack b) {
     return {first ? a.low : b.low, first ? a.high : b.high};
   }
@@ -214,8 +213,7 @@ class BoundRun {
       if (!refreshes(message)) continue;
       uint64_t* slot = packet_slot(lane_, s_.sends[k].slots, message);
       for (uint32_t u = m_.thread_index(); u < lane_.packet_bytes / 16; u += m_.thread_count())
-        if (u >= units)
-          write_packet_unit(m_, slot, lane_.packet_bytes, packet_flag(message), u, Pack{0, 0});
+        if (u >= units) write_packet_unit(m_, slot, lane_.packet_bytes, packet_flag(message), u, Pack{0, 0});
     }
   }
 

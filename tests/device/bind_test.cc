@@ -77,7 +77,8 @@ void expect_same(const Operation& op, const BoundProgram& program) {
       const uint64_t left = bound.span - uint64_t(b) * bound.span_step;
       EXPECT_EQ(std::min<uint64_t>(left, program.chunk_bytes), tile_range(op, i, 0, 0).bytes);
       if (reads_source(i.opcode)) {
-        EXPECT_EQ(bound.source + b * uint64_t(bound.source_step), address(op, i.source_buffer, i.source_chunk));
+        EXPECT_EQ(bound.source + b * uint64_t(bound.source_step),
+                  address(op, i.source_buffer, i.source_chunk));
       }
       EXPECT_EQ(bound.source != nullptr, reads_source(i.opcode));
       EXPECT_EQ(bound.local_at, reads_source(i.opcode) ? i.local_position : kNoLocal);
@@ -90,8 +91,7 @@ void expect_same(const Operation& op, const BoundProgram& program) {
       ASSERT_EQ(bound.send_count, sends(i.opcode) ? i.send_count : 0);
       for (uint32_t k = 0; k < bound.receive_count; ++k)
         EXPECT_EQ(received[i.receive_first + k]++, bound.received_before);
-      for (uint32_t k = 0; k < bound.send_count; ++k)
-        EXPECT_EQ(sent[i.send_first + k]++, bound.sent_before);
+      for (uint32_t k = 0; k < bound.send_count; ++k) EXPECT_EQ(sent[i.send_first + k]++, bound.sent_before);
     }
     for (uint32_t k = 0; k < block.receive_count; ++k) EXPECT_EQ(received[k], program.received[k]);
     for (uint32_t k = 0; k < block.send_count; ++k) EXPECT_EQ(sent[k], program.sent[k]);
@@ -132,8 +132,8 @@ TEST(Bind, SaysWhatThePlanSays) {
 
 class NotBound : public ::testing::Test {
  protected:
-  const Plan plan_ = generate(
-      "one_shot_packets", {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
+  const Plan plan_ =
+      generate("one_shot_packets", {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
   Operation op_ = operation_of(*plan_.header(1), 4096);
 
   uint32_t count() { return ProgramBinder(*plan_.header(1), op_).bind().count; }

@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
   __shared__ device::BlockState state;
   __shared__ volatile uint32_t leaving;
   __shared__ alignas(16) std::byte stage[device::kActiveSlots * CudaMachine::kStageBytes];
+  if (launch.daemon.daemon == nullptr) return;  // preload_daemon()
   CudaMachine machine(kDaemonThreads, stage);
   if (threadIdx.x == 0) leaving = 0;
   __syncthreads();
@@ -64,10 +65,11 @@ int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream) {
   return int(cudaGetLastError());
 }
 
-int preload_daemon() {
+int preload_daemon(void* stream) {
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, herald_kernel)) return int(status);
-  return int(cudaFuncGetAttributes(&attributes, daemon_kernel));
+  daemon_kernel<<<1, kDaemonThreads + kRelayThreads, 0, static_cast<cudaStream_t>(stream)>>>({});
+  return int(cudaGetLastError());
 }
 
 }  // namespace starling::cuda

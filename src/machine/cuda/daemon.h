@@ -26,7 +26,8 @@ struct DaemonLaunch {
 // cudaError_t; 0 is success.
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream);
 
-// Loads the kernel's module now: a first launch would wait for the whole device.
-int preload_daemon();
+// Runs the kernel once with nothing to do: the first launch of a kernel that needs more local memory than any
+// before waits until the whole GPU is idle.
+int preload_daemon(void* stream);
 
 }  // namespace starling::cuda

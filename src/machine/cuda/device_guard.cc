@@ -2,8 +2,8 @@
 
 #include <cuda.h>
 
-#include <map>
-#include <mutex>
+#include <array>
+#include <atomic>
 
 #include "machine/cuda/driver.h"
 #include "machine/cuda/error.h"
@@ -13,6 +13,7 @@ namespace {
 
 struct ContextFunctions {
   CUresult (*push)(CUcontext) = driver_function<CUresult (*)(CUcontext)>("cuCtxPushCurrent");
+  CUresult (*current)(CUcontext*) = driver_function<CUresult (*)(CUcontext*)>("cuCtxGetCurrent");
   CUresult (*pop)(CUcontext*) = driver_function<CUresult (*)(CUcontext*)>("cuCtxPopCurrent");
   CUresult (*retain)(CUcontext*, CUdevice) =
       driver_function<CUresult (*)(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain");
@@ -23,13 +24,17 @@ const ContextFunctions& functions() {
   return found;
 }
 
+constexpr int kMostDevices = 64;
+
 // The one that the CUDA runtime, and PyTorch, use too. Kept until the process ends.
 CUcontext primary_context(int device) {
-  static std::mutex mutex;
-  static std::map<int, CUcontext> contexts;
-  std::lock_guard lock(mutex);
-  CUcontext& context = contexts[device];
-  if (context == nullptr && functions().retain(&context, device) != CUDA_SUCCESS) context = nullptr;
+  static std::array<std::atomic<CUcontext>, kMostDevices> contexts;
+  if (device < 0 || device >= kMostDevices) return nullptr;
+  // Relaxed: a handle of the driver's, which is the same for all. Two that come first retain it twice.
+  CUcontext context = contexts[size_t(device)].load(std::memory_order_relaxed);
+  if (context != nullptr) return context;
+  if (functions().retain(&context, device) != CUDA_SUCCESS) return nullptr;
+  contexts[size_t(device)].store(context, std::memory_order_relaxed);
   return context;
 }
 
@@ -47,10 +52,12 @@ DeviceGuard::DeviceGuard(int device, std::nothrow_t) noexcept {
 
 cudaError_t DeviceGuard::enter(int device) {
   const CUcontext context = primary_context(device);
-  if (context == nullptr || functions().push(context) != CUDA_SUCCESS) return cudaErrorDeviceUninitialized;
+  if (context == nullptr) return cudaErrorDeviceUninitialized;
+  CUcontext current = nullptr;
+  pushed_ = functions().current(&current) != CUDA_SUCCESS || current != context;
+  if (pushed_ && functions().push(context) != CUDA_SUCCESS) return cudaErrorDeviceUninitialized;
   if (const cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode_); status != cudaSuccess) {
-    CUcontext popped = nullptr;
-    functions().pop(&popped);
+    pop();
     return status;
   }
   entered_ = true;
@@ -60,6 +67,11 @@ cudaError_t DeviceGuard::enter(int device) {
 DeviceGuard::~DeviceGuard() {
   if (!entered_) return;
   cudaThreadExchangeStreamCaptureMode(&mode_);
+  pop();
+}
+
+void DeviceGuard::pop() noexcept {
+  if (!pushed_) return;
   CUcontext popped = nullptr;
   functions().pop(&popped);
 }

@@ -25,9 +25,11 @@ class DeviceGuard {
 
  private:
   cudaError_t enter(int device);
+  void pop() noexcept;
 
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
   bool entered_ = false;
+  bool pushed_ = false;  // false: the thread is there anyway
 };
 
 }  // namespace starling::cuda

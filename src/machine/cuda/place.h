@@ -1,6 +1,7 @@
 // One GPU as a place: the daemon is a kernel, its memory the GPU's, and the host writes to it by
 // copies that nothing of the program holds up.
 #pragma once
+#include <array>
 #include <atomic>
 #include <string>
 
@@ -50,6 +51,8 @@ class CudaPlace final : public Place {
   DriverAllocations allocations_;
   OwnRegistrations registrations_;
   mutable std::atomic<bool> warned_{false};
+  // Buffers that were right, each at its address's place: programs use the same ones again and again.
+  mutable std::array<std::atomic<const void*>, 256> checked_{};
 };
 
 }  // namespace starling::cuda

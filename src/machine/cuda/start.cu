@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(kStartThreads, 1)
     start_kernel(const __grid_constant__ device::StartArguments arguments) {
   __shared__ device::StartState state;
   __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
+  if (arguments.lane == nullptr) return;  // preload_start()
   device::run_start(CudaMachine(blockDim.x, stage), arguments, state);
 }
 
@@ -53,11 +54,14 @@ int launch_gate(const device::GateArguments& gate, void* stream) {
   return int(cudaGetLastError());
 }
 
-int preload_start() {
+int preload_start(void* stream) {
   cudaFuncAttributes attributes;
-  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, start_kernel); status != cudaSuccess)
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, gate_kernel); status != cudaSuccess)
     return int(status);
-  return int(cudaFuncGetAttributes(&attributes, gate_kernel));
+  device::StartArguments nothing{};
+  nothing.operation.tile_bytes = kStartThreads * sizeof(Pack);
+  nothing.operation.chunk_bytes = nothing.operation.tile_bytes;
+  return launch_start(nothing, 1, stream);
 }
 
 }  // namespace starling::cuda

@@ -13,7 +13,7 @@ int launch_start(const device::StartArguments& arguments, uint32_t blocks, void*
 // Likewise.
 int launch_gate(const device::GateArguments& gate, void* stream);
 
-// Loads the kernels' module now: a first launch would wait for the whole device.
-int preload_start();
+// Runs the kernel once with nothing to do (daemon.h says why), and loads the other.
+int preload_start(void* stream);
 
 }  // namespace starling::cuda

@@ -59,11 +59,12 @@ uint32_t StreamDepth::queued() {
 CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
     : options_(options), thread_([this] { launch_now(); }, [this] { look_for_errors(); }) {
   const DeviceGuard guard(options_.device);
-  check(cudaError_t(preload_daemon()), "loading the daemon kernel");
-  check(cudaError_t(preload_start()), "loading the start kernel");
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
   stream_ = new_stream(options_.device, StreamUse::kDaemon);
+  check(cudaError_t(preload_daemon(stream_)), "loading the daemon kernel");
+  check(cudaError_t(preload_start(stream_)), "loading the start kernel");
+  check(cudaStreamSynchronize(stream_), "the first kernels");
 }
 
 device::Stream CudaStreamDevice::make_stream(bool urgent) {

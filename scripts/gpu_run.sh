@@ -9,6 +9,7 @@
 #   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
 #   overlap      computation beside collectives (gpu_overlap_N.json, .png)
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
+#   graphs       all_reduce inside of CUDA graphs, beside NCCL's (gpu_graphs_N.json)
 #   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
 #   plans        programs of the language, preempted (tests/gpu/test_plans.py)
 #   tune         `starling tune` on GPUs, then its table beside the library's choice (gpu_table_N.txt, gpu_choice_N.json)
@@ -134,6 +135,10 @@ for step in "${steps[@]}"; do
     bench 200 "gpu_overlap_$GPUS" overlap -n "$GPUS" --timeout 170 --plot "$OUT/gpu_overlap_$GPUS.png"
     ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;
+  graphs)
+    build_adapter
+    bench 110 "gpu_graphs_$GPUS" gpu-graphs -n "$GPUS" --timeout 100
+    ;;
   handwritten) bench 110 "gpu_handwritten_$GPUS" gpu-handwritten -n "$GPUS" --timeout 90 ;;
   tune)
     build_package

@@ -11,7 +11,7 @@ Examples:
 
   starling bench --collective all_reduce,all_gather -n 2,4 --compare gloo,openmpi --json out.json
 
-  starling bench disorder | late-rank | cq | monitor | choice | gpu | gpu-disorder |
+  starling bench disorder | late-rank | cq | monitor | choice | gpu | gpu-disorder | gpu-graphs |
   gpu-handwritten | gpu-overheads | overlap | all
 """
 
@@ -30,6 +30,7 @@ from . import (
     everything,
     gpu,
     gpu_disorder,
+    gpu_graphs,
     gpu_handwritten,
     gpu_overheads,
     late_rank,
@@ -57,6 +58,7 @@ app.command("choice")(choice.command)
 app.command("gpu")(gpu.command)
 app.command("gpu-disorder")(gpu_disorder.command)
 app.command("gpu-handwritten")(gpu_handwritten.command)
+app.command("gpu-graphs")(gpu_graphs.command)
 app.command("gpu-overheads")(gpu_overheads.command)
 app.command("overlap")(overlap.command)
 app.command("all")(everything.command)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from . import gpu_processes
 from .convention import parse_bytes
 from .options import Json, Programs, finish, refuse, speaker, words
 from .programs import MissingProgramError, find_program
@@ -69,65 +65,16 @@ def measure(
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="starling-overlap-") as name:
         folder = Path(name)
-        processes = _start(study, folder, programs)
-        deadline = time.monotonic() + study.timeout_s
-        try:
-            while True:
-                left = [process.poll() for process in processes]
-                for row in _merged(folder, study.ranks)[len(rows) :]:
-                    rows.append(row)
-                    say(line(row))
-                if all(code is not None for code in left):
-                    break
-                if any(code not in (None, 0) for code in left) or time.monotonic() > deadline:
-                    break
-                time.sleep(0.1)
-            codes = [process.poll() for process in processes]
-        finally:
-            _end(processes)
-        failure = (
-            "" if all(code == 0 for code in codes) else f"exit codes {codes}: {_last_words(folder, codes)}"
-        )
+        command = [sys.executable, "-m", "starling.bench.overlap_rank", *study.arguments(folder)]
+        command += ["--programs", str(programs)] if programs else []
+
+        def look() -> None:
+            for row in _merged(folder, study.ranks)[len(rows) :]:
+                rows.append(row)
+                say(line(row))
+
+        failure = gpu_processes.run(command, study.ranks, folder, study.timeout_s, look)
     return rows, failure
-
-
-def _start(study: Study, folder: Path, programs: Path | None) -> list[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "starling.bench.overlap_rank", *study.arguments(folder)]
-    command += ["--programs", str(programs)] if programs else []
-    environment = {
-        **os.environ,
-        "CUDA_MODULE_LOADING": "EAGER",
-        "NCCL_NVLS_ENABLE": "0",
-        "OMP_NUM_THREADS": "1",
-    }
-    processes = []
-    for rank in range(study.ranks):
-        with (folder / f"log.{rank}").open("wb") as log:
-            processes.append(
-                subprocess.Popen(
-                    [*command, "--rank", str(rank)],
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
-    return processes
-
-
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    for process in processes:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=20)
-
-
-def _last_words(folder: Path, codes: list[int | None]) -> str:
-    texts = [(folder / f"log.{rank}").read_text(errors="replace")[-1500:] for rank in range(len(codes))]
-    return " | ".join(f"rank {rank}: {text.strip()}" for rank, text in enumerate(texts))
 
 
 def _merged(folder: Path, ranks: int) -> list[dict[str, Any]]:

@@ -272,7 +272,10 @@ typedef void (*starling_callback)(starling_status status, const char* message, v
 /* clang-format on */
 /* When an operation begins, and what waits for it. A stream is a cudaStream_t of the context's GPU (NULL: the
  * legacy default stream); operations of one lane must come from one stream, or from streams that the caller
- * has ordered. */
+ * has ordered.
+ * Of a stream that is being captured into a CUDA graph the operation is captured: it runs in each replay, on
+ * the buffers of the capture, and never now. Its request ends at once. All ranks capture alike, and replay
+ * alike. The communicator outlives the graph's replays; ones that come later find its lanes broken. */
 typedef enum starling_start {
   STARLING_START_NOW = 0, /* at the call: what wrote its buffers has ended; the caller waits on the CPU */
   STARLING_START_ON_STREAM = 1, /* after the stream's earlier work; the stream goes on at once. Its later work
@@ -329,8 +332,14 @@ STARLING_API starling_status starling_wait(starling_request* request, int64_t ti
 STARLING_API starling_status starling_test(starling_request* request);
 /* The work that is put into the stream from now on begins after the request's operation, which was submitted
  * on a stream (this one or another of the same GPU). Does not wait itself. STARLING_SUCCESS, or the
- * operation's error if it has failed; one that fails later lets the stream go on, and starling_test tells. */
+ * operation's error if it has failed; one that fails later lets the stream go on, and starling_test tells. Of
+ * a captured operation: the stream is part of the capture, behind the one that the operation was submitted
+ * on. */
 STARLING_API starling_status starling_stream_wait(starling_request* request, void* stream);
+/* *capturing: 1 if an operation that is submitted on the stream now would be captured into a graph, else 0.
+ */
+STARLING_API starling_status starling_stream_capturing(starling_context* context, void* stream,
+                                                       int32_t* capturing);
 /* A stream of the context's GPU that waits for no other. urgent: to start operations on; its kernels come
  * before those of ordinary streams. Else: for streams that stand (starling_stream_wait). Lives as long as the
  * context. STARLING_UNSUPPORTED where there are no streams. */

@@ -46,7 +46,7 @@ std::string still_read_text(const HostLane& lane, const std::vector<uint32_t>& r
 void HostLane::withdraw(cpu::CpuMachine& host) {
   for (uint32_t peer = 0; peer < size(); ++peer) {
     if (peers_[peer] == nullptr || told_[peer]) continue;
-    if (!device::withdraw(host, on_device_, &withdrawals_of(peers_[peer])[rank()].out)) return;
+    if (!device::withdraw(host, idle_on_device() ? 0 : 1, &withdrawals_of(peers_[peer])[rank()].out)) return;
     told_[peer] = true;
     cpu::ring(&member(peer).peer.arena->header()->host);
   }
@@ -115,6 +115,12 @@ void Context::find_broken_lanes() {
 // done.
 bool Context::settle(HostLane& lane) {
   if (!lane.idle_on_device()) return false;
+  if (lane.may_replay()) {  // what begins from here on finds the fault at its start
+    lane.show_fault(uint64_t(told_fault(lane).kind));
+    place_->flush();
+    if (lane.captures() != nullptr) lane.look_at_replays(host_machine_, cpu::monotonic_ns());
+    if (!lane.idle_on_device()) return false;
+  }
   lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault
   lane.withdraw(host_machine_);
   std::vector<uint32_t> slots;

@@ -316,11 +316,18 @@ starling_status starling_stream_wait(starling_request* request, void* stream) {
   bool waits = false;
   const starling_status status = guarded([&] {
     required(request, "request");
-    if (!request->request->done())
+    if (!request->request->done() || request->request->captured())
       waits =
           living(request->owner, "the request's context")->context.wait_on_stream(*request->request, stream);
   });
   return status != STARLING_SUCCESS || waits ? status : starling_test(request);
+}
+
+starling_status starling_stream_capturing(starling_context* context, void* stream, int32_t* capturing) {
+  return guarded([&] {
+    required(capturing, "capturing") = 0;
+    *capturing = living(context, "context")->context.capture_of(stream).has_value();
+  });
 }
 
 starling_status starling_stream_create(starling_context* context, int32_t urgent, void** stream) {

@@ -128,7 +128,8 @@ RequestPtr Communicator::submit(const starling_operation& call) {
                 "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
   if (call.callback != nullptr) context_.expect_callbacks();
   auto request = std::make_shared<Request>(call.callback, call.user);
-  if (call.start != STARLING_START_NOW) check_stream_call(call);
+  Capture capture;
+  if (call.start != STARLING_START_NOW) capture = check_stream_call(call);
   std::lock_guard lock(mutex_);
   if (aborted_.empty()) aborted_ = told_fault(control()).text;
   if (!aborted_.empty()) {
@@ -136,7 +137,7 @@ RequestPtr Communicator::submit(const starling_operation& call) {
     return request;
   }
   if (call.kind != STARLING_SEND && call.kind != STARLING_RECV)
-    return submit_collective(call, std::move(request));
+    return submit_collective(call, std::move(request), capture);
   const bool any = call.kind == STARLING_RECV && call.peer == -1;
   if (!any && (call.peer < 0 || uint32_t(call.peer) >= size()))
     throw Error(
@@ -145,8 +146,10 @@ RequestPtr Communicator::submit(const starling_operation& call) {
         "pass a rank of this communicator, or -1 to receive from any");
   if (!any) {
     request->set_source(call.peer);
-    return uint32_t(call.peer) == rank_ ? submit_to_self(call, std::move(request))
-                                        : submit_pair(call, uint32_t(call.peer), std::move(request));
+    if (uint32_t(call.peer) == rank_ && capture)
+      throw Error(Code::unsupported, "a graph captures a message of a rank to itself", "copy the buffer");
+    if (uint32_t(call.peer) == rank_) return submit_to_self(call, std::move(request));
+    return submit_pair(call, uint32_t(call.peer), std::move(request), capture);
   }
   check_pair_call(call);
   const int64_t timeout = call.timeout_ns > 0 ? call.timeout_ns : timeout_ns();
@@ -227,34 +230,55 @@ void Communicator::use_table_of_settings(LogLevel level) {
   use_table(table, level);
 }
 
-RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request) {
+RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request,
+                                           Capture capture) {
   LoweringContext context = lowering(rank_, size(), across_hosts_);
   context.added = &added_;
   context.table = table_.get();
   context.hosts = &hosts_;
   Lowered lowered = lower(context, call);
   HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
-  context_.submit(lane, flight_of(call, std::move(lowered), request));
+  submit_to(lane, flight_of(call, std::move(lowered), request), capture);
   return request;
 }
 
-RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request) {
+RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request,
+                                     Capture capture) {
   const bool sends = call.kind == STARLING_SEND;
   Lowered lowered = lower(lowering_of_pair(call, peer), call);
   HostLane& lane = sends ? pair_lane(rank_, peer, call.tag) : pair_lane(peer, rank_, call.tag);
-  context_.submit(lane, flight_of(call, std::move(lowered), request));
+  submit_to(lane, flight_of(call, std::move(lowered), request), capture);
   return request;
 }
 
-// And waits until its stream has room, before any lock is taken.
-void Communicator::check_stream_call(const starling_operation& call) {
+void Communicator::submit_to(HostLane& lane, Flight&& flight, Capture capture) {
+  if (!capture) return context_.submit(lane, std::move(flight));
+  context_.capture(twin_of(lane, *capture), std::move(flight), *capture);
+}
+
+// Where the capture's operations of the lane go: the n-th capture in it is the n-th on all ranks.
+HostLane& Communicator::twin_of(HostLane& lane, uint64_t capture) {
+  const std::pair<const HostLane*, uint64_t> of(&lane, capture);
+  if (twins_.count(of) == 0) {
+    std::erase_if(twins_, [this](const auto& twin) { return !context_.has_lane(twin.second.key); });
+    const std::string name = lane.name() + " (capture " + std::to_string(captures_[&lane]++) + ")";
+    twins_.emplace(of, Twin{remember(key_of(lane.key(), name)), name});
+  }
+  const Twin& twin = twins_.at(of);
+  return context_.twin(twin.key, twin.name, lane);
+}
+
+// Not captured: waits until its stream has room, before any lock is taken.
+Communicator::Capture Communicator::check_stream_call(const starling_operation& call) {
   if (call.start != STARLING_START_ON_STREAM && call.start != STARLING_START_HOLD_STREAM)
     throw Error(Code::invalid_argument, "start " + std::to_string(int(call.start)) + " does not exist",
                 "use a value of starling_start");
   if (call.kind == STARLING_RECV && call.peer == -1)
     throw Error(Code::unsupported, "a receive from any source on a stream",
                 "name the source, or synchronize the stream and submit without it");
-  context_.await_stream(call.stream, call.start == STARLING_START_HOLD_STREAM);
+  const Capture capture = context_.capture_of(call.stream);
+  if (!capture) context_.await_stream(call.stream, call.start == STARLING_START_HOLD_STREAM);
+  return capture;
 }
 
 // Misuse is told to the caller, not to the partner that comes later, or to the poller.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -99,6 +100,10 @@ class Communicator final : public PollHook {
     std::string algorithm;
     std::vector<size_t> tables[4];
   };
+  struct Twin {
+    LaneKey key;
+    std::string name;
+  };
   // Sends and receives of a rank to itself wait for each other here, by tag.
   struct SelfCall {
     RequestPtr request;
@@ -111,11 +116,15 @@ class Communicator final : public PollHook {
 
   Communicator(Context& context, uint32_t rank, Group group, std::string name, int64_t timeout_ns);
 
-  RequestPtr submit_collective(const starling_operation& call, RequestPtr request);
-  RequestPtr submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request);
+  using Capture = std::optional<uint64_t>;
+  RequestPtr submit_collective(const starling_operation& call, RequestPtr request, Capture capture);
+  RequestPtr submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request,
+                         Capture capture = std::nullopt);
+  void submit_to(HostLane& lane, Flight&& flight, Capture capture);
+  HostLane& twin_of(HostLane& lane, uint64_t capture);
   RequestPtr submit_to_self(const starling_operation& call, RequestPtr request);
   void check_pair_call(const starling_operation& call);
-  void check_stream_call(const starling_operation& call);
+  Capture check_stream_call(const starling_operation& call);
   void copy_to_self(const SelfCall& send, const SelfCall& receive);
   bool match_any_source(AnySource& receive);
   bool matched_or_failed(AnySource& receive);
@@ -150,6 +159,8 @@ class Communicator final : public PollHook {
   // Lanes stay as long as the communicator: none is looked up by its key twice.
   std::map<std::string, HostLane*, std::less<>> group_lanes_;
   std::map<std::tuple<uint32_t, uint32_t, uint64_t>, HostLane*> pair_lanes_;  // source, destination, tag
+  std::map<std::pair<const HostLane*, uint64_t>, Twin> twins_;  // by lane and capture: where it is captured
+  std::map<const HostLane*, uint32_t> captures_;  // of a lane, so far
   ChosenPlans chosen_;
   HostLane* control_ = nullptr;
   std::deque<AnySource> any_source_;

@@ -97,6 +97,14 @@ HostLane& Context::lane(const LaneKey& key, const std::string& name, uint32_t ra
                        any_size, control, place});
 }
 
+HostLane& Context::twin(const LaneKey& key, const std::string& name, const HostLane& lane) {
+  std::lock_guard lock(mutex_);
+  LaneOptions options = lane.options();
+  options.key = key;
+  options.name = name;
+  return find_or_make(std::move(options));
+}
+
 HostLane& Context::find_or_make(LaneOptions options) {
   const LaneKey key = options.key;
   std::unique_ptr<HostLane>& lane = lanes_[key];
@@ -133,40 +141,44 @@ HostLane& Context::control_lane(const LaneKey& key, const std::string& name, uin
 void Context::remove_lane(const LaneKey& key) {
   std::lock_guard lock(mutex_);
   const auto found = lanes_.find(key);
-  if (found == lanes_.end()) return;
-  found->second->close(host_machine_);
+  if (found != lanes_.end()) remove(*found->second);
+}
+
+// Under the lock.
+void Context::remove(HostLane& lane) {
+  if (lane.captures() != nullptr) end_captures(lane);
+  lane.close(host_machine_);
   // A stream may still come to a wait for one of its operations.
-  if (found->second->on_streams())
-    executor_->streams()->poison(found->second->handover(), found->second->next_sequence());
-  lanes_by_id_[found->second->id()] = nullptr;
-  flight_.close_lane(found->second->id());
-  std::erase(connecting_, found->second.get());
-  std::erase(turnless_, found->second.get());
-  std::erase(reading_, found->second.get());
-  std::erase(told_, found->second.get());
+  if (lane.on_streams()) executor_->streams()->poison(lane.handover(), lane.newest());
+  lanes_by_id_[lane.id()] = nullptr;
+  flight_.close_lane(lane.id());
+  std::erase(connecting_, &lane);
+  std::erase(turnless_, &lane);
+  std::erase(reading_, &lane);
+  std::erase(told_, &lane);
   // Its number is used again when its region is: until then traces may still speak of it.
+  const auto found = lanes_.find(lane.key());
   closed_lanes_.push_back(std::move(found->second));
   lanes_.erase(found);
 }
 
+// True if peers have news of it: it was opened, or met some of theirs.
+bool Context::open_lane(HostLane& lane, const Lowered& lowered) {
+  const bool fresh = lane.shared() == nullptr;
+  // A plan of a user's may have more channels than blocks; a lane of its own has them all.
+  const uint32_t channels = lowered.plan->header(lane.rank())->channel_count;
+  lane.open(lowered.size_class_bytes, channels);
+  if (fresh) memory_.set_lane(lane.id(), lane.device());
+  lane.check(*lowered.plan);
+  return lane.resolve() || fresh;
+}
+
 void Context::submit(HostLane& lane, Flight&& flight) {
-  Operation& op = flight.lowered.operation;
-  place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
-  place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
-  if (flight.lowered.plan->protocol() == Protocol::kPull)
-    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
-      place_->check_pulled(op.buffers[uint32_t(kind)].base);
-  const std::string refused = register_buffers(flight.lowered.offered, op);
+  const std::string refused = check_buffers(flight.lowered);
   std::unique_lock lock(mutex_);
   if (flight.on_stream) checked_streams();
   if (flight.perhaps_waited) late_start_.begin();
-  const bool fresh = lane.shared() == nullptr;
-  // A plan of a user's may have more channels than blocks; a lane of its own has them all.
-  const uint32_t channels = flight.lowered.plan->header(lane.rank())->channel_count;
-  lane.open(flight.lowered.size_class_bytes, channels);
-  if (fresh) memory_.set_lane(lane.id(), lane.device());
-  lane.check(*flight.lowered.plan);
-  const bool news = lane.resolve();
+  const bool news = open_lane(lane, flight.lowered);
   // Peers have come to this operation to read from us, or will: they are told as well.
   if (!refused.empty())
     starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
@@ -198,10 +210,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     launch = enter_stream(lane, appended);
   else
     feed(lane, appended.submitted_ns);
-  if (!lane.resolved() && std::find(connecting_.begin(), connecting_.end(), &lane) == connecting_.end())
-    connecting_.push_back(&lane);
-  if (opens && std::find(reading_.begin(), reading_.end(), &lane) == reading_.end())
-    reading_.push_back(&lane);
+  connect_soon(lane, opens);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
   // waiter does its work again.
   if (!left_to_caller) show_poller();
@@ -210,7 +219,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
     if (peer == lane.rank()) continue;
     const Peer& there = lane.member(peer).peer;
-    if (fresh || news || (message && there.way == nullptr)) cpu::ring(&there.arena->header()->host);
+    if (news || (message && there.way == nullptr)) cpu::ring(&there.arena->header()->host);
   }
   lock.unlock();
   if (!launch) return;
@@ -218,6 +227,30 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   // us to complete, or to launch a daemon.
   place_->flush();
   executor_->streams()->enqueue(*launch);
+}
+
+// By the poller: whom it has not met, and what they register.
+void Context::connect_soon(HostLane& lane, bool opens) {
+  if (!lane.resolved() && std::find(connecting_.begin(), connecting_.end(), &lane) == connecting_.end())
+    connecting_.push_back(&lane);
+  if (opens && std::find(reading_.begin(), reading_.end(), &lane) == reading_.end())
+    reading_.push_back(&lane);
+}
+
+void Context::ring_peers(const HostLane& lane) {
+  for (uint32_t peer = 0; peer < lane.size(); ++peer)
+    if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
+}
+
+// Throws Error(invalid_argument). Returns as register_buffers().
+std::string Context::check_buffers(Lowered& lowered) {
+  Operation& op = lowered.operation;
+  place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
+  place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
+  if (lowered.plan->protocol() == Protocol::kPull)
+    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
+      place_->check_pulled(op.buffers[uint32_t(kind)].base);
+  return register_buffers(lowered.offered, op);
 }
 
 // Calls of the driver: on the caller's thread, and without the lock. Returns why it cannot be; "" if all is

@@ -74,6 +74,8 @@ class Context {
   HostLane& lane(const LaneKey& key, const std::string& name, uint32_t rank,
                  const std::vector<Member>& members, bool any_size, HostLane* control,
                  const monitor::FlightPlace& place);
+  // One of the same ranks, for what a graph captures of `lane`.
+  HostLane& twin(const LaneKey& key, const std::string& name, const HostLane& lane);
   // A lane that carries no operations: what breaks it, on any rank, breaks the lanes that name it as control.
   HostLane& control_lane(const LaneKey& key, const std::string& name, uint32_t rank,
                          const std::vector<Member>& members, const monitor::FlightPlace& place);
@@ -90,12 +92,18 @@ class Context {
   // Puts an operation into a lane. Errors that concern the lane end the request; misuse throws. On a stream:
   // returns when what the operation needs of it is in the stream.
   void submit(HostLane& lane, Flight&& flight);
+  // The same for an operation that `flight.stream` captures into a graph: `capture` says which, and the lane
+  // is the graph's own. Its request ends here.
+  void capture(HostLane& lane, Flight&& flight, uint64_t capture);
+  // As StreamOperations::capture_of(); none, too, where there are no streams.
+  std::optional<uint64_t> capture_of(device::Stream stream);
+  bool has_lane(const LaneKey& key);
   // Throws Error(unsupported) where there are no streams.
   StreamOperations& checked_streams();
   // Until an operation may be put into the stream: its launch queue may be full. Before any lock is taken.
   void await_stream(device::Stream stream, bool held);
-  // The stream's later work begins after the request's operation, which was submitted on a stream. False:
-  // there is nothing to wait for, the request is done.
+  // The stream's later work begins after the request's operation, which was submitted on a stream, or
+  // captured with this one. False: there is nothing to wait for, the request is done.
   bool wait_on_stream(const Request& request, device::Stream stream);
   // The peer's region of a lane that is connected already, also if the peer has left since; else null.
   const LaneShared* connected_peer(const LaneKey& key, uint32_t peer);
@@ -154,9 +162,22 @@ class Context {
   void end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns = 0);
   void record_fault(HostLane& lane, const Fault& fault);
   std::string register_buffers(uint32_t offered, Operation& operation);
+  std::string check_buffers(Lowered& lowered);
+  bool open_lane(HostLane& lane, const Lowered& lowered);
+  void connect_soon(HostLane& lane, bool opens);
+  void ring_peers(const HostLane& lane);
+  void remove(HostLane& lane);
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
+  // Captured operations (capture.cc).
+  void take_parked_places(HostLane& lane, bool held);
+  bool wait_for_captured(const Request& request, device::Stream stream);
+  bool look_at_replays();
+  void maintain_replay(HostLane& twin, uint64_t now);
+  std::string replay_timeout_text(const HostLane& twin);
+  void remove_twins();
+  void end_captures(HostLane& twin);
   bool announce(HostLane& lane, const Flight& flight);
   void feed(HostLane& lane, uint64_t now_ns);
   void flush_submissions(bool ring_daemon = true);
@@ -206,6 +227,9 @@ class Context {
   bool look_again_ = false;  // the executor asks to be polled
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> told_;  // with operations on the device that began as kernels
+  std::vector<HostLane*> twins_;  // of captured operations
+  bool replaying_ = false;  // an operation of one was under way at the last look
+  uint32_t parked_places_ = 0;  // of each ParkedRing, that twins may take
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet
   std::vector<HostLane*> reading_;  // busy, and perhaps waiting for buffers of peers to be opened
   std::vector<HostLane*> broken_;  // idle or not, with slots lent, or peers to be told that we are out

@@ -65,7 +65,9 @@ DaemonOwner::DaemonOwner(uint32_t block_count, const Scheduling& scheduling, con
     image_.work = shared_words(1);
     image_.parked = make<ParkedRing>(block_count);
     std::vector<ParkedRing> rings(block_count);
-    for (ParkedRing& ring : rings) ring = {0, 0, device::kStartLimit, make<Parked>(device::kStartLimit)};
+    constexpr uint64_t kPlaces = device::kStartLimit + kCapturedPlaces;
+    static_assert((kPlaces & (kPlaces - 1)) == 0);
+    for (ParkedRing& ring : rings) ring = {0, 0, kPlaces, make<Parked>(kPlaces)};
     place.write(image_.parked, rings.data(), rings.size() * sizeof(ParkedRing));
   }
   completions_.capacity = kCompletionCapacity;

@@ -11,6 +11,9 @@
 
 namespace starling {
 
+// Places of a ParkedRing for captured operations, beside those of eager ones.
+inline constexpr uint32_t kCapturedPlaces = 3 * device::kStartLimit;
+
 class DaemonOwner {
  public:
   // completion_queue: "ring", "packed_ring", "slots", or null for the default.

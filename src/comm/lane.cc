@@ -89,6 +89,7 @@ HostLane::~HostLane() {
   if (tables_ != nullptr) place_.release_shared(tables_, depth() * tables_bytes());
   if (introductions_ != nullptr)
     place_.release_shared(reinterpret_cast<std::byte*>(introductions_), ends() * sizeof(PeerIntroduction));
+  if (captures_ != nullptr) release_captures();
   if (shared_ == nullptr || !abandoned()) return;
   for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr) member(peer).peer.way->forget(numbers_[peer]);
@@ -325,15 +326,20 @@ Flight* HostLane::next_for_device() {
   return flight.sequence - flights_.front().sequence < depth() ? &flight : nullptr;
 }
 
+void HostLane::bind_plan(Flight& flight, uint64_t token) {
+  Operation& op = flight.lowered.operation;
+  op.plan = shelf_.get(flight.lowered.plan, rank());
+  op.sequence = flight.sequence;
+  op.token = token;
+  op.tile_bytes = tile_bytes_for(*flight.lowered.plan->header(rank()), *shared_, place_.traits());
+  op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
+}
+
 void HostLane::place(Flight& flight, uint64_t token) {
   const uint32_t at = flight.sequence % depth();
   Operation& op = flight.lowered.operation;
   const PlanHeader* plan = flight.lowered.plan->header(rank());
-  op.plan = shelf_.get(flight.lowered.plan, rank());
-  op.sequence = flight.sequence;
-  op.token = token;
-  op.tile_bytes = tile_bytes_for(*plan, *shared_, place_.traits());
-  op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
+  bind_plan(flight, token);
   op.fence_previous = order_.place(*plan, on_device_);
   if (plan->scratch_chunks > 0)
     op.buffers[uint32_t(BufferKind::kScratch)].base =
@@ -348,13 +354,17 @@ void HostLane::place(Flight& flight, uint64_t token) {
   ++on_device_;
 }
 
+void HostLane::bind_own_buffer(Flight& flight, uint32_t at) {
+  if (!flight.lowered.own_buffer) return;
+  std::byte* own = at_least(own_buffers_, depth() * 64) + at * 64;
+  for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
+    flight.lowered.operation.buffers[uint32_t(kind)].base = own;
+}
+
 // What the operation points to beside the caller's buffers, where the daemon can read it.
 void HostLane::bind_memory(Flight& flight, uint32_t at) {
   Operation& op = flight.lowered.operation;
-  if (flight.lowered.own_buffer) {
-    std::byte* own = at_least(own_buffers_, depth() * 64) + at * 64;
-    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) op.buffers[uint32_t(kind)].base = own;
-  }
+  bind_own_buffer(flight, at);
   if (place_.traits().direct) return;
   for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
     const auto& groups =
@@ -382,8 +392,11 @@ void HostLane::open_to_streams() {
 }
 
 void HostLane::make_turns() {
-  const uint64_t first = flights_.empty() ? next_sequence_ : flights_.front().sequence;
+  const uint64_t first = captures_          ? captures_->first
+                         : flights_.empty() ? next_sequence_
+                                            : flights_.front().sequence;
   std::vector<Turn> turns(handover_.width, Turn{first, 0, 0, {}});
+  if (captures_ != nullptr) turns[0].issued = first * kIssued;
   place_.write(handover_.turns, turns.data(), turns.size() * sizeof(Turn));
   image_.handover = reinterpret_cast<Handover*>(turns_.memory + turns_.bytes - align64(sizeof(Handover)));
   place_.write(image_.handover, &handover_, sizeof handover_);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/captures.h"
 #include "comm/lowering.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
@@ -120,6 +121,8 @@ class HostLane {
   HostLane& operator=(const HostLane&) = delete;
 
   const std::string& name() const { return options_.name; }
+  const LaneKey& key() const { return options_.key; }
+  const LaneOptions& options() const { return options_; }
   uint32_t id() const { return options_.id; }
   uint32_t rank() const { return options_.rank; }
   uint32_t size() const { return uint32_t(options_.members.size()); }
@@ -157,7 +160,7 @@ class HostLane {
   bool full() const {
     return !flights_.empty() && (flights_.size() >= depth() || on_device_ < flights_.size());
   }
-  bool idle_on_device() const { return on_device_ == 0; }
+  bool idle_on_device() const { return on_device_ == 0 && !replaying(); }
   // The next operation would be placed at once.
   bool has_room() const { return !full() && (on_streams() ? turns_known_ : idle_on_device()); }
   // Rank's own arena: counts its broken lanes.
@@ -198,6 +201,27 @@ class HostLane {
   // Of the operation that was placed last, without its stream.
   StreamLaunch launch_of(const Flight& flight) const;
 
+  // ---- a twin: its operations are captured by one graph (capture.cc)
+  // Once, when it is open.
+  void begin_captures(uint64_t capture, uint64_t timeout_ns, std::shared_ptr<std::atomic<bool>> dropped);
+  // Null: an ordinary lane.
+  Captures* captures() { return captures_.get(); }
+  bool replaying() const { return captures_ != nullptr && captures_->replaying(); }
+  // A graph may still replay it: its memory stays.
+  bool may_replay() const { return captures_ != nullptr && captures_->may_replay(); }
+  // The graph's next operation, and what its start kernel is to be launched with.
+  StreamLaunch capture(Flight&& flight);
+  // True if replays have begun operations, or completed some, since the last look.
+  bool look_at_replays(cpu::CpuMachine& host, uint64_t now_ns);
+  // The captured operation that replays are at.
+  const Flight& replayed() const;
+
+  // The number of the oldest operation under way; and one that none of them has reached.
+  uint64_t oldest() const { return captures_ ? captures_->completed : flights_.front().sequence; }
+  uint64_t newest() const {
+    return captures_ ? captures_->begun + captures_->operations.size() : next_sequence_;
+  }
+
   // The daemon is told that the lane is broken. Idempotent.
   void show_fault(uint64_t kind);
 
@@ -210,7 +234,9 @@ class HostLane {
 
   std::deque<Flight>& flights() { return flights_; }
   // Some request has not ended.
-  bool busy() const { return !flights_.empty() || !kept_.empty(); }
+  bool busy() const { return !flights_.empty() || !kept_.empty() || replaying(); }
+  // Peers may have to be met for it.
+  bool in_use() const { return busy() || may_replay(); }
 
   uint64_t region_bytes() const { return region_.bytes + connectors_.bytes; }
   uint64_t host_bytes() const;
@@ -232,7 +258,12 @@ class HostLane {
   void connect(uint32_t peer);
   void introduce_neighbour(uint32_t peer, uint32_t channel, PeerIntroduction& introduction) const;
   void introduce_carrier(uint32_t peer, uint32_t channel, PeerIntroduction& introduction) const;
+  void bind_plan(Flight& flight, uint64_t token);
+  void bind_own_buffer(Flight& flight, uint32_t at);
   void bind_memory(Flight& flight, uint32_t at);
+  void bind_captured(Flight& flight);
+  std::byte* captured_piece(uint64_t bytes);
+  void release_captures();
   std::byte* at_least(Private& memory, uint64_t bytes);
   // Has the peer said so, or left? Then it touches nothing of ours.
   bool is_out(cpu::CpuMachine& host, uint32_t peer) const;
@@ -258,6 +289,7 @@ class HostLane {
   PeerIntroduction* introductions_ = nullptr;  // in shared memory, one an end
   std::vector<uint64_t> finished_targets_;  // [depth]
   Handover handover_{};  // as written to the device
+  std::unique_ptr<Captures> captures_;
   Private turns_;        // what only blocks use of it
   bool turns_known_ = false;
   bool settled_ = false;         // recover() has nothing left to do

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/env.h"
 #include "base/error.h"
@@ -18,6 +19,7 @@ constexpr uint32_t kEagerLooks = 500;  // some 100 us
 constexpr uint64_t kNapNs = 20'000;
 constexpr uint64_t kMaintenanceNs = 5'000'000;  // how often lanes are looked after while work is under way
 constexpr uint64_t kQuietNs = 100'000'000;  // longest sleep otherwise
+constexpr uint64_t kReplayNs = 1'000'000;  // but where a replay may begin at any time
 constexpr uint64_t kDeadPeerNs =
     300'000'000;  // what a dead peer sent may still complete an operation so long
 constexpr uint64_t kLeftPeerNs = 2'000'000'000;  // the same for one that left in order
@@ -80,6 +82,7 @@ void Context::run_poller() {
     bool work;
     bool looks;  // completions may come, or the daemon may have to be launched
     bool eager;
+    uint64_t longest_ns;
     try {
       any = poll_once();
       std::lock_guard lock(mutex_);
@@ -94,13 +97,14 @@ void Context::run_poller() {
     {
       std::lock_guard lock(mutex_);
       work = under_way_ > 0 || !closed_lanes_.empty();
-      looks = on_device_ > 0 || look_again_;
+      looks = on_device_ > 0 || look_again_ || replaying_;
       eager = for_callers_ > 0;
+      longest_ns = !twins_.empty() ? kReplayNs : work ? kMaintenanceNs : kQuietNs;
     }
     {
       std::lock_guard lock(hooks_mutex_);
       for (PollHook* hook : hooks_) hook->poll();
-      work |= !hooks_.empty();
+      if (!hooks_.empty()) longest_ns = std::min(longest_ns, kMaintenanceNs);
     }
     if (any) {
       fruitless = 0;
@@ -113,7 +117,7 @@ void Context::run_poller() {
     else if (!sleeper.prepared())
       sleeper.prepare();
     else
-      sleeper.sleep(work ? kMaintenanceNs : kQuietNs);
+      sleeper.sleep(longest_ns);
   }
 }
 
@@ -127,20 +131,21 @@ bool Context::poll_once() {
     guarded_for(lane, [&] {
       if (lane.resolve()) meet_peers(lane);
     });
-    it = lane.resolved() || !lane.busy() ? connecting_.erase(it) : it + 1;
+    it = lane.resolved() || !lane.in_use() ? connecting_.erase(it) : it + 1;
   }
   for (HostLane* lane : reading_) lane->look_for_buffers();
-  std::erase_if(reading_, [](const HostLane* lane) { return !lane->busy(); });
+  std::erase_if(reading_, [](const HostLane* lane) { return !lane->in_use(); });
   // A proxy saw what our boards did not show yet when we looked.
   if (proxy_ != nullptr && proxy_->take_mismatch())
     for (HostLane* lane : lanes_by_id_)
-      if (lane != nullptr && lane->busy() && lane->shared() != nullptr)
+      if (lane != nullptr && lane->in_use() && lane->shared() != nullptr)
         guarded_for(*lane, [&] { meet_peers(*lane); });
   bool any = drain_completions();
   if (!keeping_.empty()) any |= give_back();
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
-  look_again_ = executor_->keep_running(on_device_ > 0);
+  any |= look_at_replays();
+  look_again_ = executor_->keep_running(on_device_ > 0 || replaying_);
   return any;
 }
 
@@ -208,7 +213,7 @@ void Context::guarded_for(HostLane& lane, F&& f) {
 
 // New peers of a lane with operations under way: do they mean the same?
 void Context::meet_peers(HostLane& lane) {
-  for (const Flight& flight : lane.flights()) {
+  for (const Flight& flight : lane.captures() ? lane.captures()->operations : lane.flights()) {
     auto mismatch = find_mismatch(lane, flight);
     if (!mismatch) continue;
     starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
@@ -235,6 +240,9 @@ void Context::record_fault(HostLane& lane, const Fault& fault) {
 
 void Context::fail_waiting(HostLane& lane, const Fault& fault) {
   record_fault(lane, fault);
+  if (Captures* captures = lane.captures(); captures != nullptr && !std::exchange(captures->told, true))
+    log_rank(LogLevel::error, int(lane.member(lane.rank()).world_rank),
+             "a graph's replays go on without its collectives: ", fault.text);
   // First: showing the fault may stand in the driver behind a call that waits for such a stream.
   release_streams(lane);
   lane.show_fault(uint64_t(fault.kind));
@@ -243,7 +251,7 @@ void Context::fail_waiting(HostLane& lane, const Fault& fault) {
 
 // Every stream that stands for an operation of a broken lane goes on.
 void Context::release_streams(HostLane& lane) {
-  if (lane.on_streams()) executor_->streams()->poison(lane.handover(), lane.next_sequence());
+  if (lane.on_streams()) executor_->streams()->poison(lane.handover(), lane.newest());
 }
 
 // The daemon will complete nothing any more: all that is under way ends, here and with the peers.
@@ -271,9 +279,11 @@ void Context::maintain(uint64_t now) {
   // the submissions that it has no part in.
   find_broken_lanes();
   std::erase_if(broken_, [this](HostLane* lane) { return settle(*lane); });
+  remove_twins();
   const bool quiet = !closed_lanes_.empty() && executor_->quiet();
   std::erase_if(closed_lanes_, [&](const std::unique_ptr<HostLane>& lane) {
-    if (!quiet || !lane->abandoned() || lane->busy()) return false;
+    if (lane->captures() != nullptr) lane->look_at_replays(host_machine_, now);
+    if (lane->may_replay() || !quiet || !lane->abandoned() || lane->busy()) return false;
     if (std::find(broken_.begin(), broken_.end(), lane.get()) != broken_.end()) return false;
     free_ids_.push_back(lane->id());
     return true;
@@ -292,6 +302,7 @@ void Context::maintain_lane(HostLane& lane, uint64_t now) {
       starling::break_lane(lane, fault.kind, lane.next_sequence(), fault.text);
   }
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) return fail_waiting(lane, fault);
+  if (lane.captures() != nullptr) return maintain_replay(lane, now);
   const Flight& oldest = lane.flights().front();
   if (now >= oldest.deadline_ns) {
     starling::break_lane(lane, FaultKind::kTimeout, oldest.sequence, timeout_text(lane, oldest));
@@ -314,7 +325,7 @@ void Context::check_peers(HostLane& lane, uint64_t now) {
     if (now - since < (in_order ? kLeftPeerNs : kDeadPeerNs)) continue;
     link::carry::Way* way = lane.member(peer).peer.way;
     if (way != nullptr && !in_order) {
-      starling::break_lane(lane, FaultKind::kPeerFailed, lane.flights().front().sequence,
+      starling::break_lane(lane, FaultKind::kPeerFailed, lane.oldest(),
                            lost_text(lane, peer, way->failure()));
       return fail_waiting(lane, fault_of(lane));
     }
@@ -326,7 +337,7 @@ void Context::check_peers(HostLane& lane, uint64_t now) {
                        "have every rank finish its operations before it destroys its communicator"
                  : who + " died; lane '" + lane.name() + "' waited for it; remedy: see that " +
                        "rank's own log for the cause";
-    starling::break_lane(lane, FaultKind::kPeerFailed, lane.flights().front().sequence, text);
+    starling::break_lane(lane, FaultKind::kPeerFailed, lane.oldest(), text);
     return fail_waiting(lane, fault_of(lane));
   }
 }

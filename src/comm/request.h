@@ -8,12 +8,21 @@
 #include <optional>
 #include <string>
 
+#include "comm/captures.h"
+#include "wire/handover.h"
+
 namespace starling {
 
 // Where an operation on a stream is.
 struct RequestPlace {
   uint32_t lane;  // its number
   uint64_t sequence;
+};
+
+// Of one that a graph has captured.
+struct CapturedRequest {
+  CapturedPlace place;
+  Handover handover;  // of its lane
 };
 
 class Request {
@@ -55,6 +64,9 @@ class Request {
   // Before the submission returns; who has the request from there reads it. None: not on a stream.
   void set_place(const RequestPlace& place) { place_ = place; }
   const std::optional<RequestPlace>& place() const { return place_; }
+  // Likewise.
+  void set_captured(const CapturedPlace& place, const Handover& handover) { captured_ = {place, handover}; }
+  const std::optional<CapturedRequest>& captured() const { return captured_; }
 
  private:
   std::atomic<uint32_t> claimed_{0};
@@ -71,6 +83,7 @@ class Request {
   bool waiters_call_ = false;
   std::atomic<int32_t> source_{-1};
   std::optional<RequestPlace> place_;
+  std::optional<CapturedRequest> captured_;
 };
 
 using RequestPtr = std::shared_ptr<Request>;

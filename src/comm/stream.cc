@@ -99,6 +99,7 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
 
 bool Context::wait_on_stream(const Request& request, device::Stream stream) {
   StreamOperations& streams = checked_streams();
+  if (request.captured()) return wait_for_captured(request, stream);
   if (request.done()) return false;
   const std::optional<RequestPlace> place = request.place();
   if (!place)

@@ -7,9 +7,11 @@
 //
 // Thread-safety: a place is used under its context's lock; its executor from any thread.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "device/daemon.h"
@@ -32,6 +34,8 @@ struct StreamLaunch {
   int16_t priority = 0;
   const PlanHeader* plan = nullptr;  // of the operation, where the host can read it
 };
+
+class CaptureOrder;  // an executor's, which owns them
 
 // Operations ordered on streams of the caller: what device/stream_host.h says of each. The context's lock is
 // the host's lock.
@@ -57,6 +61,26 @@ class StreamOperations {
   virtual void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) = 0;
   // Lives as long as the executor.
   virtual device::Stream make_stream(bool urgent) = 0;
+
+  // ---- captures (docs/design/0019-cuda-graphs.md). Under the context's lock:
+  virtual bool may_capture() const = 0;
+  virtual bool take_gate() = 0;
+  virtual void give_gate() = 0;
+  virtual void note_replays(bool under_way) = 0;
+  // The lane's capture is over. Null is fine.
+  virtual void end_order(CaptureOrder* order) = 0;
+
+  // Without it. The capture that the stream is part of, by a number that no other capture of this process
+  // has; none: what is put into it runs. Throws Error(invalid_argument) if the capture was invalidated.
+  virtual std::optional<uint64_t> capture_of(device::Stream stream) = 0;
+  // Nodes of the stream's capture: a start kernel, which leaves its number at `captured`; the gate for one.
+  // Throw Error(system) if the driver refuses. `order` is the lane's, null at first: its start kernels come
+  // one behind the other, whatever their streams, because they take their numbers as they come.
+  virtual void capture(const StreamLaunch& launch, uint64_t* captured, CaptureOrder*& order) = 0;
+  virtual void capture_wait(device::Stream stream, const Handover& handover, const uint64_t* captured) = 0;
+  // `dropped` becomes true when nothing can replay the stream's capture any more, and no replay runs.
+  // Likewise.
+  virtual void watch_graph(device::Stream stream, std::shared_ptr<std::atomic<bool>> dropped) = 0;
 };
 
 // Starts the daemon and knows whether it is resident.

@@ -71,12 +71,14 @@ Backend::Issue Backend::begin_work(const WorkDescription& description, c10::Devi
     const CudaSide side = cuda_side(device);
     communicator = side.communicator;
     numbered.cuda = side.streams;
+    numbered.captured = side.streams->captures(current_stream(device));
   }
   const std::lock_guard lock(mutex_);
   if (!coalesces_) return {c10::make_intrusive<Work>(getRank(), numbered, communicator->in_flight()), false};
   if (coalescing_) {
-    TORCH_CHECK(coalescing_->cuda() == numbered.cuda,
-                "starling: a coalescing block is for tensors of one device; this one mixes several");
+    TORCH_CHECK(
+        coalescing_->cuda() == numbered.cuda && coalescing_->captured() == numbered.captured,
+        "starling: a coalescing block is for tensors of one device, in a graph or not; this one mixes");
     coalescing_->add_outputs(description.outputs);
     return {coalescing_, true};
   }
@@ -121,13 +123,14 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
   const bool held = operation.waited == STARLING_WAITED;
   operation.waited = STARLING_NOT_WAITED;  // no caller runs the daemon of a GPU
   if (operation.kind == STARLING_RECV && operation.peer < 0) {
+    TORCH_CHECK(!work.captured(), "starling: a graph cannot hold a receive from any source; name the source");
     synchronize_stream(current);
     work.wait_on_host();
   } else if (held) {
     operation.start = STARLING_START_HOLD_STREAM;
     operation.stream = native_handle(current);
   } else {
-    const c10::Stream& own = streams.of(operation.kind);
+    const c10::Stream& own = (work.captured() ? streams.captured : streams.eager).of(operation.kind);
     side.streams->order.after(own, current);
     operation.start = STARLING_START_ON_STREAM;
     operation.stream = native_handle(own);

@@ -73,14 +73,22 @@ void StreamOrder::after(const c10::Stream& then, const c10::Stream& first) {
   event_.block(then);
 }
 
-GroupStreams::GroupStreams(starling_context* context, c10::Device of_device)
-    : device(of_device),
-      collectives(make_stream(context, device, true)),
+OperationStreams::OperationStreams(starling_context* context, c10::Device device)
+    : collectives(make_stream(context, device, true)),
       sends(make_stream(context, device, true)),
       receives(make_stream(context, device, true)),
       futures(make_stream(context, device, false)) {}
 
-const c10::Stream& GroupStreams::of(starling_collective kind) const {
+GroupStreams::GroupStreams(starling_context* of_context, c10::Device of_device)
+    : context(of_context), device(of_device), eager(context, device), captured(context, device) {}
+
+bool GroupStreams::captures(const c10::Stream& stream) const {
+  std::int32_t capturing = 0;
+  check(starling_stream_capturing(context, native_handle(stream), &capturing), "asking a stream");
+  return capturing != 0;
+}
+
+const c10::Stream& OperationStreams::of(starling_collective kind) const {
   if (kind == STARLING_SEND) return sends;
   return kind == STARLING_RECV ? receives : collectives;
 }

@@ -47,20 +47,30 @@ class StreamOrder {
   c10::Event event_;
 };
 
-// What a group has on one GPU beside its communicator. Its streams live as long as the context; those on
-// which operations start are of high priority, so that their blocks find room beside computation. Sends and
-// receives have their own: a send that waits for its receiver must not stand before the receive that the
-// receiver waits for.
-struct GroupStreams {
-  const c10::Device device;
+// Those on which operations start are of high priority, so that their blocks find room beside computation.
+// Sends and receives have their own: a send that waits for its receiver must not stand before the receive
+// that the receiver waits for.
+struct OperationStreams {
   const c10::Stream collectives;
   const c10::Stream sends;
   const c10::Stream receives;
   const c10::Stream futures;  // stands for operations of the default lane whose futures were asked for
+
+  OperationStreams(starling_context* context, c10::Device device);
+  const c10::Stream& of(starling_collective kind) const;
+};
+
+// What a group has on one GPU beside its communicator. Its streams live as long as the context.
+struct GroupStreams {
+  starling_context* const context;
+  const c10::Device device;
+  const OperationStreams eager;
+  const OperationStreams captured;  // branches of the graph that is being captured
   StreamOrder order;
 
-  GroupStreams(starling_context* context, c10::Device of_device);
-  const c10::Stream& of(starling_collective kind) const;
+  GroupStreams(starling_context* of_context, c10::Device of_device);
+  // What is put into the stream is captured into a graph.
+  bool captures(const c10::Stream& stream) const;
 };
 
 }  // namespace starling::torch_adapter

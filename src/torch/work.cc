@@ -38,7 +38,8 @@ Work::Work(int rank, const WorkDescription& description, std::shared_ptr<InFligh
       in_flight_(std::move(in_flight)),
       started_(std::chrono::steady_clock::now()),
       outputs_(description.outputs),
-      cuda_(description.cuda) {}
+      cuda_(description.cuda),
+      captured_(description.captured) {}
 
 Work::~Work() = default;
 
@@ -54,7 +55,7 @@ void Work::submit(starling_comm* comm, const starling_operation& description,
   operation.work = this;
   operation.comm = comm;
   operation.description = description;
-  if (description.waited != STARLING_WAITED) {
+  if (description.waited != STARLING_WAITED && !captured_) {
     operation.description.callback = on_done;
     operation.description.user = &operation;
   }
@@ -88,6 +89,11 @@ void Work::enqueue(Operation& operation) {
   operation.alive = c10::intrusive_ptr<Work>::reclaim_copy(this);
   unsettled_.fetch_add(1);
   const starling_status status = starling_submit(operation.comm, &operation.description, &operation.request);
+  if (status == STARLING_SUCCESS && captured_) {
+    const starling_status ended = starling_test(operation.request);
+    settle(operation, ended, starling_last_error());
+    return;
+  }
   if (status == STARLING_SUCCESS) return;
   operation.settled = true;
   unsettled_.fetch_sub(1);
@@ -137,7 +143,7 @@ void Work::on_ready(starling_status status, const char* message, void* user) {
 void Work::settle(Operation& operation, starling_status status, const char* message) {
   if (operation.settled.exchange(true)) return;
   // Nobody calls back; the caller of wait() holds the work until it returns.
-  if (operation.description.waited == STARLING_WAITED) operation.alive.reset();
+  if (operation.description.waited == STARLING_WAITED || captured_) operation.alive.reset();
   if (status != STARLING_SUCCESS) {
     // On CUDA a program may not look at the work again: its stream goes on with what is there.
     if (cuda_) LOG(ERROR) << title_ << " number " << sequence_ << " failed: " << message;
@@ -154,24 +160,26 @@ void Work::release_one() {
 
 void Work::complete() {
   std::exception_ptr error = first_error_;  // settled before by fetch_sub's release; nobody writes any more
-  if (!error) {
+  if (!error && !captured_) {
     try {
       if (cuda_)
-        finish_on(cuda_->collectives);
+        finish_on(cuda_->eager.collectives);
       else
         for (const auto& step : finish_steps_) step();
     } catch (...) {
       error = std::current_exception();
     }
   }
-  {
+  if (!captured_) {
     const std::lock_guard lock(finish_mutex_);
     finish_steps_.clear();
     staging_.clear();
   }
   if (end_step_) std::exchange(end_step_, nullptr)(error);
-  kept_tensors_.clear();
-  kept_objects_.clear();
+  if (!captured_) {
+    kept_tensors_.clear();
+    kept_objects_.clear();
+  }
   duration_ns_ = std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count();
   finish(error);  // of c10d::Work: sets completed_ and wakes waiters
   complete_future();
@@ -203,8 +211,8 @@ void Work::complete_future() {
 // nothing stands.
 void Work::complete_cuda_future() {
   if (exception()) return future_->setError(exception());
-  const CurrentStream current(cuda_->collectives);
-  order_stream(cuda_->collectives);
+  const CurrentStream current(cuda_->eager.collectives);
+  order_stream(cuda_->eager.collectives);
   future_->markCompleted(c10::IValue(outputs_));
 }
 
@@ -225,9 +233,10 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
       future->setError(error);
       return future;
     }
-    const CurrentStream current(cuda_->futures);
+    const c10::Stream& stands = captured_ ? cuda_->captured.futures : cuda_->eager.futures;
+    const CurrentStream current(stands);
     try {
-      if (!order_stream(cuda_->futures)) rethrow_failure();
+      if (!order_stream(stands)) rethrow_failure();
       future->markCompleted(c10::IValue(outputs_));
     } catch (...) {
       future->setError(std::current_exception());
@@ -259,6 +268,7 @@ void Work::rethrow_failure() {
 // The stream's later work begins after the operations and the copies behind them. Does not wait, but for
 // operations that are on no stream. False: one has failed.
 bool Work::order_stream(const c10::Stream& stream) {
+  if (captured_) return order_captured(stream);
   void* const handle = native_handle(stream);
   for (Operation& operation : operations_) {
     const starling_operation& o = operation.description;
@@ -282,6 +292,29 @@ bool Work::order_stream(const c10::Stream& stream) {
   return true;
 }
 
+// The capture's edges bring the stream behind the start kernels; what they have parked is waited for by
+// gates.
+bool Work::order_captured(const c10::Stream& stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (first_error_) return false;
+  }
+  void* const handle = native_handle(stream);
+  for (const Operation& operation : operations_) {
+    const starling_operation& o = operation.description;
+    const c10::Stream own = external_stream(cuda_->device, o.stream);
+    TORCH_CHECK(cuda_->captures(own), title_,
+                " was captured into a CUDA graph: wait() for it in the capture. ",
+                "What comes behind a replay is ordered by the stream that replays");
+    if (o.start == STARLING_START_HOLD_STREAM && o.stream == handle) continue;  // held already
+    cuda_->order.after(stream, own);
+    const starling_status status = starling_stream_wait(operation.request, handle);
+    if (status != STARLING_SUCCESS) std::rethrow_exception(error_of(status, starling_last_error()));
+  }
+  finish_on(stream);
+  return true;
+}
+
 // Copies out of staging memory go into the first stream that waits; others wait for that.
 void Work::finish_on(const c10::Stream& stream) {
   const std::lock_guard lock(finish_mutex_);
@@ -299,7 +332,7 @@ void Work::finish_on(const c10::Stream& stream) {
 
 bool Work::isCompleted() {
   if (!launched_) return false;
-  if (cuda_) {
+  if (cuda_ && !captured_) {  // events of a capture cannot be asked
     const std::lock_guard lock(finish_mutex_);
     if (finished_ && !finished_->query()) return false;
   }
@@ -361,7 +394,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     rethrow_failure();
     order_stream(current_stream(cuda_->device));
     rethrow_failure();
-    if (timeout == kNoTimeout && !waits_on_host_) return true;
+    if (captured_ || (timeout == kNoTimeout && !waits_on_host_)) return true;
   }
   const auto deadline = timeout == kNoTimeout ? std::chrono::steady_clock::time_point::max()
                                               : std::chrono::steady_clock::now() + timeout;

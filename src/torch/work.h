@@ -3,6 +3,9 @@
 // Who completes it: each operation is settled once, by the library's callback thread or by a thread in
 // wait(), whichever sees the end first. The one that settles the last operation runs the finish steps (copies
 // out of staging memory), wakes the waiters and hands the future to FutureThreads.
+//
+// One that is captured into a CUDA graph is complete as soon as it is launched: what runs in a replay is no
+// business of it. It keeps its tensors as long as it lives, and wait() orders streams of the capture.
 #pragma once
 
 #include <atomic>
@@ -33,6 +36,7 @@ struct WorkDescription {
   std::vector<at::Tensor> inputs;  // for the profiler
   std::vector<at::Tensor> outputs;  // result() and the future's value
   std::shared_ptr<GroupStreams> cuda;  // null: tensors of the CPU
+  bool captured = false;  // into a graph
 };
 
 class Work final : public c10d::Work {
@@ -60,6 +64,7 @@ class Work final : public c10d::Work {
   // wait() returns when the operations are complete, on the CPU too.
   void wait_on_host() { waits_on_host_ = true; }
   const std::shared_ptr<GroupStreams>& cuda() const { return cuda_; }
+  bool captured() const { return captured_; }
   void add_outputs(const std::vector<at::Tensor>& outputs);
   // By the thread that builds, which may be another than the one that waits.
   void launch();
@@ -92,6 +97,7 @@ class Work final : public c10d::Work {
   bool wait_interruptibly(std::chrono::steady_clock::time_point deadline);
   void rethrow_failure();
   bool order_stream(const c10::Stream& stream);
+  bool order_captured(const c10::Stream& stream);
   void finish_on(const c10::Stream& stream);
   void complete_cuda_future();
   static void on_done(starling_status status, const char* message, void* user);
@@ -114,6 +120,7 @@ class Work final : public c10d::Work {
   std::atomic<std::int64_t> unsettled_ = 1;  // operations not settled, plus one until launch()
 
   const std::shared_ptr<GroupStreams> cuda_;
+  const bool captured_;
   bool waits_on_host_ = false;
   bool named_lane_ = false;  // of one operation at least: it may complete in any order
   std::vector<at::Tensor> staging_;

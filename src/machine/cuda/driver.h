@@ -10,12 +10,13 @@
 
 namespace starling::cuda {
 
-// Null where this driver does not have it.
+// As it was in that version of CUDA. Null where this driver does not have it.
 template <class Function>
-Function find_driver_function(const char* name) {
+Function find_driver_function(const char* name, unsigned version = 12000) {
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found{};
-  const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+  const cudaError_t status =
+      cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found);
   if (status == cudaSuccess && found == cudaDriverEntryPointSuccess) return reinterpret_cast<Function>(entry);
   (void)cudaGetLastError();
   return nullptr;

@@ -20,6 +20,7 @@ constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
+constexpr uint64_t kReplayBudgetNs = 500'000;
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {
   int processors = 0;
@@ -137,25 +138,30 @@ void CudaExecutor::set_scheduling(const Scheduling& scheduling) {
   scheduling_ = scheduling;
 }
 
-void CudaExecutor::enqueue(const StreamLaunch& launch) {
+device::StartArguments CudaExecutor::start_of(const StreamLaunch& launch) const {
   Scheduling s;
   {
     std::lock_guard lock(mutex_);
     s = scheduling_;
   }
-  device::StartArguments start{launch.operation,
-                               launch.near,
-                               launch.handover,
-                               launch.lane,
-                               options_.start.daemon,
-                               launch.priority,
-                               0,
-                               {s.initial_budget, s.maximum_budget, s.success_factor, s.unbounded},
-                               0,
-                               nullptr,
-                               s.priority_order ? options_.start.blocks : nullptr,
-                               nullptr,
-                               launch.plan->total_bytes};
+  return {launch.operation,
+          launch.near,
+          launch.handover,
+          launch.lane,
+          options_.start.daemon,
+          launch.priority,
+          0,
+          {s.initial_budget, s.maximum_budget, s.success_factor, s.unbounded},
+          0,
+          nullptr,
+          s.priority_order ? options_.start.blocks : nullptr,
+          nullptr,
+          launch.plan->total_bytes};
+}
+
+void CudaExecutor::enqueue(const StreamLaunch& launch) {
+  device::StartArguments start = start_of(launch);
+  // Not captured ones: what comes bound has its number.
   if (launch.entry.path == device::StreamPath::kKernel)
     start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
   host_.enqueue(launch.entry, launch.stream, launch.handover, start);
@@ -163,6 +169,44 @@ void CudaExecutor::enqueue(const StreamLaunch& launch) {
 
 void CudaExecutor::wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) {
   host_.wait_for(stream, handover, sequence);
+}
+
+// ---- captures -----------------------------------------------------------------------------------------
+
+bool CudaExecutor::may_capture() const {
+  std::lock_guard lock(mutex_);
+  return host_.may_capture();
+}
+
+bool CudaExecutor::take_gate() {
+  std::lock_guard lock(mutex_);
+  return host_.take_gate();
+}
+
+void CudaExecutor::give_gate() {
+  std::lock_guard lock(mutex_);
+  host_.give_gate();
+}
+
+void CudaExecutor::note_replays(bool under_way) {
+  std::lock_guard lock(mutex_);
+  host_.note_replays(under_way);
+}
+
+void CudaExecutor::capture(const StreamLaunch& launch, uint64_t* captured, CaptureOrder*& order) {
+  device::StartArguments start = start_of(launch);
+  start.captured = captured;
+  // Ranks launch a graph at different moments, and a daemon is not there sooner: its host looks for replays
+  // once a millisecond.
+  start.budget.ticks = std::max(start.budget.ticks, kReplayBudgetNs);
+  start.budget.maximum = std::max(start.budget.maximum, kReplayBudgetNs);
+  device_.come_behind(launch.stream, order);
+  host_.capture(launch.stream, start, launch.entry.gate != 0);
+  device_.come_before(launch.stream, *order);
+}
+
+void CudaExecutor::capture_wait(device::Stream stream, const Handover& handover, const uint64_t* captured) {
+  host_.capture_wait(stream, handover, captured);
 }
 
 }  // namespace starling::cuda

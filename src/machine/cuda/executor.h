@@ -43,8 +43,21 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void enqueue(const StreamLaunch& launch) override;
   void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) override;
   device::Stream make_stream(bool urgent) override { return device_.make_stream(urgent); }
+  bool may_capture() const override;
+  bool take_gate() override;
+  void give_gate() override;
+  void note_replays(bool under_way) override;
+  std::optional<uint64_t> capture_of(device::Stream stream) override { return device_.capture_of(stream); }
+  void end_order(CaptureOrder* order) override { device_.end_order(order); }
+  void capture(const StreamLaunch& launch, uint64_t* captured, CaptureOrder*& order) override;
+  void capture_wait(device::Stream stream, const Handover& handover, const uint64_t* captured) override;
+  void watch_graph(device::Stream stream, std::shared_ptr<std::atomic<bool>> dropped) override {
+    device_.watch_graph(stream, std::move(dropped));
+  }
 
  private:
+  device::StartArguments start_of(const StreamLaunch& launch) const;
+
   const ExecutorOptions options_;
   CudaStreamDevice device_;
   cpu::CpuMachine machine_;  // the host's side of what it shares with blocks

@@ -56,11 +56,12 @@ class CudaMachine {
   __device__ void await_stream() { cudaGridDependencySynchronize(); }
 
   // An operation that came as a kernel's argument: its tables of extents lie in the host's memory, where
-  // every look costs a round trip. All threads; a barrier must follow.
+  // every look costs a round trip. Those of a captured one are near already, and the lane has no place for
+  // them. All threads; a barrier must follow.
   __device__ void stage_operation(Operation& to, const Operation& from, const Lane& lane) {
     if (threadIdx.x == 0) to = from;
-    if (from.buffers[uint32_t(BufferKind::kInput)].groups == nullptr &&
-        from.buffers[uint32_t(BufferKind::kOutput)].groups == nullptr)
+    if (lane.tables == nullptr || (from.buffers[uint32_t(BufferKind::kInput)].groups == nullptr &&
+                                   from.buffers[uint32_t(BufferKind::kOutput)].groups == nullptr))
       return;
     barrier();
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {

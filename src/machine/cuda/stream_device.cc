@@ -42,7 +42,9 @@ void StreamDepth::put(cudaStream_t stream) {
   }
 }
 
-uint32_t StreamDepth::queued() {
+uint32_t StreamDepth::queued(int device) {
+  if (put_ - begun_ <= kPutsPerMark || marks_.empty()) return uint32_t(put_ - begun_);
+  const DeviceGuard guard(device);  // a query would end another thread's capture
   while (put_ - begun_ > kPutsPerMark && !marks_.empty()) {
     const cudaError_t status = cudaEventQuery(marks_.front().event);
     if (status == cudaErrorNotReady) break;
@@ -57,7 +59,9 @@ uint32_t StreamDepth::queued() {
 // ---- the daemon ---------------------------------------------------------------------------------------
 
 CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
-    : options_(options), thread_([this] { launch_now(); }, [this] { look_for_errors(); }) {
+    : options_(options),
+      captures_(options.device),
+      thread_([this] { launch_now(); }, [this] { look_for_errors(); }) {
   const DeviceGuard guard(options_.device);
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
@@ -134,15 +138,17 @@ void CudaStreamDevice::synchronize_daemon() {
 void CudaStreamDevice::launch_start(device::Stream stream, const device::StartArguments& start,
                                     uint32_t blocks) {
   const DeviceGuard guard(options_.device);
-  note(cudaError_t(cuda::launch_start(start, blocks, stream)),
-       "an operation could not be put into its stream");
+  const auto status = cudaError_t(cuda::launch_start(start, blocks, stream));
+  // Nothing of a capture counts: it never runs where it was captured. And what the driver refuses is refused
+  // to the caller alone.
+  if (start.captured != nullptr) return check(status, "capturing an operation");
+  note(status, "an operation could not be put into its stream");
   put(stream);
 }
 
 void CudaStreamDevice::launch_gate(device::Stream stream, const device::GateArguments& gate) {
   const DeviceGuard guard(options_.device);
-  note(cudaError_t(cuda::launch_gate(gate, stream)), "a gate could not be put into a stream");
-  put(stream);
+  check(cudaError_t(cuda::launch_gate(gate, stream)), "capturing a wait for an operation");
 }
 
 void CudaStreamDevice::write_value(device::Stream stream, uint64_t* word, uint64_t value) {
@@ -176,7 +182,7 @@ void CudaStreamDevice::put(device::Stream stream) {
 uint32_t CudaStreamDevice::queued(device::Stream stream) {
   std::lock_guard lock(mutex_);
   const auto found = depths_.find(stream);
-  return found == depths_.end() ? 0 : found->second.queued();
+  return found == depths_.end() ? 0 : found->second.queued(options_.device);
 }
 
 // Release: nothing of ours hangs on it; a GPU sees it as any store to mapped memory.

@@ -3,16 +3,20 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "device/stream_device.h"
 #include "machine/cuda/daemon.h"
 #include "machine/cuda/driver_thread.h"
+#include "machine/cuda/stream_captures.h"
 #include "machine/place.h"
 
 namespace starling::cuda {
@@ -38,7 +42,7 @@ class StreamDepth {
   StreamDepth& operator=(const StreamDepth&) = delete;
 
   void put(cudaStream_t stream);
-  uint32_t queued();
+  uint32_t queued(int device);
 
  private:
   struct Mark {
@@ -78,6 +82,16 @@ class CudaStreamDevice {
   // Nothing is launched any more; returns when the last daemon has left.
   void synchronize_daemon();
   device::Stream make_stream(bool urgent);
+
+  // As in StreamOperations.
+  std::optional<uint64_t> capture_of(device::Stream stream) const { return captures_.capture_of(stream); }
+  void watch_graph(device::Stream stream, std::shared_ptr<std::atomic<bool>> dropped) const {
+    captures_.watch_graph(stream, std::move(dropped));
+  }
+  // What is captured next comes behind what the order names; and before what it will name.
+  void come_behind(device::Stream stream, CaptureOrder*& order) { captures_.come_behind(stream, order); }
+  void come_before(device::Stream stream, CaptureOrder& order) { captures_.come_before(stream, order); }
+  void end_order(CaptureOrder* order) { captures_.end_order(order); }
   // "" while all is well; the first failure stays. Any thread.
   std::string failure() const;
 
@@ -92,6 +106,7 @@ class CudaStreamDevice {
   cudaStream_t stream_ = nullptr;  // the daemon's own
   MemoryOperation write_ = nullptr;
   MemoryOperation wait_ = nullptr;
+  StreamCaptures captures_;
   device::DaemonArguments daemon_{};  // of the last launch
 
   mutable std::mutex mutex_;  // guards all below

@@ -1,0 +1,35 @@
+"""Goal: collectives that CUDA graphs capture give right results in every replay, beside eager ones and in any order of
+graphs, and streams of replays go on when a rank dies or does not come.
+
+Method: ``graph_checks.py`` and ``graph_failures.py`` in processes of their own, one a GPU; each check has a time limit.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpu import gpus
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "graph_checks one work_around sizes kinds unequal_parts strided temporaries messages coalesced",
+        "graph_checks asynchronous crossed_waits side_stream many futures ddp",
+        "graph_checks beside_eager several any_order late late_gate behind_computation captured_again",
+        "graph_failures",
+    ],
+    ids=("collectives", "streams", "orders", "failures"),
+)
+def test_checks(words: str) -> None:
+    if gpus.count() < 2:
+        pytest.skip("needs two GPUs")
+    script, *names = words.split()
+    command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), "2", *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=230, check=False)
+    assert done.returncode == 0, done.stdout[-12000:] + done.stderr[-4000:]

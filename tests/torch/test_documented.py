@@ -52,7 +52,8 @@ def test_blocks_of_python(repository_root: Path, tmp_path: Path, page: str, resu
         "--nproc-per-node=2",
         str(script),
     ]
-    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parent))
+    here = Path(__file__).parent
+    environment = dict(os.environ, PYTHONPATH=f"{here}{os.pathsep}{here.parent}")
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("all of it ran") == 2

@@ -144,10 +144,10 @@ for step in "${steps[@]}"; do
     build_package
     collectives=${COLLECTIVES:-all_reduce,all_gather,reduce_scatter,broadcast,all_to_all}
     bounded 100 tune "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as threads -C "$collectives" --dtypes float32 \
-      -e $((64 << 20)) -f 16 --most 6 --repetitions 5 --slice-ms 2 --timeout 80 -o "$OUT/gpu_table_$GPUS.txt" \
+      -e $((64 << 20)) -f 16 --repetitions 3 --finals 9 --slice-ms 2 --timeout 80 -o "$OUT/gpu_table_$GPUS.txt" \
       --json "$OUT/gpu_tune_$GPUS.json"
     bench 60 "gpu_choice_$GPUS" choice --device cuda -n "$GPUS" --as threads -c "$collectives" --table "$OUT/gpu_table_$GPUS.txt" \
-      --sizes 64,4096,65536,1048576,16777216 --repetitions 7
+      --sizes 64,4096,65536,1048576,16777216 --repetitions 3 --finals 12
     ;;
   figure7)
     build_package

@@ -11,27 +11,46 @@ import pytest
 from typer.testing import CliRunner
 
 from starling import ir
-from starling.bench.choice import TABLE, rows_of, works_of
+from starling.bench.choice import TABLE, at_least, rows_of, told, works_of
 from starling.bench.command import app
 from starling.tune.candidates import CHOICE, Candidate
 from starling.tune.figure_7_measured import COMPOSED, CPUS, SHARED_GPUS, TWO_GPUS, measure, pairs
 from starling.tune.measure import Point, Work
+from starling.tune.table import Row, Table
 
 
 def test_choices_are_held_against_the_best_plan() -> None:
+    """By samples that did not choose it: a is best of those with even numbers, b of the others."""
     work = Work(
-        Point("all_reduce", False, "float16", 64), [Candidate("a", "a"), Candidate("b", "b"), CHOICE, TABLE]
+        Point("all_reduce", False, "float16", 64),
+        [Candidate("a", "ring", 1), Candidate("b", "two_shot", 1), CHOICE, TABLE],
     )
     samples = {
-        "a": [9.0, 10.0, 11.0],
-        "b": [4.0, 2.0, 5.0],
-        "choice": [5.0, 5.0, 6.0],
-        "table": [1.0, 3.0, 9.0],
+        "a": [1.0, 8.0, 1.0, 8.0],
+        "b": [5.0, 4.0, 5.0, 4.0],
+        "c": [0.1, 0.1],  # came into no finals
+        "choice": [6.0, 6.0, 6.0, 6.0],
+        "table": [5.0, 8.0, 5.0, 8.0],
     }
-    (row,) = rows_of("here", [work], [samples])
-    assert (row["best"], row["choice"], row["table"], row["types"]) == ("b", 1.25, 0.75, "half")
-    assert (row["choice_least"], row["table_least"]) == (2.5, 0.5)
-    assert row["spread"] == 2.25  # 4.5 of the samples 4 and 5, 2 of the other
+    table = Table([Row("here", "all_reduce", False, "half", 64, "ring", 1)])
+    (row,) = rows_of("here", [work], [samples], table)
+    assert (row["best"], row["types"], row["same"], row["spread"]) == ("a", "half", True, 8.0)
+    # By even samples a is best: the odd ones are 6 / 8 and 8 / 8; by odd ones b: 6 / 5 and 5 / 5.
+    assert row["choice"] == pytest.approx(((6 / 8) * (6 / 5)) ** 0.5, abs=1e-3)
+    assert row["table"] == 1.0
+    assert row["choice_at_least"] == 0.75  # of 4 ratios none may be left out
+    text = told([row, {**row, "same": False, "table": 1.2}], "table")
+    assert "within 1.05 of the best plan at 1 of 2 points" in text and "worst 1.20" in text
+    assert "at 1 it is the best plan, at 0 of the other 1 within 1.05" in text
+    other = Table([Row("here", "all_reduce", False, "half", 63, "ring", 1)])
+    assert not rows_of("here", [work], [samples], other)[0]["same"]  # too small a range
+
+
+def test_how_much_slower_is_sure() -> None:
+    others = [1.0] * 24
+    assert at_least([1.0 + k / 100 for k in range(24)], others) == 1.06  # the 7th of 24
+    assert at_least([2.0] * 7 + [1.0] * 17, others) == 1.0
+    assert at_least([1.0] * 6 + [2.0] * 18, others) == 2.0
 
 
 def test_every_plan_stands_beside_the_choice() -> None:
@@ -44,7 +63,7 @@ def test_every_plan_stands_beside_the_choice() -> None:
 
 
 def choice(*words: str) -> str:
-    few = ("--sizes", "64", "--repetitions", "2", "--slice-ms", "0.1")
+    few = ("--sizes", "64", "--repetitions", "2", "--finals", "4", "--slice-ms", "0.1")
     result = CliRunner().invoke(app, ["choice", *few, *words])
     assert result.exit_code == 0, result.output
     return result.output
@@ -55,13 +74,11 @@ def test_runs_join_in_a_file(tmp_path: Path) -> None:
     table.write_text("starling-table 1\n")  # nothing for anybody
     for collectives in ("broadcast,gather", "gather"):
         output = choice("-c", collectives, "--as", "threads", "--json", str(path), "--table", str(table))
-        assert "choice: by medians within 1.05" in output and "table: by medians" in output
+        assert "choice: within 1.05 of the best plan at" in output and "table: within" in output
     document = json.loads(path.read_text())
     found = [[row["collective"] for row in run["rows"]] for run in document["runs"]]
     assert found == [["broadcast"], ["gather"]]
-    assert (
-        document["summary"][0].startswith("choice: by medians") and " of 2 points" in document["summary"][0]
-    )
+    assert document["summary"][0].startswith("choice: within") and " of 2 points" in document["summary"][0]
 
 
 @pytest.mark.parametrize("words", [("-c", "barrier"), ("--as", "fibers")])

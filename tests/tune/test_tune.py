@@ -266,7 +266,22 @@ def command(*words: str) -> tuple[int, str]:
 def test_programs_of_one_s_own_take_part(tmp_path: Path) -> None:
     source, table = tmp_path / "own.py", tmp_path / "table.txt"
     source.write_text(OWN)
-    few = ("-b", "64", "-e", "512", "-f", "8", "--most", "1", "--repetitions", "2", "--slice-ms", "0.1")
+    few = (
+        "-b",
+        "64",
+        "-e",
+        "512",
+        "-f",
+        "8",
+        "--most",
+        "1",
+        "--repetitions",
+        "2",
+        "--finals",
+        "2",
+        "--slice-ms",
+        "0.1",
+    )
     code, output = command(str(source), "-n", "3", "--as", "threads", *few, "-o", str(table))
     assert code == 0, output
     assert {row.collective for row in Table.load(table).rows} == {"all_reduce"}
@@ -298,8 +313,8 @@ def test_the_fastest_is_put_into_the_table(monkeypatch: pytest.MonkeyPatch) -> N
     works = works_of(tuning, [own])
     names = [candidate.name for candidate in works[0].candidates]
     assert names[1:] == ["own", "choice"]
-    times = {names[0]: [2.0, 9.0], "own": [1.0, 3.0, 2.0], "choice": [0.5]}
-    other = {**times, names[0]: [1.0]}
+    times = {names[0]: [2.0, 9.0, 9.0], "own": [1.0, 3.0, 2.0], "choice": [0.5, 0.5, 0.5]}
+    other = {**times, names[0]: [1.0, 1.0, 1.0]}
     monkeypatch.setattr("starling.tune.tuning.measured", lambda *_, **__: ("here", [times, other]))
     table = tune(tuning, works).table
     digest = hashlib.sha256(works[0].candidates[1].text.encode()).hexdigest()[:8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,8 @@ import typer
 
 from starling.tune.candidates import CHOICE, COLLECTIVES, REDUCING, ROOTED, Candidate, candidates
 from starling.tune.measure import Effort, Point, Samples, Work, measured
-from starling.tune.tuning import DTYPES, GPU_BLOCKS, Tuning
+from starling.tune.table import Table
+from starling.tune.tuning import DTYPES, GPU_BLOCKS, Tuning, finalists, key_of, medians
 from starling.tune.tuning import works_of as tuned_works
 from starling.write_whole import write_whole
 
@@ -21,6 +23,7 @@ from .results import document
 
 TABLE = Candidate("table", "")
 """What a communicator takes that follows a table."""
+LIMIT = 1.05
 
 
 def works_of(
@@ -42,56 +45,105 @@ def works_of(
     return works
 
 
-def rows_of(topology: str, works: list[Work], found: list[Samples]) -> list[dict[str, Any]]:
-    """Of each point the medians, us, and how many times longer the choices take than the best plan; the same of each
-    plan's least sample, which spells in which other programs have the cores leave alone.
+def rows_of(
+    topology: str, works: list[Work], found: list[Samples], table: Table | None = None
+) -> list[dict[str, Any]]:
+    """Of each point the medians, us, and how many times longer the choices take than the best plan.
 
-    ``spread``: the ratio between the medians of two halves of one plan's samples, the best one's: what chance does.
+    The least median of many is also a lucky one. So the best plan is chosen by every other sample, and compared by
+    those between, and the other way round: ``choice`` and ``table`` are the means of both. ``spread`` is the best plan
+    against itself, one half of its samples over the other: what chance does. ``_at_least``: how many times longer it
+    takes at least, in 39 of 40 such runs. ``same``: the table's row names the best plan.
     """
     rows = []
     for work, samples in zip(works, found, strict=True):
-        us = {name: round(statistics.median(values), 3) for name, values in samples.items()}
-        fixed = {name: value for name, value in us.items() if name not in (CHOICE.name, TABLE.name)}
-        best = min(fixed, key=lambda name: (fixed[name], name))
-        least = {name: round(min(values), 3) for name, values in samples.items()}
-        halves = [statistics.median(samples[best][k::2]) for k in range(2)]
+        us = medians(samples)
+        fixed = {name: v for name, v in finalists(samples).items() if name not in (CHOICE.name, TABLE.name)}
+        best = min(fixed, key=lambda name: (us[name], name))
         row: dict[str, Any] = {
             "topology": topology,
             **asdict(work.point),
             "types": work.point.types,
             "us": us,
         }
-        row |= {"least_us": least, "best": best, "spread": round(max(halves) / min(halves), 3)}
+        row |= {"best": best, "spread": spread(fixed[best])}
         for name in (CHOICE.name, TABLE.name):
             if name in us:
-                row[name] = round(us[name] / us[best], 3)
-                row[f"{name}_least"] = round(least[name] / min(least[plan] for plan in fixed), 3)
+                row[name] = held_out(samples[name], fixed)
+                row[f"{name}_at_least"] = at_least(samples[name], fixed[best])
+        if table is not None:
+            keys = {key_of(c) for c in work.candidates if c.name == best}
+            row["same"] = row_key(table, topology, work.point) in keys
         rows.append(row)
     return rows
 
 
+def held_out(values: list[float], fixed: Samples) -> float:
+    """``values`` over the best plan's, which is chosen by samples that are not compared."""
+    ratios = []
+    for k in range(2):
+        best = min(fixed, key=lambda name: (statistics.median(fixed[name][k::2]), name))
+        ratios.append(statistics.median(values[1 - k :: 2]) / statistics.median(fixed[best][1 - k :: 2]))
+    return round(statistics.geometric_mean(ratios), 3)
+
+
+def at_least(values: list[float], others: list[float]) -> float:
+    """The lower end of the 95 % confidence interval of the median ratio of neighbouring samples: by the sign test,
+    which assumes nothing of how times are distributed."""
+    ratios = sorted(one / other for one, other in zip(values, others, strict=True))
+    below = 0.0
+    for place in range(len(ratios)):  # so many may lie below the median
+        below += math.comb(len(ratios), place) / 2 ** len(ratios)
+        if below > 0.025:
+            return round(ratios[max(place - 1, 0)], 3)
+    return round(ratios[-1], 3)
+
+
+def spread(values: list[float]) -> float:
+    """One half over the other."""
+    halves = [statistics.median(values[k::2]) for k in range(2)]
+    return round(max(halves) / min(halves), 3)
+
+
+def row_key(table: Table, topology: str, point: Point) -> tuple[str, int] | None:
+    key = topology, point.collective, point.in_place, point.types
+    for row in table.rows:
+        if row.key() == key and point.size_bytes <= row.largest_bytes:
+            return row.algorithm, row.blocks
+    return None
+
+
 def told(rows: list[dict[str, Any]], name: str) -> str:
-    text = f"{name}:"
-    for kind, key in (("medians", name), ("least samples", f"{name}_least")):
-        ratios = sorted(row[key] for row in rows if key in row)
-        within = sum(ratio <= 1.05 for ratio in ratios)
+    ratios = sorted(row[name] for row in rows if name in row)
+    within = sum(ratio <= LIMIT for ratio in ratios)
+    slower = sum(row[f"{name}_at_least"] > LIMIT for row in rows if name in row)
+    text = f"{name}: within {LIMIT} of the best plan at {within} of {len(ratios)} points, "
+    text += f"median {statistics.median(ratios):.3f}, worst {ratios[-1]:.2f}, surely slower at {slower}"
+    if name == TABLE.name and any("same" in row for row in rows):
+        others = [row[name] for row in rows if name in row and not row.get("same")]
         text += (
-            f" by {kind} within 1.05 of the best plan at {within} of {len(ratios)} points, "
-            f"median {statistics.median(ratios):.3f}, worst {ratios[-1]:.2f};"
+            f"; at {len(ratios) - len(others)} it is the best plan, at {sum(one <= LIMIT for one in others)} of the "
+            f"other {len(others)} within {LIMIT}"
         )
-    return text.rstrip(";")
+    spread = sum(row["spread"] <= LIMIT for row in rows)
+    return f"{text} (the best plan within {LIMIT} of itself, one half of its samples against the other: {spread})"
 
 
 def command(
     ranks: Annotated[int, typer.Option("--ranks", "-n", min=2)] = 2,
     ranks_as: Annotated[str, typer.Option("--as", help="threads or processes")] = "processes",
-    collective: Annotated[str, typer.Option("--collective", "-c", help="default: all")] = "",
+    collective: Annotated[
+        str, typer.Option("--collective", "-c", "--collectives", "-C", help="default: all")
+    ] = "",
     sizes: Annotated[str, typer.Option(help="bytes of the larger of a rank's buffers")] = (
         "64,512,4096,32768,262144,2097152"
     ),
     table: Annotated[Path | None, typer.Option(help="a table of choices, measured beside")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
-    repetitions: Annotated[int, typer.Option(min=2)] = 9,
+    repetitions: Annotated[int, typer.Option(min=2, help="of every plan")] = 5,
+    finals: Annotated[
+        int, typer.Option(min=4, help="of the choices and the plans that come near the best")
+    ] = 24,
     slice_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="other runs in the file stay, unless of the same kind")
@@ -114,15 +166,18 @@ def command(
         processes=ranks_as == "processes",
         device=device,
         blocks=1 if device == "cpu" else GPU_BLOCKS,
-        effort=Effort(repetitions, slice_ms / 1e3),
+        effort=Effort(repetitions, slice_ms / 1e3, finals=finals),
         tables={TABLE.name: str(table)} if table else {},
     )
-    rows = rows_of(topology, works, found)
+    rows = rows_of(topology, works, found, Table.load(table) if table else None)
     typer.echo(f"{topology}, {', '.join(names)}")
     for name in (CHOICE.name, *([TABLE.name] if table else [])):
         typer.echo(told(rows, name))
     if json_file is not None:
-        _join(json_file, document("choice", {"repetitions": repetitions, "slice_ms": slice_ms}, rows))
+        _join(
+            json_file,
+            document("choice", {"repetitions": repetitions, "finals": finals, "slice_ms": slice_ms}, rows),
+        )
 
 
 def _join(path: Path, run: dict[str, Any]) -> None:

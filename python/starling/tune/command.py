@@ -93,8 +93,11 @@ def tune(
         "cpu", help=f"{', '.join(DEVICES)}: the GPUs of this host in turn, a rank each"
     ),
     blocks: int = typer.Option(0, min=0, help="of each rank's daemon; 0: 1, on GPUs 32"),
-    most: int = typer.Option(5, min=1, help="plans a size that the cost model lets through"),
-    repetitions: int = typer.Option(7, min=1, help="measurements of a plan and size; the median counts"),
+    most: int = typer.Option(8, min=1, help="plans a size that the cost model lets through"),
+    repetitions: int = typer.Option(5, min=1, help="measurements of a plan and size"),
+    finals: int = typer.Option(
+        15, min=0, help="more of those within a fifth of the best, whose median counts; 0: none"
+    ),
     slice_ms: float = typer.Option(4.0, min=0.0, help="how long each of them calls"),
     timeout_s: float = typer.Option(1800, "--timeout", min=1, help="seconds, for ranks of each kind"),
     json_file: str = typer.Option("", "--json", help="all that was measured; -: on standard output alone"),
@@ -121,7 +124,7 @@ def tune(
             Tuning(
                 names, ranks, _sizes(smallest, largest, factor), mode == "processes", device, blocks, most,
                 tuple(place == "in_place" for place in _chosen(places, PLACES, "")),
-                tuple(_chosen(dtypes, DTYPES, "")), Effort(repetitions, slice_ms / 1e3), timeout_s,
+                tuple(_chosen(dtypes, DTYPES, "")), Effort(repetitions, slice_ms / 1e3, finals=finals), timeout_s,
             )
             for mode in _chosen(ranks_as, MODES, "ranks as ")
         ]  # fmt: skip

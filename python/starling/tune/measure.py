@@ -48,11 +48,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Effort:
-    """``repetitions`` samples of each plan, each the mean of as many calls as fit into ``slice_s``."""
+    """``repetitions`` samples of each plan, each the mean of as many calls as fit into ``slice_s``.
+
+    finals: then so many new samples of those that are within ``near`` of the best, at most ``finalists``, and of
+        choices: the first ones chose them, and are no longer fair.
+    """
 
     repetitions: int = 7
     slice_s: float = 0.004
     most_calls: int = 200
+    finals: int = 0
+    near: float = 1.2
+    finalists: int = 5
 
 
 @dataclass(frozen=True)
@@ -211,13 +218,32 @@ class _Rank:
             calls[candidate.name] = self.agreed_calls(candidate, buffers)
         buffers.input[:] = 0  # in place, sums of sums would leave the type's range, which may cost
         self.memory.settle()
-        samples: Samples = {candidate.name: [] for candidate in work.candidates}
-        for repetition in range(self.effort.repetitions):
+        samples = self._in_turns(work.candidates, buffers, calls, self.effort.repetitions)
+        if self.effort.finals:
+            best = self._best(work.candidates, samples)
+            samples |= self._in_turns(best, buffers, calls, self.effort.finals)
+        return samples
+
+    def _in_turns(
+        self, candidates: list[Candidate], buffers: Buffers, calls: dict[str, int], repetitions: int
+    ) -> Samples:
+        samples: Samples = {candidate.name: [] for candidate in candidates}
+        for repetition in range(repetitions):
             # Every other repetition in the reverse order: nobody always runs behind the same neighbour.
-            for candidate in work.candidates if repetition % 2 == 0 else reversed(work.candidates):
+            for candidate in candidates if repetition % 2 == 0 else reversed(candidates):
                 self.comm.barrier().wait(60)
                 samples[candidate.name].append(self.time_us(candidate, buffers, calls[candidate.name]))
         return samples
+
+    def _best(self, candidates: list[Candidate], samples: Samples) -> list[Candidate]:
+        """The same on all ranks."""
+        medians = self.memory.put(np.array([statistics.median(samples[one.name]) for one in candidates]))
+        self.memory.settle()
+        self.comm.all_reduce(medians, op="avg").wait(60)
+        us = dict(zip(candidates, self.memory.get(medians), strict=True))
+        fixed = sorted((one for one in candidates if one.algorithm), key=lambda one: (us[one], one.name))
+        near = [one for one in fixed[: self.effort.finalists] if us[one] <= self.effort.near * us[fixed[0]]]
+        return [one for one in candidates if one in near or not one.algorithm]
 
 
 def _rank_main(
@@ -272,6 +298,7 @@ def measured(
     timeout_s: float = 1800,
 ) -> tuple[str, list[Samples]]:
     """The name of the topology, and for each work the samples of each candidate, in us: of each, the mean over ranks.
+    Of a plan that came into no finals, those of the first round.
 
     tables: files, by names of candidates that run what the file's table says instead of what the library would choose.
     Raises RanksFailedError, with an AssertionError of the rank, where a result is wrong.

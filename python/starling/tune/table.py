@@ -116,7 +116,7 @@ def parse(text: str, source: str = "table") -> Table:
 
 
 def ranges(
-    measured: Iterable[tuple[int, dict[str, float]]], tolerance: float = 0.03
+    measured: Iterable[tuple[int, dict[str, float]]], tolerance: float = 0.02
 ) -> list[tuple[int, str, int]]:
     """From times by size and plan to (largest size, plan, largest size that was measured of them).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from starling.tune.candidates import (
     pruned,
 )
 from starling.tune.measure import Effort, Point, Progress, Samples, Work, measured
-from starling.tune.model import CPU, GPUS, Machine
+from starling.tune.model import GPUS, Machine, cpu
 from starling.tune.table import Row, Table, ranges
 
 GPU_BLOCKS = 32
@@ -50,7 +51,7 @@ class Tuning:
 
     @property
     def machine(self) -> Machine:
-        return CPU if self.device == "cpu" else GPUS
+        return cpu(self.ranks, os.cpu_count() or 1) if self.device == "cpu" else GPUS
 
 
 @dataclass
@@ -124,10 +125,10 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
     result = Result(Table())
     groups: dict[tuple[str, bool, str], list[tuple[Work, dict[str, float]]]] = {}
     for work, samples in zip(works, found, strict=True):
-        times = medians(samples)
         groups.setdefault((work.point.collective, work.point.in_place, work.point.types), []).append(
-            (work, times)
+            (work, medians(finalists(samples)))
         )
+        times = medians(samples)
         result.points.append(
             {"topology": topology, **dataclasses.asdict(work.point), "types": work.point.types, "us": times}
         )
@@ -139,9 +140,8 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
         }
         for largest, name, last in ranges(by_size.items()):
             winner = by_name[name]
-            key, blocks = winner.built_in or (winner.algorithm, winner.blocks)
-            if blocks == 0:  # the same name may mean another plan for other ranks
-                key = f"{name}.{hashlib.sha256(winner.text.encode()).hexdigest()[:8]}"
+            key, blocks = key_of(winner)
+            if blocks == 0:
                 result.table.plans[key] = winner.text
             result.table.rows.append(
                 Row(
@@ -156,6 +156,22 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
                 )
             )
     return result
+
+
+def finalists(samples: Samples) -> Samples:
+    """Those that were measured to the end."""
+    longest = max(map(len, samples.values()))
+    return {name: values for name, values in samples.items() if len(values) == longest}
+
+
+def key_of(candidate: Candidate) -> tuple[str, int]:
+    """What a row calls it: the library's algorithm and its blocks, or the name of a plan of the table, and 0."""
+    if candidate.built_in:
+        return candidate.built_in
+    if candidate.blocks:
+        return candidate.algorithm, candidate.blocks
+    # The same name may mean another plan for other ranks.
+    return f"{candidate.name}.{hashlib.sha256(candidate.text.encode()).hexdigest()[:8]}", 0
 
 
 def medians(samples: Samples) -> dict[str, float]:

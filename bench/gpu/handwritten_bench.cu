@@ -6,13 +6,23 @@
 //   limit_s=30
 //
 // Ranks are threads of one process. FOLDER has all_reduce-GRID and all_gather-GRID, plans' texts, for each
-// grid. Every variant is launched in bursts on a stream, with a kernel that reads the result behind each
-// call, and is over when its kernel ends; the variants take turns, round by round. A row a size, grid and
-// variant: `samples_us`, the mean over ranks of a call, one for each round, and `wrong`, elements of all
-// ranks that differ after one call.
+// grid. A call is over when its kernel ends, and behind each stands a kernel that reads the result. The
+// variants take turns, round by round. A row a size, grid and variant, with one number a round, the mean over
+// ranks:
 //
-//   hand, hand_early  the kernel of handwritten.h, launched as usual, or early as the library's start kernel
-//   is compiled          the plan, by name library           what the library chooses (grid 0) nccl grid 0
+//   samples_us  time of a call of a burst, the caller's time included
+//   gpu_us      of kAhead calls that were all put into the stream before the first of them began, by events:
+//   a
+//               kernel that stands in front lets all ranks go at once
+//   wrong       elements of all ranks that differ after two calls
+//
+// Variants:
+//
+//   hand        the kernel of handwritten.h
+//   hand_early  the same, launched early as the library's start kernel is
+//   compiled    the plan, by name
+//   library     what the library chooses; grid 0
+//   nccl        grid 0
 #include <starling/plan.h>
 
 #include <fstream>
@@ -87,6 +97,14 @@ Options read_options(int count, char** texts) {
   return o;
 }
 
+// Calls that are in the stream before the first begins: fewer than a lane has places for start kernels.
+constexpr int kAhead = 6;
+
+// Stands until all ranks have put their calls behind it; not for ever.
+__global__ void stand(const volatile uint32_t* gate, uint32_t number) {
+  for (int spins = 0; int32_t(*gate - number) < 0 && spins < 50000; ++spins) __nanosleep(100);
+}
+
 __global__ void depend(const volatile unsigned char* output, unsigned* sink) {
   if (*output == 251) *sink = 1;
 }
@@ -97,6 +115,7 @@ const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 // barrier.
 struct Shared {
   std::vector<HandPeers> own;
+  volatile uint32_t* gate = nullptr;  // in host memory: opened by rank 0, seen by all GPUs
   explicit Shared(int ranks) : own(size_t(ranks)) {}
 };
 
@@ -104,7 +123,7 @@ struct Variant {
   std::string name;
   uint32_t grid;
   std::function<void(const Call&)> launch;
-  std::vector<double> samples_us;
+  std::vector<double> samples_us, gpu_us;
   double wrong = 0;
   int count = 0;
 };
@@ -148,8 +167,16 @@ class Rank {
       else
         cuda(status, "peer access");
     }
+    if (rank_ == 0) {
+      void* gate = nullptr;
+      cuda(cudaHostAlloc(&gate, sizeof(uint32_t), cudaHostAllocPortable), "cudaHostAlloc");
+      std::memset(gate, 0, sizeof(uint32_t));
+      shared.gate = static_cast<volatile uint32_t*>(gate);
+    }
+    for (cudaEvent_t& event : events_) cuda(cudaEventCreate(&event), "event");
     cuda(cudaDeviceSynchronize(), "synchronize");
     meeting_.barrier();
+    gate_ = shared.gate;
     peers_ = own;
     for (int peer = 0; peer < o_.gpus; ++peer) {
       peers_.packets[peer] = shared.own[size_t(peer)].packets[peer];
@@ -226,6 +253,7 @@ class Rank {
       for (size_t k = 0; k < all.size(); ++k) {
         Variant& variant = all[round % 2 == 0 ? k : all.size() - 1 - k];
         variant.samples_us.push_back(meeting_.mean(rank_, burst_us(call, variant, variant.count)));
+        variant.gpu_us.push_back(meeting_.mean(rank_, ahead_us(call, variant)));
       }
     }
     if (rank_ == 0)
@@ -248,6 +276,7 @@ class Rank {
     synchronize();
     variant.wrong = meeting_.sum(rank_, double(*seen_wrong_));
     double us = 0;
+    ahead_us(call, variant);
     for (const int count : {3, 5}) us = meeting_.mean(rank_, burst_us(call, variant, count));
     variant.count = int(std::clamp(o_.slice_us / us, 5.0, 200.0));
   }
@@ -263,16 +292,39 @@ class Rank {
     return us_since(start) / count;
   }
 
+  double ahead_us(const Call& call, const Variant& variant) {
+    meeting_.barrier();
+    stand<<<1, 1, 0, stream_>>>(gate_, ++opened_);
+    cuda(cudaEventRecord(events_[0], stream_), "event");
+    for (int k = 0; k < kAhead; ++k) {
+      variant.launch(call);
+      depend<<<1, 1, 0, stream_>>>(reinterpret_cast<const unsigned char*>(call.output), sink_);
+    }
+    cuda(cudaEventRecord(events_[1], stream_), "event");
+    meeting_.barrier();
+    if (rank_ == 0) *gate_ = opened_;
+    synchronize();
+    float ms = 0;
+    cuda(cudaEventElapsedTime(&ms, events_[0], events_[1]), "event");
+    return double(ms) * 1e3 / kAhead;
+  }
+
+  static std::string list_of(const std::vector<double>& values) {
+    std::ostringstream text;
+    text.precision(6);
+    for (size_t k = 0; k < values.size(); ++k) text << (k ? ", " : "[") << values[k];
+    return text.str() + "]";
+  }
+
   void print_row(const Call& call, const Variant& variant) const {
     const size_t bytes = std::max(call.input_count(), call.output_count()) * bytes_of(call.type);
     std::ostringstream text;
-    text.precision(6);
     text << "{\"collective\": \"" << name_of(o_.kind) << "\", \"size_bytes\": " << bytes
          << ", \"variant\": \"" << variant.name << "\", \"grid\": " << variant.grid
          << ", \"wrong\": " << size_t(variant.wrong) << ", \"calls\": " << variant.count
-         << ", \"samples_us\": [";
-    for (size_t k = 0; k < variant.samples_us.size(); ++k) text << (k ? ", " : "") << variant.samples_us[k];
-    std::printf("%s]}\n", text.str().c_str());
+         << ", \"samples_us\": " << list_of(variant.samples_us)
+         << ", \"gpu_us\": " << list_of(variant.gpu_us);
+    std::printf("%s}\n", text.str().c_str());
   }
 
   void synchronize() { cuda(cudaStreamSynchronize(stream_), "synchronize"); }
@@ -282,7 +334,9 @@ class Rank {
   const int rank_;
   const Member member_;
   HandPeers peers_{};
-  uint32_t calls_ = 0;
+  uint32_t calls_ = 0, opened_ = 0;
+  volatile uint32_t* gate_ = nullptr;
+  cudaEvent_t events_[2] = {};
   std::byte* buffers_[2] = {};
   unsigned* sink_ = nullptr;
   unsigned long long* wrong_ = nullptr;

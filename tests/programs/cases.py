@@ -4,9 +4,21 @@ from starling.plans import ALGORITHMS, program
 
 from starling.lang import Program
 
-NODED = {"hierarchical", "two_step", "three_step", "spread"}  # for an even number of ranks
-ALWAYS_APART = {"all_to_all", "all_to_next"}
-NAMES = [(collective, name) for collective, makers in ALGORITHMS.items() for name in makers]
+NODED = {
+    "hierarchical",
+    "rails",
+    "leaders",
+    "two_step",
+    "three_step",
+    "spread",
+}  # for an even number of ranks
+ALWAYS_APART = {"all_to_all", "all_to_next", "gather", "scatter"}
+NAMES = [
+    (collective, name)
+    for collective, makers in ALGORITHMS.items()
+    for name in makers
+    if collective != "send_recv"  # of two ranks alone
+]
 
 
 def sizes_of(name: str) -> tuple[int, ...]:

@@ -8,14 +8,17 @@ import random
 
 import numpy as np
 import pytest
+from starling.plans import ALGORITHMS, program
 
 from ir.oracle import assert_right, make_case
 from programs.cases import ALWAYS_APART, NAMES, NODED, make
 from starling import ir
+from starling.tune.candidates import COLLECTIVES
 
 GENERATORS = {("all_to_all", "direct"): "pairwise"}
-# The program's ring ends its sums where they are wanted; the generator's begins its chunks where they are.
-OTHER_ORDER = {("all_reduce", "ring")}
+# The program's ring ends its sums where they are wanted; the generator's begins its chunks where they are. Of rails the
+# generator adds what came along the column first.
+OTHER_ORDER = {("all_reduce", "ring"), ("all_reduce", "rails"), ("reduce_scatter", "rails")}
 BUILT_IN = [(collective, name) for collective, name in NAMES if collective != "all_to_next"]
 
 
@@ -68,6 +71,26 @@ def test_the_program_and_the_generator_give_the_same_bits(collective: str, name:
 def test_every_program_of_a_standard_collective_has_a_generator() -> None:
     for collective, name in BUILT_IN:
         assert GENERATORS.get((collective, name), name) in ir.algorithms(collective)
+
+
+def test_every_algorithm_is_a_program() -> None:
+    """In another protocol it is the same one; a barrier is an all_reduce of nobody's data."""
+    for collective in COLLECTIVES:
+        for name in ir.algorithms(collective):
+            plain = name.removesuffix("_packets").removesuffix("_pull")
+            assert {"pairwise": "direct"}.get(plain, plain) in ALGORITHMS[collective], (collective, name)
+    assert {name.removesuffix("_packets") for name in ir.algorithms("barrier")} <= set(
+        ALGORITHMS["all_reduce"]
+    )
+
+
+def test_a_message_is_a_program() -> None:
+    for protocol, name in (("slots", "direct"), ("packets", "direct_packets"), ("pull", "direct_pull")):
+        made = program("send_recv", "direct", 2, instances=3)
+        made.protocol = protocol
+        compiled, generated = made.compile(blocks=3), ir.builtin("send_recv", name, 2, blocks=3)
+        compiled.name = generated.name
+        assert ir.to_text(compiled) == ir.to_text(generated)
 
 
 def test_nodes_are_named_behind_a_colon() -> None:

@@ -132,6 +132,23 @@ def test_on_gpus_protocols_and_numbers_of_blocks_take_part() -> None:
     assert between and not any(c.plan and c.plan.protocol == "pull" for c in between)
 
 
+def take_all(comm: Communicator) -> int:
+    texts = [
+        c.text
+        for collective in COLLECTIVES
+        for c in candidates(collective, comm.size, comm.context.blocks, False, False, True)
+        if c.text
+    ]
+    for text in texts:
+        comm.add_plan(text)
+    return len(texts)
+
+
+def test_what_takes_part_on_gpus_can_be_added() -> None:
+    counts = run_threads(2, take_all, context={"blocks": 8}, timeout=100)
+    assert counts[0] == counts[1] > 100
+
+
 def test_boundaries_have_no_gaps_and_do_not_flutter() -> None:
     measured = [
         (64, {"a": 1.0, "b": 2.0}),

@@ -157,6 +157,8 @@ def command(
     unknown = [name for name in names if name not in COLLECTIVES]
     if unknown or ranks_as not in ("threads", "processes") or device not in ("cpu", "cuda"):
         refuse(f"no collective {', '.join(unknown)}" if unknown else f"no ranks {ranks_as} on {device}")
+    if table is not None and not table.exists():
+        refuse(f"there is no table {table}; `starling tune -o {table}` writes one")
     works = works_of(
         names, ranks, [int(size) for size in words(sizes)], ranks_as == "processes", table is not None, device
     )

@@ -64,8 +64,11 @@ def candidates(
             by_name = count == blocks
             if plan.protocol == "pull" and processes and (on_gpu or collective in REDUCING or not by_name):
                 continue  # between processes a block copies out of a peer's memory, in the library's plans alone
+            if plan.protocol == "pull" and collective in ROOTED and not by_name:
+                continue  # not as a text: the root may pass one buffer, whose copy onto itself a peer would read
             found[f"{name}-{count}"] = plan, by_name
-    for name, plan in _programs(collective, ranks, counts, in_place, _protocols(processes, on_gpu)):
+    protocols = _protocols(collective, processes, on_gpu)
+    for name, plan in _programs(collective, ranks, counts, in_place, protocols):
         found[name] = plan, False
     # A program that compiles to the very plan of a generator is measured once.
     unique: dict[str, Candidate] = {}
@@ -82,11 +85,11 @@ def candidates(
     return list(unique.values())
 
 
-def _protocols(processes: bool, on_gpu: bool) -> tuple[str, ...]:
+def _protocols(collective: str, processes: bool, on_gpu: bool) -> tuple[str, ...]:
     """Of programs. On CPUs packets are for the smallest messages alone, where slots do as well."""
     if not on_gpu:
         return ("slots",)
-    return ("slots", "packets") if processes else ("slots", "packets", "pull")
+    return ("slots", "packets", *(() if processes or collective in ROOTED else ("pull",)))
 
 
 def _programs(

@@ -73,7 +73,7 @@ class Group:
 
 CPUS = Group(4, 2, 4)
 TWO_GPUS = Group(2, 1, 32, "cuda", GPUS)
-SHARED_GPUS = Group(4, 2, 8, "cuda", None)
+SHARED_GPUS = Group(4, 2, 16, "cuda", None)
 CPU_RINGS = (
     (1, 1, "packets"), (2, 1, "slots"), (4, 1, "slots"), (1, 2, "slots"), (1, 4, "slots"), (2, 2, "slots"),
     (2, 2, "packets"),
@@ -84,7 +84,7 @@ def pairs(group: Group) -> list[Pair]:
     if group.device == "cpu":
         return [*_rings(group, (1, 1, "slots"), CPU_RINGS), *_all_pairs(group, 1), *_noded(group, (1,))]
     if group.nodes > 1:
-        return _noded(group, (1, 2))
+        return _noded(group, (1, 4))
     swept = itertools.product((1, 2), (1, 4, 16), ("slots", "packets", "pull"))
     return [*_rings(group, (1, 4, "slots"), swept), *_all_pairs(group, 4, 16)]
 

@@ -146,7 +146,7 @@ def take_all(comm: Communicator) -> int:
 
 def test_what_takes_part_on_gpus_can_be_added() -> None:
     counts = run_threads(2, take_all, context={"blocks": 8}, timeout=100)
-    assert counts[0] == counts[1] > 100
+    assert counts[0] == counts[1] > 80
 
 
 def test_boundaries_have_no_gaps_and_do_not_flutter() -> None:

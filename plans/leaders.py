@@ -48,7 +48,9 @@ def broadcast(
     program = Program("leaders", Broadcast(ranks, root=root, in_place=in_place), instances=instances)
     size = nodes_of(ranks, nodes)
     own = program.chunk(root, "input", 0)
-    held = {leader: own.copy(leader, "output", 0) for leader in leaders_of(ranks, size, root) if leader != root}
+    held = {
+        leader: own.copy(leader, "output", 0) for leader in leaders_of(ranks, size, root) if leader != root
+    }
     for leader, c in {**held, root: own}.items():
         for r in followers(leader, size):
             c.copy(r, "output", 0)
@@ -56,7 +58,9 @@ def broadcast(
     return program
 
 
-def reduce(ranks: int, *, root: int = 0, nodes: int = 2, instances: int = 1, in_place: bool = False) -> Program:
+def reduce(
+    ranks: int, *, root: int = 0, nodes: int = 2, instances: int = 1, in_place: bool = False
+) -> Program:
     """A node's sum comes about at its leader; the root adds them to what its own node has."""
     program = Program("leaders", Reduce(ranks, root=root, in_place=in_place), instances=instances)
     size = nodes_of(ranks, nodes)

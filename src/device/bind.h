@@ -29,6 +29,8 @@ class ProgramBinder {
     for (uint32_t k = 0; k < program.send_count; ++k)
       if (program.sent[k] > kPacketSlots) return {};
     program.chunk_bytes = uint32_t(op_.chunk_bytes);
+    program.tile_bytes = uint32_t(op_.tile_bytes);
+    program.tile_count = uint32_t(op_.tile_count);
     program.count = block.instruction_count;
     return program;
   }
@@ -39,7 +41,7 @@ class ProgramBinder {
   bool is_usual() const {
     const PlanHeader& plan = *plan_.header;
     if (plan.protocol != Protocol::kPackets || plan.canonical == 0 || op_.fence_previous != 0) return false;
-    if (op_.tile_count != 1 || op_.group_bytes * plan.rank_count > kMostBytes) return false;
+    if (op_.tile_count == 0 || op_.group_bytes * plan.rank_count > kMostBytes) return false;
     if (op_.reduce_op == ReduceOp::kPremulSum) return false;
     for (const BufferBinding& buffer : op_.buffers)
       if (buffer.groups != nullptr) return false;
@@ -158,7 +160,7 @@ class ProgramBinder {
   }
 
   struct Slice {
-    bool is_whole;  // every block has some of it, all in one group
+    bool is_whole;  // every block has some of it in each tile, all in one group
     uint64_t offset;  // of block 0, in the buffer
     uint64_t left;  // bytes from there to the group's end
     uint64_t step;
@@ -170,7 +172,8 @@ class ProgramBinder {
     const uint64_t last_inside = inside + uint64_t(last) * step;
     if (kind == BufferKind::kScratch || kind == BufferKind::kNone || last_inside >= per_group) return {};
     const uint64_t begin = inside * op_.chunk_bytes;
-    return {last_inside * op_.chunk_bytes < op_.group_bytes, group * op_.group_bytes + begin,
+    const uint64_t last_tile = (op_.tile_count - 1) * op_.tile_bytes;
+    return {last_inside * op_.chunk_bytes + last_tile < op_.group_bytes, group * op_.group_bytes + begin,
             op_.group_bytes - begin, step * op_.chunk_bytes};
   }
 

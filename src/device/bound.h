@@ -3,13 +3,15 @@
 //
 //   our turn, ends, credit, fault: each a thread's ── vote ── something is missing ──▶ the interpreter, from
 //     │ all there                                                                     the beginning
-//   for each instruction: wait for the units (bounded) ── too long ──▶ ends counted ─▶ the interpreter, from
-//     │                                                                               that instruction
+//   for each tile, for each instruction:
+//     wait for the units (bounded) ── too long ──▶ ends counted ─▶ the interpreter, from that instruction
+//     │
 //   ends counted ──▶ done
 //
 // Only what is usual comes this way (device/bind.h says what), and the interpreter does all the rest. A
-// thread has one unit of 16 bytes at most in an instruction, number thread_index() of the block's share. Each
-// operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
+// thread has one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's
+// share. Each operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote
+// it.
 #pragma once
 #include "device/connector.h"
 #include "device/execution.h"
@@ -26,7 +28,8 @@ inline constexpr uint32_t kBoundEnds = 7;  // connections of a block one way: of
 inline constexpr uint32_t kBoundSources = kBoundEnds + 1;
 inline constexpr uint8_t kNoLocal = 0xff;
 
-// On block b: of `span` bytes those from b x `span_step` on, `chunk_bytes` of them at most, and never none.
+// On block b: of `span` bytes those from b x `span_step` on, `chunk_bytes` of them at most, and some in each
+// tile.
 struct BoundInstruction {
   const std::byte* source;  // of block 0; null: it reads no local slice
   std::byte* destination;  // likewise: it writes none
@@ -40,7 +43,7 @@ struct BoundInstruction {
   uint8_t receive_count;
   uint8_t send_first;
   uint8_t send_count;
-  uint8_t received_before;  // messages of earlier instructions, on each of its connections
+  uint8_t received_before;  // messages of the tile's earlier instructions, on each of its connections
   uint8_t sent_before;
 };
 static_assert(sizeof(BoundInstruction) == 40);
@@ -48,15 +51,20 @@ static_assert(sizeof(BoundInstruction) == 40);
 struct BoundProgram {
   uint32_t count;  // of instructions; 0: there is none
   uint32_t chunk_bytes;
+  uint32_t tile_bytes;
+  uint32_t tile_count;
   uint8_t receive_count;  // connections of a block; their channel is the block's number
   uint8_t send_count;
   uint8_t reduced;  // sources of the instructions that reduce, all as many
   uint8_t divisor;  // of their results; 1: not
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
-  uint8_t received[kBoundEnds];  // messages on each connection
+  uint8_t received[kBoundEnds];  // messages on each connection, in a tile
   uint8_t sent[kBoundEnds];
   BoundInstruction instructions[kBoundInstructions];
+
+  // In all.
+  STARLING_HOST_DEVICE uint32_t steps() const { return count * tile_count; }
 };
 
 // In the block's fast memory. Each end is written by one thread, before the vote, and read by all after it.
@@ -92,7 +100,7 @@ class BoundRun {
   // Is what this thread looks at there? Only of a part that is ours. A vote must follow.
   STARLING_HOST_DEVICE bool is_ready() {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
-    bool ready = p_.chunk_bytes <= 16 * threads;
+    bool ready = p_.tile_bytes <= 16 * threads;
     // Relaxed: as Interpreter::is_broken(). By one thread, which has acquired the turn.
     if (thread + 1 == threads) ready &= m_.load_relaxed(lane_.fault) == 0;
     if (leads(m_)) describe_reduction();
@@ -104,25 +112,49 @@ class BoundRun {
         ready = false;
     }
     for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
-      SendEnd& end = send_end(k);
-      look_for_credit(m_, lane_, end, p_.sent[k]);
-      ready &= end.packets_sent + p_.sent[k] <= end.packets_granted;
+      ready &= has_credit(k, 0);
+      const SendEnd& end = send_end(k);
       s_.sends[k] = {end.packets, end.packets_sent};
     }
     return ready;
   }
 
-  // On all threads, after that vote: how many instructions are done, the same on all. The ends say so too;
-  // a barrier must follow.
+  // On all threads, after that vote: how many steps are done, the same on all. The ends say so too; a barrier
+  // must follow.
   STARLING_HOST_DEVICE uint32_t run() {
-    uint32_t n = 0;
-    while (n < p_.count && execute(p_.instructions[n])) ++n;
+    const uint32_t done = advance();
     m_.barrier();  // all threads have stored their packets
-    count_ends(n);
-    return n;
+    count_ends(done / p_.count, done % p_.count);
+    return done;
   }
 
  private:
+  STARLING_HOST_DEVICE uint32_t advance() {
+    for (tile_ = 0; tile_ < p_.tile_count; ++tile_) {
+      if (tile_ != 0 && !wait_for_credit()) return tile_ * p_.count;
+      for (uint32_t n = 0; n < p_.count; ++n)
+        if (!execute(p_.instructions[n])) return tile_ * p_.count + n;
+    }
+    return p_.steps();
+  }
+
+  // For all that the tile sends on connection k, which is this thread's.
+  STARLING_HOST_DEVICE bool has_credit(uint32_t k, uint32_t tile) {
+    SendEnd& end = send_end(k);
+    const uint64_t messages = uint64_t(tile + 1) * p_.sent[k];
+    look_for_credit(m_, lane_, end, messages);
+    return end.packets_sent + messages <= end.packets_granted;
+  }
+
+  STARLING_HOST_DEVICE bool wait_for_credit() {
+    const bool there = in_time(m_, budget_, lane_.fault, NeverYields{}, [&] {
+      for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+        if (!has_credit(k, tile_)) return false;
+      return true;
+    });
+    return !m_.any(!there);
+  }
+
   STARLING_HOST_DEVICE bool execute(const BoundInstruction& i) {
     return i.source_count <= kFewSources ? exchange<kFewSources>(i) : exchange<kBoundSources>(i);
   }
@@ -130,11 +162,12 @@ class BoundRun {
   // As Interpreter::exchange_unit(): no effect before the vote has shown that all threads have their units.
   template <uint32_t kMost>
   STARLING_HOST_DEVICE bool exchange(const BoundInstruction& i) {
-    const uint32_t left = i.span - block_ * i.span_step;
-    const uint32_t bytes = left < p_.chunk_bytes ? left : p_.chunk_bytes;
-    const uint32_t offset = 16 * m_.thread_index();
-    const bool mine = offset < bytes;
-    const uint32_t own = bytes - offset < 16 ? bytes - offset : 16;
+    const uint32_t span = i.span - block_ * i.span_step, begin = tile_ * p_.tile_bytes;
+    const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
+    const uint32_t bytes = left < p_.tile_bytes ? left : p_.tile_bytes;
+    const uint32_t inside = 16 * m_.thread_index(), offset = begin + inside;
+    const bool mine = inside < bytes;
+    const uint32_t own = bytes - inside < 16 ? bytes - inside : 16;
     Pack local{0, 0};
     if (mine && i.source != nullptr) local = m_.load_few(i.source + block_ * i.source_step + offset, own);
     Pack in[kMost] = {};
@@ -151,7 +184,7 @@ class BoundRun {
       if (i.destination != nullptr)
         m_.store_few(i.destination + block_ * i.destination_step + offset, out, own);
       for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
-        const uint64_t message = s_.sends[k].messages + i.sent_before;
+        const uint64_t message = next_sent(i, k);
         write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
                           packet_flag(message), m_.thread_index(), out);
       }
@@ -191,7 +224,14 @@ class BoundRun {
     return i.receive_first + s - uint32_t(s > i.local_at);
   }
   STARLING_HOST_DEVICE uint64_t message_of(const BoundInstruction& i, uint32_t s) const {
-    return s_.receives[connection_of(i, s)].messages + i.received_before;
+    return next_received(i, connection_of(i, s));
+  }
+  // The instruction's message on connection k.
+  STARLING_HOST_DEVICE uint64_t next_received(const BoundInstruction& i, uint32_t k) const {
+    return s_.receives[k].messages + tile_ * p_.received[k] + i.received_before;
+  }
+  STARLING_HOST_DEVICE uint64_t next_sent(const BoundInstruction& i, uint32_t k) const {
+    return s_.sends[k].messages + tile_ * p_.sent[k] + i.sent_before;
   }
   STARLING_HOST_DEVICE PacketUnit read(const BoundInstruction& i, uint32_t s) {
     return read_packet_unit(m_, packet_slot(lane_, s_.receives[connection_of(i, s)].slots, message_of(i, s)),
@@ -201,15 +241,15 @@ class BoundRun {
   // The slots go back, each connection's by a thread of its own.
   STARLING_HOST_DEVICE void count_read(const BoundInstruction& i) {
     for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count()) {
-      const BoundState::Receive& end = s_.receives[i.receive_first + k];
-      m_.store_after_loads(end.read, end.messages + i.received_before + 1);
+      const uint32_t connection = i.receive_first + k;
+      m_.store_after_loads(s_.receives[connection].read, next_received(i, connection) + 1);
     }
   }
 
   // Flags for the units behind the messages' end, in slots that have not been filled for long.
   STARLING_HOST_DEVICE void refresh(const BoundInstruction& i, uint32_t units) {
     for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
-      const uint64_t message = s_.sends[k].messages + i.sent_before;
+      const uint64_t message = next_sent(i, k);
       if (!refreshes(message)) continue;
       uint64_t* slot = packet_slot(lane_, s_.sends[k].slots, message);
       for (uint32_t u = m_.thread_index(); u < lane_.packet_bytes / 16; u += m_.thread_count())
@@ -217,31 +257,30 @@ class BoundRun {
     }
   }
 
-  // What the first `done` instructions have sent and received. Whoever goes on finds it there.
-  STARLING_HOST_DEVICE void count_ends(uint32_t done) {
+  // What so many tiles, and of the next one so many instructions, have sent and received. Whoever goes on
+  // finds it there.
+  STARLING_HOST_DEVICE void count_ends(uint32_t tiles, uint32_t instructions) {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     for (uint32_t k = thread; k < p_.receive_count; k += threads) {
       ReceiveEnd& end = receive_end(k);
-      end.packets_received = s_.receives[k].messages + received(k, done);
+      end.packets_received = s_.receives[k].messages + tiles * p_.received[k] + received(k, instructions);
       m_.notify(end.doorbell);
     }
     for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
       SendEnd& end = send_end(k);
-      end.packets_sent = s_.sends[k].messages + sent(k, done);
+      end.packets_sent = s_.sends[k].messages + tiles * p_.sent[k] + sent(k, instructions);
       m_.notify(end.doorbell);
     }
   }
-  STARLING_HOST_DEVICE uint32_t received(uint32_t k, uint32_t done) const {
-    if (done == p_.count) return p_.received[k];
+  STARLING_HOST_DEVICE uint32_t received(uint32_t k, uint32_t instructions) const {
     uint32_t messages = 0;
-    for (uint32_t n = 0; n < done; ++n)
+    for (uint32_t n = 0; n < instructions; ++n)
       messages += k - p_.instructions[n].receive_first < p_.instructions[n].receive_count;
     return messages;
   }
-  STARLING_HOST_DEVICE uint32_t sent(uint32_t k, uint32_t done) const {
-    if (done == p_.count) return p_.sent[k];
+  STARLING_HOST_DEVICE uint32_t sent(uint32_t k, uint32_t instructions) const {
     uint32_t messages = 0;
-    for (uint32_t n = 0; n < done; ++n)
+    for (uint32_t n = 0; n < instructions; ++n)
       messages += k - p_.instructions[n].send_first < p_.instructions[n].send_count;
     return messages;
   }
@@ -272,6 +311,7 @@ class BoundRun {
   BoundState& s_;
   Combine& c_;
   const uint32_t block_;
+  uint32_t tile_ = 0;
 };
 
 }  // namespace starling::device

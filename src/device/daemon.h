@@ -100,6 +100,7 @@ class Daemon {
     if (arrived || fruitless == 0) note_progress(m_.now());
     s_.task_count = b_.task_count;
     const uint32_t leave = decide(fruitless);
+    ran_ = true;
     s_.leave = leave;
     if (leave != 0)
       quit(LeaveReason(leave - 1));
@@ -182,7 +183,8 @@ class Daemon {
 
   STARLING_HOST_DEVICE uint32_t decide(uint32_t fruitless) {
     auto reason = [](LeaveReason r) { return uint32_t(r) + 1; };
-    if (is_drained()) return reason(LeaveReason::kDrained);
+    // Who came when others had left runs a task first: start kernels that have the rest may wait for it.
+    if (ran_ && is_drained()) return reason(LeaveReason::kDrained);
     if (b_.unpublished_count > 0) return 0;
     if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);
     if (a_.stays || (d_.scheduling.unbounded && b_.task_count > 0)) return 0;
@@ -244,8 +246,7 @@ class Daemon {
   }
 
   // Visits every task once. True if any instruction or operation was finished. A residency that ends amid a
-  // pass leaves the cursor where it stopped, and the next one goes on from there: with the same first tasks
-  // again each time, short residencies would starve those behind them.
+  // pass leaves the cursor where it stopped: short ones would starve those behind the first tasks.
   STARLING_HOST_DEVICE bool pass() {
     bool progressed = false;
     const uint32_t count = s_.task_count;
@@ -493,6 +494,7 @@ class Daemon {
   uint64_t launched_at_ = 0;
   uint64_t last_progress_ = 0;
   uint64_t urgent_ = 0;  // of the pass under way; BlockMemory::urgent
+  bool ran_ = false;  // a pass has begun
 };
 
 }  // namespace starling::device

@@ -116,8 +116,8 @@ class BoundStart : StartBlock<M> {
   STARLING_HOST_DEVICE BoundStart(M& machine, const StartArguments& arguments, StartState& state)
       : StartBlock<M>(machine, arguments), s_(state) {}
 
-  // On all threads, the same result on all: how many instructions are done. All: so is the operation, on this
-  // block. None: nothing was touched.
+  // On all threads, the same result on all: how many steps are done. All: so is the operation, on this block.
+  // None: nothing was touched.
   STARLING_HOST_DEVICE uint32_t run() {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
     const uint64_t sequence = a_.operation.sequence;
@@ -131,7 +131,7 @@ class BoundStart : StartBlock<M> {
     this->note(TraceEvent::kRun, sequence, 0);
     const uint32_t done = run.run();
     m_.barrier();  // the ends are counted
-    if (done == a_.bound.count && leads(m_)) {
+    if (done == a_.bound.steps() && leads(m_)) {
       this->note(TraceEvent::kComplete, sequence, 0);
       auto&& m = fenced(m_);
       const uint32_t passed = this->hand_on_others(m, sequence);
@@ -149,7 +149,7 @@ class BoundStart : StartBlock<M> {
 template <class M>
 class StartKernel : StartBlock<M> {
  public:
-  // The first `begun` instructions are done, bound.
+  // The first `begun` steps are done, bound.
   STARLING_HOST_DEVICE StartKernel(M& machine, const StartArguments& arguments, StartState& state,
                                    uint32_t begun)
       : StartBlock<M>(machine, arguments),
@@ -265,7 +265,11 @@ class StartKernel : StartBlock<M> {
         lane_, op_, &block, &s_.pool, nullptr, s_.operands, near_ends(m_, s_.ends), kOperandSets};
     Budget budget = a_.budget;
     Interpreter<M> interpreter(m_, execution, budget);
-    DynamicContext context{op_->sequence, 0, begun_, begun_ != 0, begun_};
+    DynamicContext context{op_->sequence, 0, 0, begun_ != 0, begun_};
+    if (begun_ != 0) {
+      context.tile = begun_ / a_.bound.count;
+      context.instruction = begun_ % a_.bound.count;
+    }
     if (begun_ == 0) note(TraceEvent::kRun, op_->sequence, 0);
     Outcome outcome = interpreter.run(context);
     while (a_.yield != nullptr && outcome == Outcome::kStuck && !m_.any(leads(m_) && !patient()))
@@ -355,7 +359,7 @@ class StartKernel : StartBlock<M> {
   Lane* lane_;
   StartState& s_;
   bool others_wait_ = false;  // a part without a block was not ours yet
-  const uint32_t begun_;  // instructions that are done already
+  const uint32_t begun_;  // steps that are done already
 };
 
 // The whole kernel, on every thread of every block.
@@ -366,7 +370,7 @@ STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArgume
   if (arguments.bound.count != 0) {
     M own = machine;  // what a call is told of by address does not stay in registers
     begun = BoundStart<M>(own, arguments, state).run();
-    if (begun == arguments.bound.count) return;
+    if (begun == arguments.bound.steps()) return;
   }
   StartKernel<M> kernel(machine, arguments, state, begun);
   if (kernel.run() && leads(machine)) kernel.hold();

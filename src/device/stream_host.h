@@ -72,6 +72,7 @@ class StreamHost {
   bool may_enter(const StreamCall& call) {
     // A mark or a kernel, and a wait: two entries at most.
     if (d_.queued(call.stream) + 2 > facts_.launch_limit) return false;
+    observe();  // a daemon that has left meanwhile keeps nobody from being alone
     const bool stands = call.held || (facts_.daemon_first && holds_ > 0);
     return !stands || lonely(call) || may_hold();
   }

@@ -27,7 +27,9 @@ def test_a_ring_of_64_ranks() -> None:
 
 @pytest.mark.slow
 def test_a_hierarchical_all_reduce_over_32_nodes_of_8() -> None:
-    plan, compiling = timed(lambda: program("all_reduce", "hierarchical", 256, nodes=32).compile(verify=False))
+    plan, compiling = timed(
+        lambda: program("all_reduce", "hierarchical", 256, nodes=32).compile(verify=False)
+    )
     slots, verifying = timed(lambda: ir.verify(plan))
     assert plan.rank_count == 256 and slots <= 2
     assert compiling < 60 and verifying < 30, (compiling, verifying)

@@ -1,15 +1,17 @@
 // Operations ordered on CUDA streams, Starling and NCCL side by side in one run; ranks are threads of one
 // process.
 //
-//   stream_bench times [gpus] [largest bytes]      all_reduce, float32, out of place, the stream held until
-//   it is complete stream_bench disorder [gpus] [iterations] [k]  eight all-reduces in a random order of each
-//   rank's own, with
-//                                                  cudaDeviceSynchronize after every k-th (0: never);
-//                                                  Starling only
+//   stream_bench times [gpus] [largest bytes] [algorithm]
+//       all_reduce, float32, out of place, the stream held until it is complete; by the library's choice, or
+//       an algorithm with all blocks
+//   stream_bench disorder [gpus] [iterations] [k]
+//       eight all-reduces in a random order of each rank's own, with cudaDeviceSynchronize after every k-th
+//       (0: never); Starling only
 //
 // times: `alone` from the call to the end of cudaStreamSynchronize; `call` what the call takes of the
 // caller's time, and `burst` the time of an operation, both of 50 that stand one behind the other in the
-// stream.
+// stream; `gpu` the same where all of them are in the stream before the first may begin, so that no caller
+// counts, by the GPU's clock.
 #include <starling/starling.h>
 
 #include <algorithm>
@@ -60,6 +62,11 @@ void print_statistics(const Member& member, const char* what) {
               (unsigned long long)s.resumes);
 }
 
+// Keeps its stream until the host says so.
+__global__ void stand(const volatile unsigned* go) {
+  while (*go == 0) __nanosleep(100);
+}
+
 starling_operation all_reduce(const float* input, float* output, size_t count, cudaStream_t stream) {
   starling_operation op{};
   op.struct_bytes = sizeof op;
@@ -79,12 +86,12 @@ double median(std::vector<double> times) {
 }
 
 struct Times {
-  double alone_us, call_us, burst_us;
+  double alone_us, call_us, burst_us, gpu_us;
 };
 
 template <class Call>
 Times measure(Job& job, cudaStream_t stream, int burst, Call&& call) {
-  std::vector<double> alone, calls, bursts;
+  std::vector<double> alone, calls, bursts, gpu;
   for (int round = 0; round < 3 * kRounds; ++round) {
     job.barrier.arrive_and_wait();
     const auto start = Clock::now();
@@ -100,10 +107,31 @@ Times measure(Job& job, cudaStream_t stream, int burst, Call&& call) {
     cuda(cudaStreamSynchronize(stream), "synchronize");
     bursts.push_back(us_since(start) / burst);
   }
-  return {median(alone), median(calls), median(bursts)};
+  unsigned* go;
+  cuda(cudaHostAlloc(&go, sizeof *go, cudaHostAllocMapped), "cudaHostAlloc");
+  cudaEvent_t begin, end;
+  cuda(cudaEventCreate(&begin), "event");
+  cuda(cudaEventCreate(&end), "event");
+  for (int round = 0; round < kRounds; ++round) {
+    *go = 0;
+    stand<<<1, 1, 0, stream>>>(go);
+    cuda(cudaEventRecord(begin, stream), "event");
+    for (int k = 0; k < burst; ++k) call();
+    cuda(cudaEventRecord(end, stream), "event");
+    job.barrier.arrive_and_wait();
+    *static_cast<volatile unsigned*>(go) = 1;
+    cuda(cudaStreamSynchronize(stream), "synchronize");
+    float ms;
+    cuda(cudaEventElapsedTime(&ms, begin, end), "event");
+    gpu.push_back(1e3 * ms / burst);
+  }
+  cuda(cudaEventDestroy(begin), "event");
+  cuda(cudaEventDestroy(end), "event");
+  cuda(cudaFreeHost(go), "cudaFreeHost");
+  return {median(alone), median(calls), median(bursts), median(gpu)};
 }
 
-void times(Job& job, int rank, size_t largest) {
+void times(Job& job, int rank, size_t largest, const char* algorithm) {
   const Member member(rank, job.gpus, rank, &job.store);
   float *input, *output;
   unsigned* wrong;
@@ -115,10 +143,11 @@ void times(Job& job, int rank, size_t largest) {
   cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   fill<<<64, 256, 0, stream>>>(input, largest / 4, float(rank));
   cuda(cudaStreamSynchronize(stream), "synchronize");
-  for (size_t bytes = 8; bytes <= largest; bytes *= 8) {
+  for (size_t bytes = 8; bytes <= largest; bytes *= bytes < (256 << 10) ? 8 : 2) {
     const int burst = bytes > (4 << 20) ? 10 : kBurst;
     fill<<<64, 256, 0, stream>>>(output, bytes / 4, -1);
-    const starling_operation op = all_reduce(input, output, bytes / 4, stream);
+    starling_operation op = all_reduce(input, output, bytes / 4, stream);
+    op.algorithm = algorithm;
     const Times ours =
         measure(job, stream, burst, [&] { ok(starling_submit(member.comm, &op, nullptr), "submit"); });
     const float sum = float(job.gpus * (job.gpus - 1) / 2);
@@ -136,8 +165,9 @@ void times(Job& job, int rank, size_t largest) {
           die("nccl", "all_reduce");
       });
     if (rank == 0)
-      std::printf("%10zu | %8.1f %8.1f %8.1f | %8.1f %8.1f %8.1f\n", bytes, ours.alone_us, ours.call_us,
-                  ours.burst_us, theirs.alone_us, theirs.call_us, theirs.burst_us);
+      std::printf("%10zu | %8.1f %8.1f %8.1f %8.1f | %8.1f %8.1f %8.1f %8.1f\n", bytes, ours.alone_us,
+                  ours.call_us, ours.burst_us, ours.gpu_us, theirs.alone_us, theirs.call_us, theirs.burst_us,
+                  theirs.gpu_us);
   }
   job.barrier.arrive_and_wait();
   if (rank == 0) print_statistics(member, "rank 0");
@@ -210,15 +240,16 @@ int main(int argc, char** argv) {
     job.with_nccl = job.nccl.load() && job.nccl.init_all(job.comms.data(), gpus, nullptr) == 0;
     if (!job.with_nccl) std::printf("# no NCCL: libnccl.so.2 was not found\n");
     std::printf(
-        "# all_reduce of float32 on streams of %d GPUs, us; Starling | NCCL\n%10s | %8s %8s %8s | %8s %8s "
-        "%8s\n",
-        gpus, "bytes", "alone", "call", "burst", "alone", "call", "burst");
+        "# all_reduce of float32 on streams of %d GPUs, us; Starling | NCCL\n%10s | %8s %8s %8s %8s | %8s "
+        "%8s %8s %8s\n",
+        gpus, "bytes", "alone", "call", "burst", "gpu", "alone", "call", "burst", "gpu");
   }
   std::vector<std::thread> threads;
   for (int r = 0; r < gpus; ++r)
     threads.emplace_back([&, r] {
       if (mode == "times")
-        times(job, r, argc > 3 ? std::strtoull(argv[3], nullptr, 10) : size_t(64) << 20);
+        times(job, r, argc > 3 ? std::strtoull(argv[3], nullptr, 10) : size_t(64) << 20,
+              argc > 4 ? argv[4] : nullptr);
       else
         disorder(job, r, argc > 3 ? std::atoi(argv[3]) : 200, argc > 4 ? std::atoi(argv[4]) : 1);
     });

@@ -1,5 +1,5 @@
-"""Rails: ranks of one place on each node are a column, and only they speak across nodes. A ring for each column, and one
-inside each node: a part crosses into a node once."""
+"""Rails: ranks of one place on each node are a column, and only they speak across nodes. A ring for each column, and
+one inside each node: a part crosses into a node once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def nodes_of(ranks: int, nodes: int) -> int:
 
 
 def collect(program: Program, ranks: int, nodes: int) -> None:
-    """Rank r's input chunk r becomes the sum of all: up each node's ring to its place, and down the column to its node."""
+    """Rank r's input chunk r becomes the sum of all: round each node's ring to its place, then down the column."""
     size = nodes_of(ranks, nodes)
     for r in range(ranks):
         node, place = divmod(r, size)

@@ -342,6 +342,22 @@ def test_the_fastest_is_put_into_the_table(monkeypatch: pytest.MonkeyPatch) -> N
     assert table.plans == {f"own.{digest}": works[0].candidates[1].text}
 
 
+def test_launches_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning = Tuning(["all_reduce"], 2, [64], places=(False,), dtypes=("float32",), most=3, launches=2)
+    works = works_of(tuning)
+    first, second, third, choice = (candidate.name for candidate in works[0].candidates)
+    launches = iter(
+        [
+            {first: [1.0] * 4, second: [2.0] * 4, third: [9.0], choice: [3.0] * 4},
+            {first: [8.0] * 4, second: [3.0] * 4, third: [1.0] * 4, choice: [3.0] * 4},
+        ]
+    )
+    monkeypatch.setattr("starling.tune.tuning.measured", lambda *_, **__: ("here", [next(launches)]))
+    result = tune(tuning, works)
+    assert [row.time_us for row in result.table.rows] == [2.45]  # the second: 2 and 3; the first has 1 and 8
+    assert result.points[0]["us"][third] == 3.0  # measured, but in finals once only
+
+
 def test_what_cannot_take_part_is_refused(tmp_path: Path) -> None:
     source, plan = tmp_path / "own.py", tmp_path / "plan.txt"
     source.write_text(OWN)

@@ -48,6 +48,8 @@ class Tuning:
     dtypes: tuple[str, ...] = DTYPES
     effort: Effort = field(default_factory=Effort)
     timeout_s: float = 1800
+    launches: int = 1
+    """So often the ranks are launched anew: what is fastest depends on where their memory and threads come to be."""
 
     @property
     def machine(self) -> Machine:
@@ -112,23 +114,27 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
 
     Raises RanksFailedError if a plan computes something else than its collective.
     """
-    topology, found = measured(
-        works,
-        tuning.ranks,
-        processes=tuning.processes,
-        device=tuning.device,
-        blocks=tuning.blocks,
-        effort=tuning.effort,
-        progress=progress,
-        timeout_s=tuning.timeout_s,
-    )
+    runs = [
+        measured(
+            works,
+            tuning.ranks,
+            processes=tuning.processes,
+            device=tuning.device,
+            blocks=tuning.blocks,
+            effort=tuning.effort,
+            progress=progress,
+            timeout_s=tuning.timeout_s,
+        )
+        for _ in range(tuning.launches)
+    ]
+    topology = runs[0][0]
     result = Result(Table())
     groups: dict[tuple[str, bool, str], list[tuple[Work, dict[str, float]]]] = {}
-    for work, samples in zip(works, found, strict=True):
+    for work, *launches in zip(works, *(found for _, found in runs), strict=True):
         groups.setdefault((work.point.collective, work.point.in_place, work.point.types), []).append(
-            (work, medians(finalists(samples)))
+            (work, _agreed([medians(finalists(samples)) for samples in launches]))
         )
-        times = medians(samples)
+        times = _agreed([medians(samples) for samples in launches])
         result.points.append(
             {"topology": topology, **dataclasses.asdict(work.point), "types": work.point.types, "us": times}
         )
@@ -156,6 +162,17 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
                 )
             )
     return result
+
+
+def _agreed(launches: list[dict[str, float]]) -> dict[str, float]:
+    """Times of the plans that every launch of the ranks has, in the mean; if there are none, of the first."""
+    common = [
+        name for name in launches[0] if name != CHOICE.name and all(name in times for times in launches)
+    ]
+    if not common:
+        return launches[0]
+    names = [*common, *(name for name in launches[0] if name == CHOICE.name)]
+    return {name: round(statistics.geometric_mean([times[name] for times in launches]), 3) for name in names}
 
 
 def finalists(samples: Samples) -> Samples:

@@ -23,13 +23,13 @@ def all_reduce(ranks: int, *, nodes: int = 2, instances: int = 1, in_place: bool
     program = Program("leaders", AllReduce(ranks, in_place=in_place), instances=instances)
     size = nodes_of(ranks, nodes)
     leaders = leaders_of(ranks, size, 0)
-    for leader in leaders:
+    for n, leader in enumerate(leaders):
         c = program.chunk(leader, "input", 0)
         for r in followers(leader, size):
             c = c.reduce(program.chunk(r, "input", 0))
-        for n, other in enumerate(leaders):
+        for other in leaders:
             if other != leader:
-                c.copy(other, "scratch", leaders.index(leader))
+                c.copy(other, "scratch", n)
     for leader in leaders:
         c = program.chunk(leader, "input", 0)
         for n, other in enumerate(leaders):

@@ -114,13 +114,14 @@ def row_key(table: Table, topology: str, point: Point) -> tuple[str, int] | None
 
 
 def told(rows: list[dict[str, Any]], name: str) -> str:
-    ratios = sorted(row[name] for row in rows if name in row)
+    rows = [row for row in rows if f"{name}_at_least" in row]  # older files say less
+    ratios = sorted(row[name] for row in rows)
     within = sum(ratio <= LIMIT for ratio in ratios)
-    slower = sum(row[f"{name}_at_least"] > LIMIT for row in rows if name in row)
+    slower = sum(row[f"{name}_at_least"] > LIMIT for row in rows)
     text = f"{name}: within {LIMIT} of the best plan at {within} of {len(ratios)} points, "
     text += f"median {statistics.median(ratios):.3f}, worst {ratios[-1]:.2f}, surely slower at {slower}"
     if name == TABLE.name and any("same" in row for row in rows):
-        others = [row[name] for row in rows if name in row and not row.get("same")]
+        others = [row[name] for row in rows if not row.get("same")]
         text += (
             f"; at {len(ratios) - len(others)} it is the best plan, at {sum(one <= LIMIT for one in others)} of the "
             f"other {len(others)} within {LIMIT}"
@@ -191,7 +192,9 @@ def _join(path: Path, run: dict[str, Any]) -> None:
     kept = [other for other in runs if other["rows"]]
     everything = [row for other in [*kept, run] for row in other["rows"]]
     summary = [
-        told(everything, name) for name in (CHOICE.name, TABLE.name) if any(name in r for r in everything)
+        told(everything, name)
+        for name in (CHOICE.name, TABLE.name)
+        if any(f"{name}_at_least" in row for row in everything)
     ]
     write_whole(
         path, json.dumps({"benchmark": "choice", "summary": summary, "runs": [*kept, run]}, indent=1) + "\n"

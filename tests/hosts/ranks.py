@@ -63,7 +63,8 @@ class Job:
                 "gpus": gpus,
             }
             command = [python, str(Path(__file__).resolve()), json.dumps(what)]
-            environment = dict(os.environ, PYTHONPATH=str(TESTS), **(settings or {}))
+            path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+            environment = dict(os.environ, PYTHONPATH=path, **(settings or {}))
             if network is None:
                 environment |= {"STARLING_HOST_ID": str(host), "STARLING_TCP_INTERFACES": "lo,lo"}
             else:

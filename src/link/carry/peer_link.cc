@@ -25,6 +25,9 @@ T relaxed(const T& word) {
   return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_relaxed);
 }
 
+constexpr uint64_t kAtOnce = ~uint64_t(0);
+constexpr uint64_t kMostHeldNs = 20'000;
+
 // Room for why a link ended that is there before memory is short.
 constexpr size_t kMostFailureBytes = 1024;
 
@@ -64,9 +67,10 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
       ports_(texts_of(paths)) {
   failure_.reserve(kMostFailureBytes);
   std::vector<PathRing*> rings = rings_for(common, remote.rank, paths);
-  sending_.emplace(tcp::SendingOptions{common.identity, identity_, remote.rank, common.policy,
-                                       std::move(paths), common.lengths, std::move(rings), common.upgrades},
-                   common.reactor, static_cast<tcp::TransferSource&>(*this), now_ns);
+  sending_.emplace(
+      tcp::SendingOptions{common.identity, identity_, remote.rank, common.policy, std::move(paths),
+                          common.lengths, std::move(rings), common.upgrades, common.bulk},
+      common.reactor, static_cast<tcp::TransferSource&>(*this), now_ns);
 }
 
 // ---- what hosts say -----------------------------------------------------------------------------------
@@ -87,7 +91,7 @@ void PeerLink::pair(uint32_t lane, LaneShared* theirs) {
 void PeerLink::unpublish(uint32_t lane) { tell(RecordKind::kUnpublished, lane, WordRecord{}); }
 
 void PeerLink::forget(uint32_t lane) {
-  scan();  // our last words in the peer's region
+  scan(kAtOnce);  // our last words in the peer's region
   for (auto& known : theirs_)
     if (known != nullptr && known->own == own_[lane].get()) known->own = nullptr;
   own_[lane].reset();
@@ -96,7 +100,7 @@ void PeerLink::forget(uint32_t lane) {
 
 void PeerLink::leave() {
   if (gone()) return;
-  scan();
+  scan(kAtOnce);
   tell(RecordKind::kLeft, 0, WordRecord{});
   close_batch();
 }
@@ -120,7 +124,7 @@ void PeerLink::close_batch() {
   transfers_.back().control.swap(batch_);
 }
 
-bool PeerLink::scan() {
+bool PeerLink::scan(uint64_t now_ns) {
   if (gone()) return false;
   const size_t before = transfers_.size();
   for (auto& lane : theirs_)
@@ -128,6 +132,8 @@ bool PeerLink::scan() {
       read_words(*lane);
       read_counters(*lane);
     }
+  if (common_.polls && waits_for_messages(now_ns)) return true;
+  held_since_ns_ = 0;
   for (uint32_t number = 0; number < own_.size(); ++number)
     if (own_[number] != nullptr) tell_boards(number, *own_[number]);
   tell_waiting();
@@ -140,6 +146,37 @@ bool PeerLink::scan() {
     if (lane != nullptr) tell_words(*lane);
   close_batch();
   return transfers_.size() != before;
+}
+
+// A board comes some microseconds before its operation's first message, and grants before the next one's:
+// each in a frame of its own would cost both ends as much as the message does. So where this thread looks
+// again at once, they wait a little for a message; a sender that has half of its grants left waits for none.
+bool PeerLink::waits_for_messages(uint64_t now_ns) {
+  bool held = !batch_.empty();
+  for (const auto& lane : theirs_) {
+    if (lane == nullptr) continue;
+    if (lane->fault_seen != 0 && !lane->fault_known) return false;
+    if (lane->met_seen != lane->met || (lane->out_seen != 0 && !lane->out_told) ||
+        (lane->closed_seen != 0 && !lane->closed_told))
+      return false;
+    if (lane->own == nullptr) continue;
+    for (uint32_t c = 0; c < lane->posted.size(); ++c) {
+      const uint64_t grants = lane->granted_seen[c] - lane->granted[c];
+      if (lane->posted_seen[c] != lane->posted[c] || grants >= kMaxCredits / 2) return false;
+      held |= grants != 0;
+    }
+  }
+  for (const auto& lane : own_) held |= lane != nullptr && has_news_of_board(*lane);
+  if (!held || now_ns == kAtOnce) return false;
+  if (held_since_ns_ == 0) held_since_ns_ = now_ns;
+  return now_ns - held_since_ns_ < kMostHeldNs;
+}
+
+bool PeerLink::has_news_of_board(const OwnLane& lane) const {
+  // Relaxed: nothing is read by them here.
+  return relaxed(board_of(lane.shared)[lane.next_board % lane.shared->board_size].position) >
+             lane.next_board ||
+         relaxed(lane.shared->submitted) != lane.submitted;
 }
 
 // Acquire, of all: pairs with the releases of hosts (write_fault(), withdraw(), close()) and of blocks
@@ -300,7 +337,7 @@ bool PeerLink::round(uint64_t now_ns) {
     sending_.reset();  // before what it would send
     transfers_.clear();
   }
-  const bool any = scan();
+  const bool any = scan(now_ns);
   if (!gone()) {
     if (first_ + transfers_.size() > sending_->posted()) sending_->offer(first_ + transfers_.size());
     sending_->pump();

@@ -31,6 +31,7 @@ struct Common {
   cpu::Arena& arena;
   tcp::Reactor& reactor;
   Upgrades* upgrades;  // none: sockets
+  tcp::BulkSender* bulk;  // null: the proxy's thread sends all itself
   tcp::TimerLengths lengths;
   Policy policy;
   uint64_t identity;
@@ -39,6 +40,7 @@ struct Common {
   // The proxy saw two ranks do different things in one place of a lane: hosts compare again.
   std::atomic<bool>& mismatch;
   bool recorded;  // transfers, for watchers
+  bool polls;  // the proxy looks again at once
 };
 
 uint64_t identity_of(const std::string& arena);
@@ -111,7 +113,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   bool gone() const { return left_ || !failure_.empty(); }
 
   // What our side does (peer_link.cc).
-  bool scan();
+  bool scan(uint64_t now_ns);
+  bool waits_for_messages(uint64_t now_ns);
+  bool has_news_of_board(const OwnLane& lane) const;
   void read_words(TheirLane& lane);
   void read_counters(TheirLane& lane);
   void tell_boards(uint32_t number, OwnLane& lane);
@@ -149,6 +153,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   uint64_t first_ = 0;
   std::vector<std::byte> batch_;  // records that go with the next transfer
   uint64_t waiting_version_ = 0;
+  uint64_t held_since_ns_ = 0;  // what may go with a message waits for one; 0: nothing does
   std::vector<std::byte> nowhere_;  // for what comes to a lane that is gone
   std::optional<tcp::SendingFlow> sending_;
   std::optional<tcp::ReceivingFlow> receiving_;

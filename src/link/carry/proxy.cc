@@ -138,6 +138,7 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
   port_watch_ = std::make_unique<tcp::PortWatch>(
       reactor_, [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); });
   open_rails();
+  if (options_.polls) bulk_ = std::make_unique<tcp::BulkSender>();
   log(LogLevel::info, "links to other hosts by ", ports_text_);
   thread_ = start_thread([this] { run(); });
 }
@@ -231,13 +232,15 @@ Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
   const Common common{arena_,
                       reactor_,
                       rails_.get(),
+                      bulk_.get(),
                       options_.lengths,
                       options_.policy,
                       identity_of(arena_.name()),
                       options_.shadow_bytes,
                       event_.get(),
                       mismatch_,
-                      options_.recorded};
+                      options_.recorded,
+                      options_.polls};
   try {
     way =
         std::make_unique<Way>(*this, std::make_unique<PeerLink>(common, remote, paths, cpu::monotonic_ns()));

@@ -124,6 +124,7 @@ class Proxy final : public Carrier {
   std::mutex mutex_;  // guards all below; taken after a context's
   tcp::Reactor reactor_;
   std::unique_ptr<verbs::Rails> rails_;  // none: sockets only
+  std::unique_ptr<tcp::BulkSender> bulk_;  // where the thread polls
   std::unique_ptr<Alarm> alarm_;
   std::unique_ptr<Alarm> helper_alarm_;
   std::vector<std::unique_ptr<Listener>> listeners_;

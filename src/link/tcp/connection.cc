@@ -10,8 +10,6 @@
 namespace starling::link::tcp {
 namespace {
 
-constexpr size_t kPieces = 48;  // of one gathered send
-
 bool is_plain_report(const LinkMessage& message) {
   return LinkMessageKind(message.kind) == LinkMessageKind::kReport && message.probe == 0;
 }
@@ -28,7 +26,7 @@ void Connection::queue(const Hello& hello) {
 }
 
 void Connection::queue(const LinkMessage& message) {
-  if (is_plain_report(message) && out_.size() > (written_ > 0 ? 1 : 0)) {
+  if (is_plain_report(message) && out_.size() > std::max<size_t>(lent_, written_ > 0 ? 1 : 0)) {
     Out& last = out_.back();
     if (last.header.kind == FrameKind::kMessage && is_plain_report(last.message)) {
       last.message = message;
@@ -52,7 +50,7 @@ void Connection::queue(const QueuePairs& answer) {
 }
 
 bool Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
-  if (queued_bytes_ >= kMostQueuedBytes) return false;
+  if (queued_bytes_ >= kMostQueuedBytes * (bulk_ != nullptr ? 2 : 1)) return false;
   Out out;
   out.header.kind = FrameKind::kTransfer;
   out.header.epoch = epoch;
@@ -67,44 +65,76 @@ bool Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transf
   return true;
 }
 
-int Connection::flush(std::vector<uint64_t>& sent) {
-  while (!out_.empty()) {
-    iovec pieces[kPieces];
-    size_t count = 0;
-    uint64_t skip = written_;
-    auto add = [&](const void* from, size_t bytes) {
-      const size_t skipped = size_t(std::min<uint64_t>(skip, bytes));
-      skip -= skipped;
-      if (bytes > skipped)
-        pieces[count++] = {static_cast<char*>(const_cast<void*>(from)) + skipped, bytes - skipped};
-    };
-    for (size_t k = 0; k < out_.size() && count + 3 <= kPieces; ++k) {
-      const Out& out = out_[k];
-      if (out.plain_bytes) {
-        add(&out.hello, out.plain_bytes);
-        continue;
-      }
-      add(&out.header, sizeof out.header);
-      const bool message = out.header.kind == FrameKind::kMessage;
-      add(message ? static_cast<const void*>(&out.message) : out.body.control, out.header.control_bytes);
-      add(out.body.payload, out.header.payload_bytes);
+// What goes with the next call of the system, from the first byte that has not gone.
+size_t Connection::gather(iovec* pieces, uint64_t& bytes) const {
+  size_t count = 0;
+  uint64_t skip = written_;
+  bytes = 0;
+  auto add = [&](const void* from, size_t length) {
+    const size_t skipped = size_t(std::min<uint64_t>(skip, length));
+    skip -= skipped;
+    if (length == skipped) return;
+    pieces[count++] = {static_cast<char*>(const_cast<void*>(from)) + skipped, length - skipped};
+    bytes += length - skipped;
+  };
+  for (size_t k = 0; k < out_.size() && count + 3 <= BulkSender::kPieces && bytes < kMostQueuedBytes; ++k) {
+    const Out& out = out_[k];
+    if (out.plain_bytes) {
+      add(&out.hello, out.plain_bytes);
+      continue;
     }
+    add(&out.header, sizeof out.header);
+    const bool message = out.header.kind == FrameKind::kMessage;
+    add(message ? static_cast<const void*>(&out.message) : out.body.control, out.header.control_bytes);
+    add(out.body.payload, out.header.payload_bytes);
+  }
+  return count;
+}
+
+void Connection::account(uint64_t sent_bytes, std::vector<uint64_t>& sent) {
+  written_ += sent_bytes;
+  queued_bytes_ -= sent_bytes;
+  while (!out_.empty() && written_ >= out_.front().bytes()) {
+    const Out& out = out_.front();
+    written_ -= out.bytes();
+    if (!out.plain_bytes && out.header.kind == FrameKind::kTransfer) sent.push_back(out.header.sequence);
+    out_.pop_front();
+  }
+}
+
+int Connection::flush(std::vector<uint64_t>& sent) {
+  if (lent_ > 0) {
+    if (!BulkSender::returned(batch_)) return 0;
+    lent_ = 0;
+    account(batch_.sent_bytes, sent);
+    if (batch_.error != 0) return batch_.error;
+    if (batch_.sent_bytes < batch_.bytes) return 0;  // the socket is full
+  }
+  while (!out_.empty()) {
+    uint64_t bytes = 0;
     msghdr header{};
-    header.msg_iov = pieces;
-    header.msg_iovlen = count;
+    header.msg_iov = batch_.pieces;
+    header.msg_iovlen = gather(batch_.pieces, bytes);
+    if (bulk_ != nullptr && bytes >= kBulkBytes) {
+      batch_.fd = socket_.get();
+      batch_.count = header.msg_iovlen;
+      batch_.bytes = bytes;
+      lent_ = out_.size();  // more than are in it, perhaps
+      bulk_->lend(batch_);
+      return 0;
+    }
     const ssize_t done = sendmsg(socket_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
-    written_ += uint64_t(done);
-    queued_bytes_ -= uint64_t(done);
-    while (!out_.empty() && written_ >= out_.front().bytes()) {
-      const Out& out = out_.front();
-      written_ -= out.bytes();
-      if (!out.plain_bytes && out.header.kind == FrameKind::kTransfer) sent.push_back(out.header.sequence);
-      out_.pop_front();
-    }
+    account(uint64_t(done), sent);
   }
   return 0;
+}
+
+// What has gone is not told any more: the path ends.
+void Connection::recall() {
+  if (lent_ > 0) BulkSender::recall(batch_);
+  lent_ = 0;
 }
 
 // ---- in -----------------------------------------------------------------------------------------------

@@ -5,13 +5,17 @@
 #include <vector>
 
 #include "link/channel.h"
+#include "link/tcp/bulk_sender.h"
 #include "link/tcp/socket.h"
 
 namespace starling::link::tcp {
 
 class Connection final : public Channel {
  public:
-  explicit Connection(Descriptor socket) : socket_(std::move(socket)), buffer_(kBufferBytes) {}
+  // bulk: null, or who sends large batches; it outlives the connection.
+  explicit Connection(Descriptor socket, BulkSender* bulk = nullptr)
+      : socket_(std::move(socket)), bulk_(bulk), buffer_(kBufferBytes) {}
+  ~Connection() override { recall(); }
 
   int fd() const override { return socket_.get(); }
 
@@ -25,8 +29,11 @@ class Connection final : public Channel {
   // Adds the transfers that went out to their last byte.
   int flush(std::vector<uint64_t>& sent) override;
   int read(FrameSink& sink) override;
-  // The thread that reads the socket closes it.
-  int fence(FrameSink&) override { return 0; }
+  // The thread that reads the socket closes it; and nobody writes into it any more.
+  int fence(FrameSink&) override {
+    recall();
+    return 0;
+  }
   // The first bytes of an accepted connection; of the answer to a hello with queue pairs. 0 until they are
   // whole: see `whole`.
   int read_hello(Hello& hello, bool& whole);
@@ -35,7 +42,8 @@ class Connection final : public Channel {
  private:
   // For several small frames at a time; of large ones so much at most takes a copy more than it must.
   static constexpr size_t kBufferBytes = 1 << 12;
-  static constexpr uint64_t kMostQueuedBytes = 1 << 19;
+  static constexpr uint64_t kMostQueuedBytes = 1 << 19;  // twice as much where one half may be lent
+  static constexpr uint64_t kBulkBytes = 1 << 17;  // a batch that another thread may send
   static constexpr int kReadsInARow = 32;
 
   struct Out {
@@ -54,6 +62,9 @@ class Connection final : public Channel {
   };
   enum class Part { kHeader, kControl, kPayload };
 
+  size_t gather(iovec* pieces, uint64_t& bytes) const;
+  void account(uint64_t sent_bytes, std::vector<uint64_t>& sent);
+  void recall();
   int read_plain(void* to, size_t bytes, bool& whole);
   int fill(size_t& got);
   bool parse(FrameSink& sink);
@@ -65,6 +76,9 @@ class Connection final : public Channel {
   std::deque<Out> out_;
   uint64_t written_ = 0;  // bytes of the first one that went out
   uint64_t queued_bytes_ = 0;
+  BulkSender* const bulk_;
+  BulkSender::Batch batch_;
+  size_t lent_ = 0;  // so many of `out_` are in the batch, which is lent; 0: it is not
 
   std::vector<std::byte> buffer_;
   size_t begin_ = 0;

@@ -61,7 +61,7 @@ void SendingFlow::connect(Path& path, uint32_t incarnation) {
   }
   try {
     if (socket) {
-      auto connection = std::make_unique<Connection>(std::move(socket));
+      auto connection = std::make_unique<Connection>(std::move(socket), options_.bulk);
       path.watch = reactor_.add(connection->fd(), &path, true);
       path.connection = std::move(connection);
       path.connecting = path.writing = true;

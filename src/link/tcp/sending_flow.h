@@ -35,6 +35,7 @@ struct SendingOptions {
   TimerLengths lengths;
   std::vector<PathRing*> rings = {};  // one for each path; none: nothing is recorded
   Upgrades* upgrades = nullptr;  // outlives the flow; none: sockets
+  BulkSender* bulk = nullptr;  // likewise; none: the flow's thread sends all itself
 };
 
 class SendingFlow final : private Link {

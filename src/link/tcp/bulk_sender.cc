@@ -1,0 +1,108 @@
+#include "link/tcp/bulk_sender.h"
+
+#include <sched.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "base/thread.h"
+#include "machine/cpu/futex.h"
+
+namespace starling::link::tcp {
+namespace {
+
+constexpr uint64_t kEagerNs = 200'000;  // without a batch, before it sleeps
+
+// What is left begins so many bytes later.
+void skip(iovec*& piece, size_t& count, size_t bytes) {
+  while (count > 0 && bytes >= piece->iov_len) {
+    bytes -= piece->iov_len;
+    ++piece;
+    --count;
+  }
+  if (count == 0) return;
+  piece->iov_base = static_cast<char*>(piece->iov_base) + bytes;
+  piece->iov_len -= bytes;
+}
+
+void send_all(BulkSender::Batch& batch) {
+  iovec* piece = batch.pieces;
+  size_t count = batch.count;
+  // Relaxed: who cancels waits for the batch.
+  while (count > 0 && !batch.cancelled.load(std::memory_order_relaxed)) {
+    msghdr header{};
+    header.msg_iov = piece;
+    header.msg_iovlen = count;
+    const ssize_t done = sendmsg(batch.fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) {
+      batch.error = errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+      return;
+    }
+    batch.sent_bytes += uint64_t(done);
+    skip(piece, count, size_t(done));
+  }
+}
+
+}  // namespace
+
+BulkSender::BulkSender() : thread_(start_thread([this] { run(); })) {}
+
+BulkSender::~BulkSender() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  news_.notify_one();
+  thread_.join();
+}
+
+void BulkSender::lend(Batch& batch) {
+  batch.sent_bytes = 0;
+  batch.error = 0;
+  batch.cancelled.store(false, std::memory_order_relaxed);
+  batch.lent.store(true, std::memory_order_relaxed);  // the lock below hands it over
+  {
+    std::lock_guard lock(mutex_);
+    batches_.push_back(&batch);
+    lent_.fetch_add(1, std::memory_order_relaxed);
+  }
+  news_.notify_one();
+}
+
+void BulkSender::recall(Batch& batch) {
+  batch.cancelled.store(true, std::memory_order_relaxed);
+  while (!returned(batch)) sched_yield();
+}
+
+BulkSender::Batch* BulkSender::next() {
+  const uint64_t since = cpu::monotonic_ns();
+  uint64_t seen = 0;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      const bool eager = cpu::monotonic_ns() - since < kEagerNs;
+      if (!eager) news_.wait(lock, [this] { return ending_ || !batches_.empty(); });
+      if (!batches_.empty()) {
+        Batch* const batch = batches_.front();
+        batches_.pop_front();
+        return batch;
+      }
+      if (ending_) return nullptr;
+      seen = lent_.load(std::memory_order_relaxed);
+    }
+    // Relaxed: the lock is taken before anything is read.
+    while (lent_.load(std::memory_order_relaxed) == seen && cpu::monotonic_ns() - since < kEagerNs)
+      sched_yield();
+  }
+}
+
+void BulkSender::run() {
+  while (Batch* const batch = next()) {
+    send_all(*batch);
+    // Release: what was sent, and that we read no source any more; pairs with returned().
+    batch->lent.store(false, std::memory_order_release);
+  }
+}
+
+}  // namespace starling::link::tcp

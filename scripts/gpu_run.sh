@@ -146,6 +146,8 @@ for step in "${steps[@]}"; do
     bounded 100 tune "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as threads -C "$collectives" --dtypes float32 \
       -e $((64 << 20)) -f 16 --repetitions 3 --finals 9 --slice-ms 2 --timeout 80 -o "$OUT/gpu_table_$GPUS.txt" \
       --json "$OUT/gpu_tune_$GPUS.json"
+    bounded 60 tune_processes "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as processes -C all_reduce --dtypes float32 \
+      --places separate -e $((1 << 20)) -f 128 --repetitions 3 --finals 9 --slice-ms 2 --timeout 50 -o "$OUT/gpu_table_$GPUS.txt"
     bench 60 "gpu_choice_$GPUS" choice --device cuda -n "$GPUS" --as threads -c "$collectives" --table "$OUT/gpu_table_$GPUS.txt" \
       --sizes 64,4096,65536,1048576,16777216 --repetitions 3 --finals 12
     ;;

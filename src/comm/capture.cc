@@ -216,7 +216,7 @@ bool Context::look_at_replays() {
 // Of one whose replay is under way.
 void Context::maintain_replay(HostLane& twin, uint64_t now) {
   const Captures& captures = *twin.captures();
-  if (now - captures.since_ns >= captures.timeout_ns)
+  if (captures.timed_out(now))
     starling::break_lane(twin, FaultKind::kTimeout, captures.completed, replay_timeout_text(twin));
   else if (const std::string why = twin.replayed().lowered.opens ? twin.refusal() : ""; !why.empty())
     starling::break_lane(twin, FaultKind::kInternal, captures.completed, why);

@@ -45,6 +45,8 @@ struct Captures {
   uint64_t since_ns = 0;  // the oldest one under way is
 
   bool replaying() const { return begun != completed; }
+  // `now_ns` may be a look before `since_ns`.
+  bool timed_out(uint64_t now_ns) const { return replaying() && now_ns >= since_ns + timeout_ns; }
   bool may_replay() const { return !dropped->load(std::memory_order_acquire); }
 };
 

@@ -237,6 +237,24 @@ TEST_F(Capture, ReplaysAreSeen) {
   EXPECT_GT(lane_->newest(), first + 2);
 }
 
+// The poller looks at its clock before it looks at replays.
+TEST_F(Capture, ReplaysTimeOut) {
+  begin();
+  capture(flight(STARLING_ALL_REDUCE));
+  const uint64_t first = *lane_->handover().begun;
+  const uint64_t timeout = 5'000'000'000;
+  EXPECT_FALSE(lane_->captures()->timed_out(2 * timeout));
+  begun(first);
+  look(1000);
+  EXPECT_FALSE(lane_->captures()->timed_out(999));
+  EXPECT_FALSE(lane_->captures()->timed_out(1000));
+  EXPECT_FALSE(lane_->captures()->timed_out(timeout + 999));
+  EXPECT_TRUE(lane_->captures()->timed_out(timeout + 1000));
+  told(first);
+  look(2000);
+  EXPECT_FALSE(lane_->captures()->timed_out(2 * timeout));
+}
+
 TEST_F(Capture, GoesWithItsGraph) {
   for (const starling_collective kind : {STARLING_ALL_REDUCE, STARLING_BARRIER})
     shelf_.get(flight(kind).lowered.plan, 0);  // plans stay on their shelf

@@ -30,7 +30,6 @@ class Rank:
             rank=options.rank,
             world_size=options.size,
             timeout=datetime.timedelta(seconds=20),
-            device_id=device,
         )
         self.groups = {
             name: dist.new_group(range(options.size), backend=name) for name in options.libraries.split(",")

@@ -176,7 +176,7 @@ for step in "${steps[@]}"; do
     ;;
   hosts)
     build_adapter
-    run_pytest 200 hosts -rP tests/gpu/test_hosts.py
+    LINES_SHOWN=120 run_pytest 200 hosts -rP --tb=short tests/gpu/test_hosts.py
     LIMIT_S=60 bounded 110 host_figures "$PYTHON" tests/gpu/host_figures.py --json "$OUT/gpu_hosts_2.json"
     ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;

@@ -140,6 +140,7 @@ void Context::capture(HostLane& lane, Flight&& flight, uint64_t capture) {
     streams.watch_graph(stream, dropped);
     lane.begin_captures(capture, flight.deadline_ns - flight.submitted_ns, std::move(dropped));
     twins_.push_back(&lane);
+    if (lane.carried()) proxy_->begin_work();  // a replay tells nobody when it begins
   }
   if (!refused.empty())
     starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
@@ -257,6 +258,7 @@ void Context::remove_twins() {
 // Of a lane that goes: replays that come yet find it broken, and let their streams go on.
 void Context::end_captures(HostLane& twin) {
   std::erase(twins_, &twin);
+  if (twin.carried()) proxy_->end_work();
   if (twins_.empty()) replaying_ = false;
   if (twin.may_replay()) {
     twin.show_fault(uint64_t(FaultKind::kAborted));

@@ -170,6 +170,17 @@ TEST(CarriedLane, OfAGpuLiesInSharedMemory) {
       ASSERT_TRUE(b.send(0, channel, uint8_t(k + 100), sizes[k % 3]));
       ASSERT_TRUE(a.receive(1, channel, uint8_t(k + 100), sizes[k % 3])) << k;
     }
+  // Batches that another thread sends, both ways at a time.
+  for (uint8_t k = 0; k < 30; ++k) {
+    for (uint32_t m = 0; m < 32; ++m) {
+      ASSERT_TRUE(a.send(1, m % 8, uint8_t(k + m), 1 << 16));
+      ASSERT_TRUE(b.send(0, m % 8, uint8_t(k - m), 1 << 16));
+    }
+    for (uint32_t m = 0; m < 32; ++m) {
+      ASSERT_TRUE(b.receive(0, m % 8, uint8_t(k + m), 1 << 16));
+      ASSERT_TRUE(a.receive(1, m % 8, uint8_t(k - m), 1 << 16));
+    }
+  }
   EXPECT_EQ(a.send_end(1, 0).doorbell, nullptr) << "blocks of a GPU ring nobody";
 }
 

@@ -2,7 +2,7 @@
 
 Two processes with a GPU each take themselves for hosts; both libraries go over loopback, NCCL with its own ways between
 GPUs of one machine switched off. PyTorch's all_reduce, and send and recv there and back, in turns in one run: one at a
-time, each waited for, and in a row.
+time, each waited for, and in a row. ``--table FILE`` prints what such a file says as Markdown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEFT_TO_NCCL = {
     "NCCL_SOCKET_IFNAME": "lo",
 }
 ROUNDS = 5
-Times = dict[str, dict[str, dict[str, dict[int, list[float]]]]]
+Times = dict[str, dict[str, dict[str, dict[Any, list[float]]]]]  # call, how, library, bytes (text in a file)
 
 
 def calls_of(bytes_: int, most: int) -> int:
@@ -113,10 +113,36 @@ def measure(rank: int, size: int, folder: str, out: str) -> None:
     dist.destroy_process_group()
 
 
+def size_text(bytes_: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if bytes_ >= unit:
+            return f"{bytes_ // unit} {name}"
+    return f"{bytes_} B"
+
+
+def print_table(found: Times) -> None:
+    """Starling's time over NCCL's, medians of the rounds; in parentheses Starling's, us."""
+    rows = [(call, how, libraries) for call, of_call in found.items() for how, libraries in of_call.items()]
+    sizes = list(rows[0][2]["nccl"])
+    print("| |", " | ".join(size_text(int(size)) for size in sizes), "|")
+    print("| --- |", " | ".join("---:" for _ in sizes), "|")
+    for call, how, libraries in rows:
+        ours = [statistics.median(libraries["starling"][size]) for size in sizes]
+        theirs = [statistics.median(libraries["nccl"][size]) for size in sizes]
+        cells = [f"{a / b:.2f} ({a:.0f})" for a, b in zip(ours, theirs, strict=True)]
+        print(f"| {call.replace('_', ' ')}, {how} |", " | ".join(cells), "|")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, required=True)
-    target = parser.parse_args().json
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--json", type=Path)
+    chosen.add_argument("--table", type=Path)
+    arguments = parser.parse_args()
+    if arguments.table is not None:
+        print_table(json.loads(arguments.table.read_text())["us a call, all rounds"])
+        return 0
+    target = arguments.json
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False

@@ -106,11 +106,8 @@ bool CudaExecutor::only_kernels() const {
 
 // ---- streams ------------------------------------------------------------------------------------------
 
-// Has a residency just ended? Who synchronizes after each operation comes again before anybody has looked:
-// the operation would not count as alone, and would get a daemon, which the program then waits for.
 bool CudaExecutor::may_enter(const device::StreamCall& call) {
   std::lock_guard lock(mutex_);
-  if (host_.resident()) host_.serve();
   return host_.may_enter(call);
 }
 

@@ -29,7 +29,7 @@ class ProgramBinder {
     for (uint32_t k = 0; k < program.send_count; ++k)
       if (program.sent[k] > kPacketSlots) return {};
     program.chunk_bytes = uint32_t(op_.chunk_bytes);
-    program.tile_bytes = uint32_t(op_.tile_bytes);
+    program.tile_bytes = uint32_t(op_.tile_bytes < op_.chunk_bytes ? op_.tile_bytes : op_.chunk_bytes);
     program.tile_count = uint32_t(op_.tile_count);
     program.count = block.instruction_count;
     return program;

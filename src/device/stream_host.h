@@ -128,7 +128,7 @@ class StreamHost {
   void poll() {
     serve();
     if (daemon_.stays && resident_ && !launching_ && !draining_ && holds_ == 0 &&
-        d_.now() - last_activity_ >= facts_.quit_ns)
+        d_.now() - last_activity_ >= idle_ns())
       drain();
   }
 
@@ -188,7 +188,7 @@ class StreamHost {
   uint64_t next_poll() {
     if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
     if (launching_) return d_.now() + facts_.restart_ns;
-    return daemon_.stays && !draining_ && holds_ == 0 ? last_activity_ + facts_.quit_ns : ~uint64_t(0);
+    return daemon_.stays && !draining_ && holds_ == 0 ? last_activity_ + idle_ns() : ~uint64_t(0);
   }
 
   bool resident() const { return resident_; }
@@ -231,6 +231,10 @@ class StreamHost {
 
  private:
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
+
+  // How long a daemon that stays does so for nothing. A program that synchronizes its device waits for it, so
+  // it is short once nothing is under way.
+  uint64_t idle_ns() const { return under_way_ == 0 ? facts_.quit_ns / 16 : facts_.quit_ns; }
 
   // All that is under way is held by this stream: its operations run one after the other, so the one that has
   // begun may keep its place and wait, and no daemon is needed. Nor is anything else of the host: who

@@ -37,7 +37,7 @@ Operation operation_of(const PlanHeader& plan, uint64_t group_bytes, uint64_t ti
   op.group_bytes = group_bytes;
   op.chunk_bytes = (group_bytes + plan.chunks_per_group - 1) / plan.chunks_per_group;
   if (plan.chunks_per_group > 1) op.chunk_bytes = (op.chunk_bytes + 15) / 16 * 16;
-  op.tile_bytes = std::min(op.chunk_bytes, tile_bytes);
+  op.tile_bytes = tile_bytes;
   op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
   op.data_type = DataType::kFloat32;
   op.reduce_op = ReduceOp::kSum;
@@ -76,6 +76,7 @@ void expect_same(const Operation& op, const BoundProgram& program) {
       const Instruction& i = plan.instructions()[block.instruction_first + n];
       const BoundInstruction& bound = program.instructions[n];
       const uint64_t left = bound.span - uint64_t(b) * bound.span_step;
+      EXPECT_LE(program.tile_bytes, program.chunk_bytes);
       const uint64_t whole = std::min<uint64_t>(left, program.chunk_bytes);
       for (uint64_t t = 0; t < program.tile_count; ++t)
         EXPECT_EQ(std::min<uint64_t>(whole - t * program.tile_bytes, program.tile_bytes),

@@ -922,13 +922,6 @@ MUTATIONS = [
         "      if (!stuck) count_read(i);\n      if (m_.any(stuck)) return false;\n",
     ),
     Mutation(
-        "bound_not_refreshed",
-        "a bound message leaves old flags behind its end, where a new slot or a counter's wrap needs them gone",
-        BOUND,
-        "    refresh(i, (bytes + 15) / 16);\n",
-        "",
-    ),
-    Mutation(
         "bound_second_message_first",
         "a bound program takes the second packet of a connection for the first one again",
         BOUND,

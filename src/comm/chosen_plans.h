@@ -9,12 +9,13 @@
 
 namespace starling {
 
-// All that a choice among the built-in plans depends on, but what is the communicator's.
+// All that a choice depends on, by a table or among the built-in plans, but what is the communicator's.
 struct CallShape {
   Collective collective;
   uint32_t size;  // of the group: 2 in the lane of a pair
   uint32_t root;
   bool in_place;
+  bool unequal_parts;
   bool pulls;
   bool by_address;
   bool across_hosts;
@@ -35,6 +36,9 @@ class ChosenPlans {
     if (plans_.size() >= kMost) plans_.clear();  // sizes that never come again
     plans_.emplace(call, std::move(plan));
   }
+
+  // The communicator follows another table from now on.
+  void clear() { plans_.clear(); }
 
  private:
   static constexpr size_t kMost = 1024;

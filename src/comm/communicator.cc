@@ -213,6 +213,7 @@ uint32_t Communicator::use_table(const ChoiceTable& table, LogLevel level) {
   std::shared_ptr<const TopologyTable> found = table.at(here);
   const std::lock_guard lock(mutex_);
   table_ = std::move(found);
+  chosen_.clear();
   if (table_ != nullptr) return uint32_t(table_->size());
   if (rank_ == 0 && log_enabled(level)) {
     std::string others;

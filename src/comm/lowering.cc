@@ -149,8 +149,9 @@ std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataTy
     return plan != nullptr && (pulls.by_address || plan->protocol() != Protocol::kPull) ? plan : nullptr;
   }
   request.block_count = std::min(row->block_count, context.block_limit);
-  return context.plans->get(pulls.at_all ? row->algorithm : without_pull(row->algorithm),
-                            with_hosts(std::move(request), context.hosts));
+  auto plan = context.plans->get(pulls.at_all ? row->algorithm : without_pull(row->algorithm),
+                                 with_hosts(std::move(request), context.hosts));
+  return use.unequal_parts && plan->header(0)->uniform_only != 0 ? nullptr : plan;
 }
 
 std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
@@ -170,13 +171,15 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
     return context.plans->get(pulls.at_all ? call.algorithm : without_pull(call.algorithm),
                               with_hosts(std::move(request), context.hosts));
   }
-  if (auto measured = measured_plan(context, DataType(call.data_type), shape, use, request, pulls))
-    return measured;
-  const CallShape key{shape.collective,  context.size,     shape.root,           shape.in_place,
-                      pulls.at_all,      pulls.by_address, context.across_hosts, DataType(call.data_type),
-                      shape.choice_bytes};
+  const CallShape key{
+      shape.collective, context.size,     shape.root,           shape.in_place,           unequal,
+      pulls.at_all,     pulls.by_address, context.across_hosts, DataType(call.data_type), shape.choice_bytes};
   if (context.chosen != nullptr)
     if (auto known = context.chosen->find(key)) return known;
+  if (auto measured = measured_plan(context, DataType(call.data_type), shape, use, request, pulls)) {
+    if (context.chosen != nullptr) context.chosen->add(key, measured);
+    return measured;
+  }
   ChoiceRequest wanted{shape.collective,    context.size,   shape.choice_bytes, DataType(call.data_type),
                        context.block_limit, context.on_gpu, pulls.at_all,       pulls.by_address,
                        context.reads};

@@ -6,15 +6,17 @@ boundaries of made-up times; a short tuning of two collectives, loaded by ranks 
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from starling.plans import program
 from typer.testing import CliRunner
 
-from starling import Communicator, _core, ir
+from starling import Communicator, Request, _core, ir
 from starling.lang.source import program_of
 from starling.launch import RanksFailedError, run_processes, run_threads
 from starling.numbers import COLLECTIVES as NUMBERS
@@ -229,6 +231,59 @@ def test_tuned_tables_are_used(tmp_path: Path, processes: bool) -> None:
     use = partial(measured_rank, path=str(path))
     assert launch(3, use, timeout=200) == [(table.topologies()[0], len(table.rows))] * 3
     assert [rows for _, rows in launch(2, use, timeout=200)] == [0, 0]  # others: the library's choice
+
+
+def instructions(comm: Communicator, run: Callable[[], Request]) -> int:
+    before = comm.context.statistics().instructions
+    run().wait(30)
+    return comm.context.statistics().instructions - before
+
+
+def following(comm: Communicator, folder: Path) -> list[int]:
+    """Instructions of one call again and again, with no table, one, and another one."""
+    data, out = np.ones(64, np.float32), np.empty(64, np.float32)
+    found = []
+    for algorithm in ("", "ring", "one_shot"):
+        if algorithm:
+            path = folder / f"{algorithm}.{comm.rank}"
+            row = f"  to 4096 all_reduce separate plain built_in {algorithm} 1"
+            path.write_text(f"starling-table 1\ntopology {comm.topology}\n{row}\n")
+            assert comm.use_table(str(path)) == 1
+        found += [instructions(comm, lambda: comm.all_reduce(data, out)) for _ in range(2)]
+        assert np.all(out == comm.size)
+    return found
+
+
+def test_what_was_chosen_before_a_table_does_not_stay(tmp_path: Path) -> None:
+    for counts in run_threads(3, partial(following, folder=tmp_path), timeout=100):
+        one_shot, ring = counts[0], counts[2]
+        assert ring > one_shot and counts == [one_shot, one_shot, ring, ring, one_shot, one_shot]
+
+
+def unequal(comm: Communicator, folder: Path, by_name: bool) -> None:
+    """A table's plan for equal parts was chosen; parts that differ, which count as 256 KiB, do not get it."""
+    path = folder / f"table.{comm.rank}"
+    text = ir.to_text(ir.builtin("all_to_all", "two_step", comm.size))
+    names = (
+        ["built_in two_step 1"]
+        if by_name
+        else ["plan mine", "plan mine", *(f"| {line}" for line in text.splitlines())]
+    )
+    row = f"  to 1048576 all_to_all separate moved {names[0]}"
+    path.write_text("\n".join(["starling-table 1", f"topology {comm.topology}", row, *names[1:], ""]))
+    assert comm.use_table(str(path)) == 1
+    part = 65536 // comm.size
+    data, out = np.full(65536, comm.rank, np.float32), np.empty(65536, np.float32)
+    comm.all_to_all(data, out).wait(30)
+    assert np.array_equal(out, np.arange(comm.size, dtype=np.float32).repeat(part))
+    counts = [part + 1 if comm.rank != r else part - comm.size + 1 for r in range(comm.size)]
+    comm.all_to_all(data, out, input_counts=counts, output_counts=counts).wait(30)
+    assert np.array_equal(out, np.arange(comm.size, dtype=np.float32).repeat(counts))
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_plan_for_equal_parts_is_not_taken_for_others(tmp_path: Path, by_name: bool) -> None:
+    run_threads(4, partial(unequal, folder=tmp_path, by_name=by_name), timeout=100)
 
 
 def topology_of(comm: Communicator) -> str:

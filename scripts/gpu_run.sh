@@ -143,13 +143,13 @@ for step in "${steps[@]}"; do
   tune)
     build_package
     collectives=${COLLECTIVES:-all_reduce,all_gather,reduce_scatter,broadcast,all_to_all}
-    bounded 100 tune "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as threads -C "$collectives" --dtypes float32 \
-      -e $((64 << 20)) -f 16 --repetitions 3 --finals 9 --slice-ms 2 --timeout 80 -o "$OUT/gpu_table_$GPUS.txt" \
+    bounded 130 tune "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as threads -C "$collectives" --dtypes float32 \
+      -e $((64 << 20)) -f 4 --repetitions 3 --finals 9 --slice-ms 2 --timeout 110 -o "$OUT/gpu_table_$GPUS.txt" \
       --json "$OUT/gpu_tune_$GPUS.json"
     bounded 60 tune_processes "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as processes -C all_reduce --dtypes float32 \
       --places separate -e $((1 << 20)) -f 128 --repetitions 3 --finals 9 --slice-ms 2 --timeout 50 -o "$OUT/gpu_table_$GPUS.txt"
     bench 60 "gpu_choice_$GPUS" choice --device cuda -n "$GPUS" --as threads -c "$collectives" --table "$OUT/gpu_table_$GPUS.txt" \
-      --sizes 64,4096,65536,1048576,16777216 --repetitions 3 --finals 12
+      --sizes 64,4096,65536,262144,1048576,4194304,16777216 --repetitions 3 --finals 12
     ;;
   figure7)
     build_package
@@ -204,7 +204,7 @@ done
 # A tree without its history does not know its commit; and where the files were written is of this run alone.
 for file in "$OUT"/*.json; do
   [ -f "$file" ] || continue
-  sed -i -E -e '/^ "command": /s# --(json|plot) [^ "]+##g' -e "s/^ \"commit\": \"\"/ \"commit\": \"$COMMIT\"/" "$file"
+  sed -i -E -e '/^ +"command": /s# --(json|plot|out) [^ "]+##g' -e "s/^( +)\"commit\": \"\"/\1\"commit\": \"$COMMIT\"/" "$file"
 done
 grep '^==' "$OUT/summary.log" 2>/dev/null
 exit $failed

@@ -7,7 +7,7 @@ port between nodes; its figures are guesses of the right size, none of them fitt
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from starling.lang import AllGather, Program, ReduceScatter
 from starling.plans import program
 from starling.plans.ring import around, pass_round
 from starling.tune.model import Link, Machine, cost_us
-from starling.write_whole import write_whole
 
 NODE = 8
 MACHINE = Machine(
@@ -80,7 +79,7 @@ def comparisons(largest_nodes: int) -> list[Comparison]:
         for channels, instances in ((1, 1), (4, 1), (4, 8), (8, 4))
     ]  # fmt: skip
     rows.append(Comparison("a", "all pairs", "ring", made("all_reduce", "two_shot", NODE), plain))
-    for nodes in (2, largest_nodes):
+    for nodes in sorted({2, min(8, largest_nodes), largest_nodes}):
         ranks = nodes * NODE
         rows += [
             Comparison("c", f"hierarchical, {nodes} nodes", "composed",
@@ -109,8 +108,12 @@ def main() -> None:
         print(f"| {row.panel} | {row.ours} | {row.theirs} | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
         rows.append({"panel": row.panel, "first": row.ours, "second": row.theirs, "ratios": ratios})
     if options.out is not None:
-        document = {"nodes": options.nodes, "machine": repr(MACHINE), "sizes": SIZES, "rows": rows}
-        write_whole(options.out, json.dumps(document, indent=1) + "\n")
+        from starling.bench import results
+
+        settings = {"nodes": options.nodes, "model": repr(MACHINE), "sizes": SIZES}
+        document = results.document("figure_7_model", settings, rows)
+        document["command"] = "python -m starling.tune.figure_7 " + " ".join(sys.argv[1:])
+        results.write(options.out, document)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,5 @@ def test_checks(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.xfail(reason="hung in 2 of 5 runs; not run since its repair", strict=False)
 def test_fsdp2() -> None:
     run("fsdp2")

@@ -259,7 +259,10 @@ void Context::remove_twins() {
 void Context::end_captures(HostLane& twin) {
   std::erase(twins_, &twin);
   if (twin.carried()) proxy_->end_work();
-  if (twins_.empty()) replaying_ = false;
+  if (twins_.empty()) {
+    replaying_ = false;
+    executor_->streams()->note_replays(false);
+  }
   if (twin.may_replay()) {
     twin.show_fault(uint64_t(FaultKind::kAborted));
     place_->flush();

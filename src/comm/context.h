@@ -168,6 +168,7 @@ class Context {
   void ring_peers(const HostLane& lane);
   void remove(HostLane& lane);
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);
+  bool needs_no_host(const HostLane& lane) const;
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
   // Captured operations (capture.cc).

@@ -59,7 +59,7 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& l
     return !lane.resolved() && cpu::monotonic_ns() < met_by;
   };
   auto enters = [&] {
-    return streams.may_enter({flight.stream, flight.held, lane.resolved(), lane.has_room()});
+    return streams.may_enter({flight.stream, flight.held, needs_no_host(lane), lane.has_room()});
   };
   while ((ahead() || meets() || !enters()) && fault_of(lane).kind == FaultKind::kNone) {
     lock.unlock();
@@ -71,6 +71,11 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& l
   turnless_.push_back(&lane);
   give_turns();
 }
+
+// May an operation of the lane that holds its stream do without a daemon? Its lane has to be connected; and
+// what the CPU submitted needs a daemon, whose launch could stand in the driver behind a call of the program
+// that waits for that stream.
+bool Context::needs_no_host(const HostLane& lane) const { return lane.resolved() && for_callers_ == 0; }
 
 // Blocks may still read submissions of operations that are complete: with turns they would wait for those.
 void Context::give_turns() {
@@ -88,7 +93,7 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
   const bool placed = lane.next_for_device() == &flight;
-  flight.entry = executor_->streams()->enter({flight.stream, flight.held, lane.resolved(), placed});
+  flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane), placed});
   flight.entered = true;
   request->set_place({lane.id(), sequence});
   if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});

@@ -74,7 +74,8 @@ std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerAre
 
 void CudaPlace::check_buffer(const void* memory, const char* name) const {
   if (memory == nullptr) return;
-  // Relaxed: a hint. An address of the GPU's does not become one of pageable memory.
+  // Relaxed: a hint. An address of the GPU's memory does not become one of pageable memory; one of pinned
+  // memory may.
   std::atomic<const void*>& known = checked_[uintptr_t(memory) / 256 * 0x9e3779b97f4a7c15 >> 56];
   if (known.load(std::memory_order_relaxed) == memory) return;
   cudaPointerAttributes attributes{};
@@ -88,7 +89,7 @@ void CudaPlace::check_buffer(const void* memory, const char* name) const {
                 std::string(name) + " is in memory of cuda:" + std::to_string(attributes.device) +
                     ", the context is one of " + this->name(),
                 "pass a tensor of the context's GPU");
-  known.store(memory, std::memory_order_relaxed);
+  if (attributes.type == cudaMemoryTypeDevice) known.store(memory, std::memory_order_relaxed);
 }
 
 void CudaPlace::check_pulled(const void* memory) const {

@@ -27,7 +27,7 @@ __global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) 
 uint32_t threads_of(const Operation& operation) {
   const uint64_t bytes =
       operation.tile_bytes < operation.chunk_bytes ? operation.tile_bytes : operation.chunk_bytes;
-  const uint64_t wanted = (bytes / sizeof(Pack) + 31) / 32 * 32;
+  const uint64_t wanted = (ceil_div<uint64_t>(bytes, sizeof(Pack)) + 31) / 32 * 32;
   if (wanted < kFewestThreads) return kFewestThreads;
   return wanted < kStartThreads ? uint32_t(wanted) : kStartThreads;
 }

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hosts.ranks import touch
@@ -103,7 +104,13 @@ def lose_the_peer(comm: Communicator, folder: str) -> tuple[str, str, float]:
     synchronize(device)
     for _ in range(20):
         comm.all_reduce(values, torch.empty_like(values)).wait(30)
-    if comm.rank == 1:
+    if comm.rank == 0:
+        touch(folder, "through")
+    else:
+        # What it has not sent yet dies with it: not before rank 0 is through.
+        deadline = time.monotonic() + 30
+        while not (Path(folder) / "through").exists() and time.monotonic() < deadline:
+            time.sleep(0.001)
         touch(folder, "running")
         os.kill(os.getpid(), signal.SIGKILL)
     begin = time.monotonic()

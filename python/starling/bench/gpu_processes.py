@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def run(command: list[str], ranks: int, folder: Path, timeout_s: float, look: Callable[[], None]) -> str:
@@ -68,3 +70,13 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=20)
+
+
+def reported(folder: Path, ranks: int) -> Iterator[tuple[dict[str, Any], ...]]:
+    """Of each line that all ranks have written whole to their `results.RANK`: what it says, by rank."""
+    reports = []
+    for rank in range(ranks):
+        path = folder / f"results.{rank}"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        reports.append([json.loads(text) for text in lines])
+    return zip(*reports, strict=False)

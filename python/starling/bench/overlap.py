@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tempfile
@@ -79,13 +78,8 @@ def measure(
 
 def _merged(folder: Path, ranks: int) -> list[dict[str, Any]]:
     """Means over ranks of what all have reported; CPU shares of the busiest rank."""
-    reports = []
-    for rank in range(ranks):
-        path = folder / f"results.{rank}"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        reports.append([json.loads(text) for text in lines])
     rows = []
-    for of_pair in zip(*reports, strict=False):
+    for of_pair in gpu_processes.reported(folder, ranks):
         row = dict(of_pair[0])
         for key in NUMBERS:
             row[key] = round(statistics.fmean(one[key] for one in of_pair), 3)

@@ -60,6 +60,10 @@ const std::vector<Row>& table() {
        "processes on GPUs of one host too (CUDA IPC; not run on GPUs yet). 0: never, on no rank; for memory "
        "that peers cannot read (of GPUs: cudaMallocAsync, expandable segments).",
        &Settings::pull},
+      {"STARLING_PULL_BYTES", "bytes", "0",
+       "What a block reads of a peer's buffer between two looks at what else there is to do; the same on all "
+       "ranks. 0: 1m on GPUs, 256k on CPUs.",
+       Bytes{&Settings::pull_bytes}},
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
        &Settings::table},

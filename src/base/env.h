@@ -27,6 +27,7 @@ struct Settings {
   std::string topology;
   std::string flight_dir;
   Pull pull{};
+  std::int64_t pull_bytes{};
   std::string host_id;
   std::string tcp_interfaces;
   std::string tcp_family;

@@ -215,3 +215,28 @@ def test_overheads_stand_beside_dfccl_s(tmp_path: Path) -> None:
     (tmp_path / gpu_overheads.PROGRAM).write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(gpu.RunFailedError, match="exit code 3"):
         gpu_overheads.measure(2, 1000, tmp_path)
+
+
+def test_overlap_launches_more_until_both_are_there_to_the_end() -> None:
+    pytest.importorskip("torch")
+    from starling.bench.overlap_rank import Rank
+
+    class Fake:
+        """A collective that a kernel makes three times as slow: twice as many kernels are not enough."""
+
+        def __init__(self) -> None:
+            self.launched: list[tuple[int, int]] = []
+
+        def us(
+            self, compute: object, computes: int, communicate: object, communications: int
+        ) -> tuple[float, float]:
+            self.launched.append((computes, communications))
+            return 1.0, 3.0
+
+    rank = Rank.__new__(Rank)
+    fake = Fake()
+    rank.measured = fake  # type: ignore[assignment]
+    rank.median = lambda one: one()  # type: ignore[method-assign]
+    assert rank.beside(1, lambda: None, lambda: None, (10, 10)) == (3.0, True)
+    assert fake.launched == [(20, 10), (40, 10)]
+    assert rank.beside(1, lambda: None, lambda: None, (1, 10)) == (3.0, False)

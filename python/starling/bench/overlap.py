@@ -83,6 +83,7 @@ def _merged(folder: Path, ranks: int) -> list[dict[str, Any]]:
         row = dict(of_pair[0])
         for key in NUMBERS:
             row[key] = round(statistics.fmean(one[key] for one in of_pair), 3)
+        row["beside_throughout"] = all(one.get("beside_throughout", True) for one in of_pair)
         row["cpu_shares"] = max(
             (one["cpu_shares"] for one in of_pair), key=lambda shares: sum(shares.values())
         )
@@ -96,6 +97,7 @@ def line(row: dict[str, Any]) -> str:
         f"  {row['kernel']:<16} {row['collective']:<15} {row['library']:<9} | {row['kernel_alone_us']:>8.0f} "
         f"{row['kernel_beside_us']:>8.0f} {row['kernel_slowdown']:>6.2f} | {row['collective_alone_us']:>8.0f} "
         f"{row['collective_beside_us']:>8.0f} {row['collective_slowdown']:>6.2f} | {shares}"
+        + ("" if row["beside_throughout"] else "  (not beside each other to the end)")
     )
 
 
@@ -114,7 +116,8 @@ def command(
     """Computation beside collectives: how much slower each becomes, with Starling and with NCCL.
 
     Kernels: an 8192^3 bf16 matrix product, one bound by the L2 cache, one by instruction issue, as long as each other.
-    What is measured runs beside the other from begin to end. CPU: threads of a rank while it only communicates.
+    What is measured runs beside the other from begin to end. CPU: threads of a rank while it only communicates, the
+    caller among them.
 
     Exit codes: 0 measured; 1 the run failed (what was measured is written); 2 options to change.
     """

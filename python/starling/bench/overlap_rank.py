@@ -1,7 +1,8 @@
 """Computation beside collectives, the side of one rank: a process of `starling bench overlap`.
 
 Both libraries serve groups of the same processes. A gate lets both streams begin at the same time. For each pair the
-one that is measured runs beside the other from its begin to its end, which goes on for twice as long.
+one that is measured runs beside the other from its begin to its end: the other is launched twice as often as it
+would be alone in that time, and more often where that was not enough.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .beside import Beside
 MATRIX = 8192
 L2_BYTES = 24 << 20  # fits the cache, and no multiprocessor's own
 SPAN_MS = 20.0
+MOST_OFTEN = 8  # times as often as alone
 CPU_S = 0.5
 COLLECTIVES = (
     "all_reduce",
@@ -138,9 +140,10 @@ class Measured:
             torch.cuda._sleep(20_000_000)  # 10 ms: both loops are in their streams by then
             opened = self._gate.record_event()
         ends = []
+        # Collectives last: who launches many waits for the GPU in between, with the gate open.
         for stream, call, count in (
-            (self._communicate, communicate, communications),
             (self._compute, compute, computes),
+            (self._communicate, communicate, communications),
         ):
             with torch.cuda.stream(stream):
                 stream.wait_event(opened)
@@ -151,30 +154,30 @@ class Measured:
                 last.record()
                 ends.append((first, last, count))
         torch.cuda.synchronize()
-        communicated, computed = (
+        computed, communicated = (
             1e3 * first.elapsed_time(last) / max(count, 1) for first, last, count in ends
         )
         return (computed if computes else 0.0, communicated if communications else 0.0)
 
 
 def thread_seconds() -> dict[str, float]:
-    """CPU seconds of the process's threads but the main one, by their names."""
+    """CPU seconds of the process's threads, by their names; the main one is the caller of the collectives."""
     found: dict[str, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
     for task in Path("/proc/self/task").iterdir():
-        if int(task.name) == os.getpid():
-            continue
         try:
             name, fields = (task / "comm").read_text().strip(), (task / "stat").read_text()
         except OSError:
             continue  # it has ended
+        if int(task.name) == os.getpid():
+            name = "caller"
         user, system = fields.rpartition(")")[2].split()[11:13]
         found[name] = found.get(name, 0.0) + (int(user) + int(system)) / tick
     return found
 
 
 def cpu_shares(work: Callable[[], Any]) -> dict[str, float]:
-    """Of one core, by thread, while the GPU does ``work`` for about CPU_S. The main thread sleeps meanwhile."""
+    """Of one core, by thread, while the GPU does ``work`` for about CPU_S: its caller sleeps once all is launched."""
     before, begin = thread_seconds(), time.monotonic()
     work()
     left = CPU_S - (time.monotonic() - begin)
@@ -244,17 +247,41 @@ class Rank:
         self.meet()
         return cpu_shares(work)
 
+    def beside(
+        self,
+        measured: int,
+        compute: Callable[[], Any],
+        communicate: Callable[[], None],
+        counts: tuple[int, int],
+    ) -> tuple[float, bool]:
+        """Microseconds of a kernel (``measured`` 0) or a collective (1); was the other one there to the end?"""
+        factor = 2
+        while True:
+            often = [count * (1 if k == measured else factor) for k, count in enumerate(counts)]
+            lasted: list[bool] = []
+
+            def once(often: list[int] = often, lasted: list[bool] = lasted) -> float:
+                us = self.measured.us(compute, often[0], communicate, often[1])
+                lasted.append(us[1 - measured] * often[1 - measured] >= us[measured] * often[measured])
+                return us[measured]
+
+            found = self.median(once)
+            throughout = self.median(lambda seen=lasted: float(all(seen))) == 1  # type: ignore[misc]
+            if throughout or factor >= MOST_OFTEN:
+                return found, throughout
+            factor *= 2
+
     def pair(
         self, kernel: str, collective: str, library: str, collective_us: float, shares: dict[str, float]
     ) -> None:
         compute, communicate = self.kernels.of(kernel), self.collective(collective, library)
-        us = self.measured.us
-        compute_us = self.median(lambda: us(compute, 8, communicate, 0)[0])
-        computes = max(round(SPAN_MS * 1e3 / compute_us), 2)
-        communications = max(round(SPAN_MS * 1e3 / collective_us), 2)
-        # What is measured ends first: the other one is still there.
-        beside_us = self.median(lambda: us(compute, computes, communicate, 2 * communications)[0])
-        slowed_us = self.median(lambda: us(compute, 2 * computes, communicate, communications)[1])
+        compute_us = self.median(lambda: self.measured.us(compute, 8, communicate, 0)[0])
+        counts = (
+            max(round(SPAN_MS * 1e3 / compute_us), 2),
+            max(round(SPAN_MS * 1e3 / collective_us), 2),
+        )
+        beside_us, all_along = self.beside(0, compute, communicate, counts)
+        slowed_us, too = self.beside(1, compute, communicate, counts)
         row = {
             "kernel": kernel,
             "collective": collective,
@@ -265,6 +292,7 @@ class Rank:
             "collective_alone_us": round(collective_us, 1),
             "collective_beside_us": round(slowed_us, 1),
             "collective_slowdown": round(slowed_us / collective_us, 3),
+            "beside_throughout": all_along and too,
             "cpu_shares": shares,
         }
         self.results.write(json.dumps(row) + "\n")

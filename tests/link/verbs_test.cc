@@ -94,7 +94,6 @@ TEST_F(Gids, AnInterfaceFindsItsPort) {
   ASSERT_TRUE(second);
   EXPECT_EQ(second->device, "mlx5_1");
   EXPECT_EQ(second->port, 2);
-  EXPECT_EQ(interface_of("mlx5_1", 2, root_), "eth1");
   const auto sixth = find_gid(port_of("eth1", "fd00::12"), root_);
   ASSERT_TRUE(sixth);
   EXPECT_EQ(sixth->index, 4);
@@ -104,7 +103,17 @@ TEST_F(Gids, OthersHaveNone) {
   EXPECT_FALSE(find_gid(port_of("eth2", "10.0.0.1"), root_)) << "no such interface";
   EXPECT_FALSE(find_gid(port_of("eth0", "10.0.0.2"), root_)) << "not with this address";
   EXPECT_FALSE(find_gid(port_of("eth0", "10.0.0.1"), root_ / "none")) << "no devices";
-  EXPECT_EQ(interface_of("mlx5_1", 1, root_), "");
+}
+
+TEST_F(Gids, AreAskedAgain) {
+  const tcp::Port port = port_of("eth0", "10.0.0.1");
+  const auto gid = find_gid(port, root_);
+  ASSERT_TRUE(gid);
+  EXPECT_TRUE(is_still(*gid, port, root_));
+  EXPECT_FALSE(is_still(*gid, port_of("eth0", "10.0.0.2"), root_)) << "another address";
+  Gid moved = *gid;
+  ++moved.index;
+  EXPECT_FALSE(is_still(moved, port, root_)) << "another place";
 }
 
 TEST(Rails, AreThereOrSayWhyNot) {

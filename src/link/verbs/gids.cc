@@ -40,32 +40,34 @@ bool parse(const std::string& text, uint8_t (&bytes)[16]) {
   return true;
 }
 
+// What the port's table has at `index`, if it is that interface by that address.
+std::optional<Gid> gid_at(const fs::path& port_folder, const std::string& index, const tcp::Port& port) {
+  Gid gid;
+  gid.index = uint8_t(std::stoul(index));
+  if (gid.index != std::stoul(index)) return {};  // queue pairs have eight bits for it
+  if (first_line(port_folder / "gid_attrs" / "ndevs" / index) != port.name) return {};
+  if (first_line(port_folder / "gid_attrs" / "types" / index) != "RoCE v2") return {};
+  if (!parse(first_line(port_folder / "gids" / index), gid.bytes)) return {};
+  // A RoCE v2 GID is the address itself, in the form that tcp/address.h has.
+  if (!std::equal(port.address.bytes.begin(), port.address.bytes.end(), gid.bytes)) return {};
+  gid.device = port_folder.parent_path().parent_path().filename();
+  gid.port = uint8_t(std::stoul(port_folder.filename()));
+  return gid;
+}
+
 }  // namespace
 
 std::optional<Gid> find_gid(const tcp::Port& port, const std::string& sysfs) {
   for (const fs::path& device : sorted(sysfs))
     for (const fs::path& number : sorted(device / "ports"))
-      for (const fs::path& entry : sorted(number / "gid_attrs" / "ndevs")) {
-        if (first_line(entry) != port.name) continue;
-        const std::string index = entry.filename();
-        if (first_line(number / "gid_attrs" / "types" / index) != "RoCE v2") continue;
-        Gid gid;
-        if (!parse(first_line(number / "gids" / index), gid.bytes)) continue;
-        // A RoCE v2 GID is the address itself, in the form that tcp/address.h has.
-        if (!std::equal(port.address.bytes.begin(), port.address.bytes.end(), gid.bytes)) continue;
-        gid.device = device.filename();
-        gid.port = uint8_t(std::stoul(number.filename()));
-        gid.index = uint8_t(std::stoul(index));
-        return gid;
-      }
+      for (const fs::path& entry : sorted(number / "gid_attrs" / "ndevs"))
+        if (auto gid = gid_at(number, entry.filename(), port)) return gid;
   return {};
 }
 
-std::string interface_of(const std::string& device, uint32_t port, const std::string& sysfs) {
-  for (const fs::path& entry :
-       sorted(fs::path(sysfs) / device / "ports" / std::to_string(port) / "gid_attrs" / "ndevs"))
-    if (const std::string name = first_line(entry); !name.empty()) return name;
-  return {};
+bool is_still(const Gid& gid, const tcp::Port& port, const std::string& sysfs) {
+  const fs::path folder = fs::path(sysfs) / gid.device / "ports" / std::to_string(gid.port);
+  return gid_at(folder, std::to_string(gid.index), port).has_value();
 }
 
 }  // namespace starling::link::verbs

@@ -16,11 +16,11 @@ struct Gid {
   uint8_t bytes[16] = {};
 };
 
-// None: the interface belongs to no RDMA device, or has no such address now.
+// None: the interface belongs to no RDMA device, or has no such address now. Reads every entry of the tables, of
+// which a device may have a thousand.
 std::optional<Gid> find_gid(const tcp::Port& port, const std::string& sysfs = "/sys/class/infiniband");
 
-// The interface of a device's port; "" if there is none.
-std::string interface_of(const std::string& device, uint32_t port,
-                         const std::string& sysfs = "/sys/class/infiniband");
+// What find_gid() has found is there yet.
+bool is_still(const Gid& gid, const tcp::Port& port, const std::string& sysfs = "/sys/class/infiniband");
 
 }  // namespace starling::link::verbs

@@ -1,7 +1,5 @@
 #include "link/verbs/rails.h"
 
-#include <net/if.h>
-
 #include <algorithm>
 #include <map>
 
@@ -45,7 +43,7 @@ class OpenRails final : public Rails {
   bool keep_registered(const std::vector<tcp::Port>& ports, std::byte* begin, uint64_t bytes) override {
     bool all = true;
     for (const tcp::Port& port : ports)
-      if (const auto gid = find_gid(port))
+      if (const auto gid = this->gid(port))
         if (Device* device = this->device(gid->device)) all = all && device->keep_registered(begin, bytes);
     if (!all) forget_registered(begin);
     return all;
@@ -67,8 +65,8 @@ class OpenRails final : public Rails {
 
  private:
   std::unique_ptr<Upgrade> begin(const tcp::Port& ours, uint32_t count, bool sending) {
-    // Looked up each time: what heals may have another place in the port's table.
-    const auto gid = find_gid(ours);
+    // Asked each time: what heals may have another place in the port's table.
+    const auto gid = this->gid(ours);
     Device* device = gid ? this->device(gid->device) : nullptr;
     if (device == nullptr) {
       log(LogLevel::info, ours.name, ": no RDMA port with ", tcp::address_text(ours.address),
@@ -83,6 +81,13 @@ class OpenRails final : public Rails {
       log(LogLevel::warn, error.what(), ": the path goes over TCP");
       return nullptr;
     }
+  }
+
+  std::optional<Gid> gid(const tcp::Port& port) {
+    Rail& rail = rails_[port.index];
+    if (!rail.gid || !is_still(*rail.gid, port)) rail.gid = find_gid(port);
+    if (rail.gid) rail.at = {rail.gid->device, rail.gid->port};
+    return rail.gid;
   }
 
   // Opened at the first use. Null: it cannot be.
@@ -107,17 +112,22 @@ class OpenRails final : public Rails {
     return device.get();
   }
 
-  // Port 0: all.
+  // Port 0: all. By what is known: a failover does not have the time that it takes to read the tables.
   void port_changed(const std::string& device, uint32_t port, bool up) {
-    for (uint32_t p = port == 0 ? 1 : port; p <= (port == 0 ? 2 : port); ++p)
-      if (const std::string name = interface_of(device, p); !name.empty())
-        interface_changed_(if_nametoindex(name.c_str()), up);
+    for (const auto& [interface, rail] : rails_)
+      if (rail.at.first == device && (port == 0 || rail.at.second == port)) interface_changed_(interface, up);
   }
+
+  struct Rail {
+    std::optional<Gid> gid;
+    std::pair<std::string, uint32_t> at;  // device and port: the last one that it was found at
+  };
 
   const Library& library_;
   tcp::Reactor& reactor_;
   const RailOptions options_;
   const InterfaceChanged interface_changed_;
+  std::map<uint32_t, Rail> rails_;  // by the interface's index
   std::map<std::string, std::unique_ptr<Device>> devices_;
 };
 

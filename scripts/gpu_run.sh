@@ -21,7 +21,7 @@
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
 #   pulls        8 to 512 MB between processes: by slots, and read with pieces of 1, 2 and 4 MB (gpu_pull_*_N.json)
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
-#                (gpu_hosts_2.json)
+#                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   package      builds only
@@ -187,6 +187,12 @@ for step in "${steps[@]}"; do
     build_adapter
     LINES_SHOWN=120 run_pytest 200 hosts -rP --tb=short tests/gpu/test_hosts.py
     LIMIT_S=60 bounded 110 host_figures "$PYTHON" tests/gpu/host_figures.py --json "$OUT/gpu_hosts_2.json"
+    ;;
+  hosts:quick)
+    build_adapter
+    LINES_SHOWN=60 run_pytest 60 hosts_quick -rP --tb=short tests/gpu/test_hosts.py -k "test_torch and (messages or collectives)"
+    run_pytest 60 torch_messages tests/gpu/test_torch_cuda.py -k "messages or collectives or disorder"
+    LINES_SHOWN=60 LIMIT_S=50 bounded 90 host_figures "$PYTHON" tests/gpu/host_figures.py --json "$OUT/gpu_hosts_2.json"
     ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;

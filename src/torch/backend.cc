@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include "errors.h"
+#include "future_threads.h"
 #include "lane.h"
 
 namespace starling::torch_adapter {
@@ -34,6 +35,13 @@ std::vector<std::shared_ptr<Communicator>> Backend::communicators() const {
   return all;
 }
 
+std::vector<std::shared_ptr<LateLaunch>> Backend::late_launches() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<LateLaunch>> all;
+  for (const auto& [index, side] : cuda_sides_) all.push_back(side.late);
+  return all;
+}
+
 Backend::CudaSide Backend::cuda_side(c10::Device device) {
   communicator();  // not after shutdown
   const std::lock_guard joining(joining_);
@@ -47,6 +55,9 @@ Backend::CudaSide Backend::cuda_side(c10::Device device) {
   side.communicator = make_communicator({store_, getRank(), getSize(), options_->group_name + "/cuda",
                                          options_->timeout, name, options_->global_ranks_in_group});
   side.streams = std::make_shared<GroupStreams>(side.communicator->context(), device);
+  side.late = std::make_shared<LateLaunch>(LateLaunch::Thread{
+      [device] { c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).uncheckedSetDevice(device); },
+      [](std::function<void()> task) { FutureThreads::of_process().run(std::move(task)); }});
   const std::lock_guard lock(mutex_);
   return cuda_sides_[device.index()] = side;
 }
@@ -69,6 +80,7 @@ Backend::Issue Backend::begin_work(const WorkDescription& description, c10::Devi
   numbered.sequence = ++sequence_;
   if (device.is_cuda()) {
     const CudaSide side = cuda_side(device);
+    side.late->flush();
     communicator = side.communicator;
     numbered.cuda = side.streams;
     numbered.captured = side.streams->captures(current_stream(device));
@@ -115,12 +127,14 @@ void Backend::submit(Work& work, starling_operation operation) {
 
 // An operation that its caller waits for at once (waited) runs in the caller's stream and holds it. Any other
 // starts on a stream of the group's, after what is in the caller's now. One from any source is not on a
-// stream: the caller's thread waits, for what writes its buffer and for the message.
+// stream: the caller's thread waits, for what writes its buffer and for the message. Of a send or receive it
+// is not known yet whether its caller waits (late_launch.h).
 void Backend::submit_on_stream(Work& work, starling_operation operation) {
   const GroupStreams& streams = *work.cuda();
   const CudaSide side = cuda_side(streams.device);
   const c10::Stream current = current_stream(streams.device);
   const bool held = operation.waited == STARLING_WAITED;
+  const bool perhaps_waited = operation.waited == STARLING_PERHAPS_WAITED && !work.captured();
   operation.waited = STARLING_NOT_WAITED;  // no caller runs the daemon of a GPU
   if (operation.kind == STARLING_RECV && operation.peer < 0) {
     TORCH_CHECK(!work.captured(), "starling: a graph cannot hold a receive from any source; name the source");
@@ -129,6 +143,8 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
   } else if (held) {
     operation.start = STARLING_START_HOLD_STREAM;
     operation.stream = native_handle(current);
+  } else if (perhaps_waited) {
+    return work.submit_late(side.communicator, operation, side.late, streams.eager.of(operation.kind));
   } else {
     const c10::Stream& own = (work.captured() ? streams.captured : streams.eager).of(operation.kind);
     side.streams->order.after(own, current);
@@ -199,6 +215,7 @@ void Backend::abort() {
 
 // Outside the lock: destroying a communicator waits for what is under way.
 void Backend::shutdown() {
+  for (const auto& late : late_launches()) late->flush();
   std::shared_ptr<Communicator> ending;
   std::map<c10::DeviceIndex, CudaSide> ending_sides;
   {

@@ -146,10 +146,12 @@ class Backend final : public c10d::Backend {
   struct CudaSide {
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<GroupStreams> streams;
+    std::shared_ptr<LateLaunch> late;
   };
   CudaSide cuda_side(c10::Device device);
   void submit_on_stream(Work& work, starling_operation operation);
   std::vector<std::shared_ptr<Communicator>> communicators() const;
+  std::vector<std::shared_ptr<LateLaunch>> late_launches() const;
 
   const c10::intrusive_ptr<BackendOptions> options_;
   std::atomic<std::uint64_t> sequence_ = 0;

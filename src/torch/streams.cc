@@ -9,6 +9,8 @@
 namespace starling::torch_adapter {
 namespace {
 
+constexpr std::size_t kMostCompanions = 16;
+
 c10::impl::VirtualGuardImpl cuda() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA); }
 
 // Not every version of torch that is supported answers through the interface. The method of c10's CUDA
@@ -80,7 +82,22 @@ OperationStreams::OperationStreams(starling_context* context, c10::Device device
       futures(make_stream(context, device, false)) {}
 
 GroupStreams::GroupStreams(starling_context* of_context, c10::Device of_device)
-    : context(of_context), device(of_device), eager(context, device), captured(context, device) {}
+    : context(of_context),
+      device(of_device),
+      eager(context, device),
+      captured(context, device),
+      spare_(make_stream(context, device, true)) {}
+
+std::optional<c10::Stream> GroupStreams::companion(void* stream) {
+  const std::lock_guard lock(companions_mutex_);
+  const auto found = companions_.find(stream);
+  if (found != companions_.end()) return found->second;
+  if (companions_.size() >= kMostCompanions) return std::nullopt;
+  const c10::Stream made = spare_ ? *spare_ : make_stream(context, device, true);
+  spare_.reset();
+  companions_.emplace(stream, made);
+  return made;
+}
 
 bool GroupStreams::captures(const c10::Stream& stream) const {
   std::int32_t capturing = 0;

@@ -2,7 +2,9 @@
 // without CUDA.
 #pragma once
 
+#include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -68,9 +70,17 @@ struct GroupStreams {
   const OperationStreams captured;  // branches of the graph that is being captured
   StreamOrder order;
 
+  // Runs what a stream of the program stands for: one a stream, always the same. None: there are too many.
+  std::optional<c10::Stream> companion(void* stream);
+
   GroupStreams(starling_context* of_context, c10::Device of_device);
   // What is put into the stream is captured into a graph.
   bool captures(const c10::Stream& stream) const;
+
+ private:
+  std::mutex companions_mutex_;
+  std::map<void*, c10::Stream> companions_;
+  std::optional<c10::Stream> spare_;  // so that a program's first one is made when the group is
 };
 
 }  // namespace starling::torch_adapter

@@ -20,6 +20,7 @@ struct Work::Operation {
   starling_operation description{};
   starling_request* request = nullptr;  // null while negotiated
   bool negotiated = false;
+  bool caller_stands = false;  // the stream that was current at the call is behind it
   std::atomic<bool> settled = false;
 
   Operation() = default;
@@ -83,6 +84,50 @@ void Work::submit(starling_comm* comm, const starling_operation& description,
     operation.alive.reset();
     std::rethrow_exception(error_of(status, starling_last_error()));
   }
+}
+
+void Work::submit_late(std::shared_ptr<Communicator> communicator, const starling_operation& description,
+                       const std::shared_ptr<LateLaunch>& late, const c10::Stream& own) {
+  Operation& operation = operations_.emplace_back();
+  operation.work = this;
+  operation.comm = communicator->get();
+  operation.description = description;
+  operation.description.callback = on_done;
+  operation.description.user = &operation;
+  caller_ = current_stream(cuda_->device);
+  called_.emplace(c10::DeviceType::CUDA).record(*caller_);
+  unsettled_.fetch_add(1);
+  late_ = late;
+  const auto work = c10::intrusive_ptr<Work>::reclaim_copy(this);
+  late->put(this, {[work, communicator = std::move(communicator), &operation, own](bool waited) {
+                     work->launch_late(operation, own, waited);
+                   },
+                   [work] { work->release_one(); }});
+}
+
+// Waited for, it holds the companion of the caller's stream: that stands behind it, so nothing that stands
+// before or behind it there would not do so in the caller's own.
+void Work::launch_late(Operation& operation, const c10::Stream& own, bool waited) {
+  try {
+    const std::optional<c10::Stream> companion =
+        waited ? cuda_->companion(native_handle(*caller_)) : std::nullopt;
+    const c10::Stream& stream = companion ? *companion : own;
+    called_->block(stream);
+    operation.description.start = companion ? STARLING_START_HOLD_STREAM : STARLING_START_ON_STREAM;
+    operation.description.stream = native_handle(stream);
+    enqueue(operation);
+    if (companion) cuda_->order.after(*caller_, stream);
+    operation.caller_stands = companion.has_value();
+  } catch (const std::exception& error) {
+    LOG(ERROR) << title_ << " number " << sequence_ << " failed: " << error.what();
+    const std::lock_guard lock(mutex_);
+    if (!first_error_) first_error_ = std::current_exception();
+  }
+}
+
+// Before anything is asked of the operation.
+void Work::launch_kept(bool waited) const {
+  if (const auto late = late_.lock()) late->take(this, waited);
 }
 
 void Work::enqueue(Operation& operation) {
@@ -217,6 +262,7 @@ void Work::complete_cuda_future() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  launch_kept(false);
   std::unique_lock lock(mutex_);
   if (!future_ && cuda_) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
@@ -270,13 +316,15 @@ void Work::rethrow_failure() {
 bool Work::order_stream(const c10::Stream& stream) {
   if (captured_) return order_captured(stream);
   void* const handle = native_handle(stream);
+  launch_kept(caller_ && handle == native_handle(*caller_));
   for (Operation& operation : operations_) {
     const starling_operation& o = operation.description;
     if (operation.request == nullptr || operation.settled) continue;
     starling_status status;
     if (o.start == STARLING_START_NOW)
       status = starling_wait(operation.request, -1);
-    else if (o.start == STARLING_START_HOLD_STREAM && o.stream == handle)
+    else if ((o.start == STARLING_START_HOLD_STREAM && o.stream == handle) ||
+             (operation.caller_stands && native_handle(*caller_) == handle))
       status = starling_test(operation.request);  // the stream is held already
     else
       status = starling_stream_wait(operation.request, handle);
@@ -331,6 +379,7 @@ void Work::finish_on(const c10::Stream& stream) {
 }
 
 bool Work::isCompleted() {
+  launch_kept(false);
   if (!launched_) return false;
   if (cuda_ && !captured_) {  // events of a capture cannot be asked
     const std::lock_guard lock(finish_mutex_);
@@ -425,6 +474,7 @@ std::vector<at::Tensor> Work::result() {
 }
 
 int Work::sourceRank() const {
+  launch_kept(false);
   if (!launched_ || operations_.empty() || operations_.front().request == nullptr) return -1;
   return starling_request_source(operations_.front().request);
 }

@@ -25,6 +25,7 @@
 #include <starling/starling.h>
 
 #include "communicator.h"
+#include "late_launch.h"
 #include "streams.h"
 
 namespace starling::torch_adapter {
@@ -51,6 +52,10 @@ class Work final : public c10d::Work {
   // lane, whose callback submits it.
   void submit(starling_comm* comm, const starling_operation& operation,
               const std::optional<std::string>& ready_lane = std::nullopt);
+  // The work's only operation, of CUDA: kept back until the program waits for it or goes on. Then it is
+  // launched on `own`, or, waited for by the stream that was current at the call, on that one's companion.
+  void submit_late(std::shared_ptr<Communicator> communicator, const starling_operation& operation,
+                   const std::shared_ptr<LateLaunch>& late, const c10::Stream& own);
   // Runs once, when all operations succeeded, before anybody learns of it. On CUDA it puts copies into the
   // current stream behind the operations.
   void at_success(std::function<void()> step) { finish_steps_.push_back(std::move(step)); }
@@ -87,6 +92,8 @@ class Work final : public c10d::Work {
   struct Operation;
 
   void enqueue(Operation& operation);
+  void launch_late(Operation& operation, const c10::Stream& own, bool waited);
+  void launch_kept(bool waited) const;
   std::exception_ptr error_of(starling_status status, const char* message) const;
   void settle(Operation& operation, starling_status status, const char* message);
   void release_one();
@@ -121,6 +128,9 @@ class Work final : public c10d::Work {
 
   const std::shared_ptr<GroupStreams> cuda_;
   const bool captured_;
+  std::weak_ptr<LateLaunch> late_;  // empty: launched when submitted, or the group is gone
+  std::optional<c10::Stream> caller_;  // of submit_late()
+  std::optional<c10::Event> called_;  // what the caller's stream held then
   bool waits_on_host_ = false;
   bool named_lane_ = false;  // of one operation at least: it may complete in any order
   std::vector<at::Tensor> staging_;

@@ -51,6 +51,7 @@ def test_collectives(hosts: list[list[int]], blocks: int, shares: int) -> None:
     "names",
     [
         ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
+        ("messages_waited_for_or_not",),
         ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
         ("disorder", "disorder_with_synchronization", "groups_in_any_order"),
         ("ddp", "ddp_with_lanes_and_synchronization"),

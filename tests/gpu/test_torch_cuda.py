@@ -29,6 +29,7 @@ def run(*names: str) -> None:
     "names",
     [
         ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
+        ("messages_waited_for_or_not",),
         ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
         ("disorder", "disorder_with_synchronization", "groups_in_any_order"),
         ("ddp", "ddp_with_lanes_and_synchronization"),

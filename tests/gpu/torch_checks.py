@@ -139,6 +139,66 @@ def messages(p: Place) -> None:
 
 
 @check
+def messages_waited_for_or_not(p: Place) -> None:
+    """A send or receive is kept back until its caller waits, goes on with the group, or does neither for a moment."""
+    following, before = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    stream = torch.cuda.Stream()
+
+    def pair(step: int) -> tuple[torch.Tensor, dist.Work, dist.Work]:
+        received = p.filled(-1, 5000)
+        arrives = dist.irecv(received, before)
+        return received, arrives, dist.isend(p.filled(100 * step + p.rank, 5000), following)
+
+    for step in range(12):
+        received, arrives, leaves = pair(step)
+        if step % 6 == 0:
+            torch.cuda.synchronize()
+        elif step % 6 == 1:
+            time.sleep(0.002)
+        elif step % 6 == 2:
+            torch.cuda._sleep(100_000)
+            leaves.wait()
+        elif step % 6 == 3:
+            while not (leaves.is_completed() and arrives.is_completed()):
+                pass
+        elif step % 6 == 4:
+            with torch.cuda.stream(stream):  # not the one that was current at the call
+                leaves.wait()
+                arrives.wait()
+            torch.cuda.current_stream().wait_stream(stream)
+        else:
+            total = p.filled(1)
+            dist.all_reduce(total)
+            expect(total, p.size, "an all_reduce amid messages")
+        arrives.wait()
+        leaves.wait()
+        expect(received, 100 * step + before, f"isend and irecv, way {step % 6}")
+    value = p.filled(0, 3000)
+    for _ in range(200):  # one behind the other in a stream: each adds 1
+        for sender in range(2):
+            if p.rank == sender:
+                value.add_(1)
+                dist.send(value, 1 - sender)
+            elif p.rank == 1 - sender:
+                dist.recv(value, sender)
+    if p.rank < 2:
+        expect(value, 400, "sends and receives in a row")
+    works = [dist.isend(p.filled(k), following) for k in range(8)]
+    tensors = [p.filled(-1) for _ in range(8)]
+    for k, tensor in enumerate(tensors):
+        dist.recv(tensor, before)
+        expect(tensor, k, "messages of one pair in their order")
+    for work in works:
+        work.wait()
+    everything = p.filled(-1).view(10, 100).t()
+    arrives = dist.irecv(everything, before)
+    future = dist.isend(p.filled(p.rank).view(10, 100).t(), following).get_future()
+    arrives.wait()
+    future.wait()
+    expect(everything, before, "messages of strided tensors")
+
+
+@check
 def streams_are_waited_for(p: Place) -> None:
     """The current stream's work comes before, its later work after, and the host waits for neither."""
     tensor = p.filled(0)

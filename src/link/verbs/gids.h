@@ -16,8 +16,8 @@ struct Gid {
   uint8_t bytes[16] = {};
 };
 
-// None: the interface belongs to no RDMA device, or has no such address now. Reads every entry of the tables, of
-// which a device may have a thousand.
+// None: the interface belongs to no RDMA device, or has no such address now. Reads every entry of the tables,
+// of which a device may have a thousand.
 std::optional<Gid> find_gid(const tcp::Port& port, const std::string& sysfs = "/sys/class/infiniband");
 
 // What find_gid() has found is there yet.

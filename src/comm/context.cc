@@ -246,7 +246,8 @@ void Context::ring_peers(const HostLane& lane) {
 std::string Context::check_buffers(Lowered& lowered) {
   Operation& op = lowered.operation;
   place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
-  place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
+  if (!place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output"))
+    op.hints |= kOutputElsewhere;
   if (lowered.plan->protocol() == Protocol::kPull)
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
       place_->check_pulled(op.buffers[uint32_t(kind)].base);

@@ -236,6 +236,9 @@ void HostLane::open_device() {
   image_.sends = reinterpret_cast<SendEnd*>(memory + sends);
   image_.receives = reinterpret_cast<ReceiveEnd*>(memory + receives);
   image_.introductions = introductions_;
+  // Without packets, which do not cross hosts, nobody looks there.
+  if (connectors_.bytes > 0)
+    image_.credits = reinterpret_cast<const Credit*>(place_.exported(connectors_.offset) + shared_->credit_offset);
   image_.blocks = reinterpret_cast<LaneBlock*>(memory + blocks);
   image_.operations = direct ? operations_ : reinterpret_cast<Operation*>(memory + operations);
   image_.submitted = direct ? nullptr : operations_;
@@ -397,7 +400,7 @@ void HostLane::make_turns() {
   const uint64_t first = captures_          ? captures_->first
                          : flights_.empty() ? next_sequence_
                                             : flights_.front().sequence;
-  std::vector<Turn> turns(handover_.width, Turn{first, 0, 0, {}});
+  std::vector<Turn> turns(handover_.width, Turn{first, 0, 0, 0, {}});
   if (captures_ != nullptr) turns[0].issued = first * kIssued;
   place_.write(handover_.turns, turns.data(), turns.size() * sizeof(Turn));
   image_.handover = reinterpret_cast<Handover*>(turns_.memory + turns_.bytes - align64(sizeof(Handover)));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -198,6 +199,11 @@ class HostLane {
   // The daemon is told of the turns. No operation is on the device, and all submissions were read.
   void make_turns();
   const Handover& handover() const { return handover_; }
+  // The stream in which the operation that entered one last began as a kernel; nothing if it did not.
+  std::optional<device::Stream> last_kernel() const { return last_kernel_; }
+  void note_entry(const Flight& flight) {
+    last_kernel_ = flight.by_kernel() ? std::optional(flight.stream) : std::nullopt;
+  }
   // Of the operation that was placed last, without its stream.
   StreamLaunch launch_of(const Flight& flight) const;
 
@@ -292,6 +298,7 @@ class HostLane {
   std::unique_ptr<Captures> captures_;
   Private turns_;        // what only blocks use of it
   bool turns_known_ = false;
+  std::optional<device::Stream> last_kernel_;
   bool settled_ = false;         // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
   bool carried_ = false;         // some peer is on another host

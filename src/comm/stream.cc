@@ -29,7 +29,7 @@ void Context::await_stream(device::Stream stream, bool held) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      if (streams.may_enter({stream, held, true, true})) return;  // its lane is asked about when it is known
+      if (streams.may_enter({stream, held, true, true, false})) return;  // its lane is asked about when it is known
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
   }
@@ -59,7 +59,7 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& l
     return !lane.resolved() && cpu::monotonic_ns() < met_by;
   };
   auto enters = [&] {
-    return streams.may_enter({flight.stream, flight.held, needs_no_host(lane), lane.has_room()});
+    return streams.may_enter({flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false});
   };
   while ((ahead() || meets() || !enters()) && fault_of(lane).kind == FaultKind::kNone) {
     lock.unlock();
@@ -93,8 +93,10 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
   const bool placed = lane.next_for_device() == &flight;
-  flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane), placed});
+  flight.entry = executor_->streams()->enter(
+      {flight.stream, flight.held, needs_no_host(lane), placed, lane.last_kernel() == flight.stream});
   flight.entered = true;
+  lane.note_entry(flight);
   request->set_place({lane.id(), sequence});
   if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});
   feed(lane, flight.submitted_ns);

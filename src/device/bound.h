@@ -1,17 +1,20 @@
 // Short programs of packets, bound by the host. What the instructions are to do comes in the start kernel's
 // argument, so neither plan nor lane is read, and a block takes one straight way through:
 //
-//   our turn, ends, credit, fault: each a thread's ── vote ── something is missing ──▶ the interpreter, from
-//     │ all there                                                                     the beginning
+//   our turn, ends, credit, fault, input: each a thread's ── vote ── something is missing ──▶ the interpreter,
+//     │ all there                                                                  from the beginning
 //   for each tile, for each instruction:
 //     wait for the units (bounded) ── too long ──▶ ends counted ─▶ the interpreter, from that instruction
 //     │
 //   ends counted ──▶ done
 //
-// Only what is usual comes this way (device/bind.h says what), and the interpreter does all the rest. A
-// thread has one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's
-// share. Each operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote
-// it.
+// Only what is usual comes this way (device/bind.h says what), and the interpreter does all the rest: also
+// what is seldom, as connecting, and messages that fill their slots to the end (refreshes_amid()). A thread has
+// one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's share. Each
+// operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
+//
+// What counts is how many trips to memory are made one after the other, each 600 to 700 cycles, and how many
+// instructions a warp takes in turn, each some five (docs/design/0007-start-as-a-kernel.md).
 #pragma once
 #include "device/connector.h"
 #include "device/execution.h"
@@ -72,7 +75,7 @@ struct BoundState {
   struct Receive {
     const uint64_t* slots;
     uint64_t messages;  // received before this operation
-    uint64_t* read;  // in the peer's memory: messages that were read
+    Credit* credit;  // in the peer's memory
   };
   struct Send {
     uint64_t* slots;
@@ -97,35 +100,46 @@ class BoundRun {
         c_(reduction),
         block_(m_.block_index()) {}
 
-  // Is what this thread looks at there? Only of a part that is ours. A vote must follow.
-  STARLING_HOST_DEVICE bool is_ready() {
+  // Is what this thread looks at there? `ours`: so is the part. A vote must follow. All loads of a thread go
+  // out together; nothing is written but this block's fast memory, so it does no harm if the part is not ours.
+  STARLING_HOST_DEVICE bool look(bool ours) {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     bool ready = p_.tile_bytes <= 16 * threads;
-    // Relaxed: as Interpreter::is_broken(). By one thread, which has acquired the turn.
+    const BoundInstruction& first = p_.instructions[0];
+    const Share share = share_of(first, 0);
+    if (share.bytes != 0 && first.source != nullptr) early_ = m_.load_early(source_of(first, share), share.bytes);
+    // Relaxed: as Interpreter::is_broken().
     if (thread + 1 == threads) ready &= m_.load_relaxed(lane_.fault) == 0;
     if (leads(m_)) describe_reduction();
     for (uint32_t k = thread; k < p_.receive_count; k += threads) {
-      ReceiveEnd& end = receive_end(k);
-      if (is_connected(m_, lane_, end))
-        s_.receives[k] = {end.packets, end.packets_received, &end.credit->packets_read};
-      else
-        ready = false;
+      const ReceiveEnd& end = lane_.receives[receive_place(k)];
+      s_.receives[k] = {end.packets, end.packets_received, end.credit};
+      ready &= end.connected != 0;
     }
     for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
-      ready &= has_credit(k, 0);
-      const SendEnd& end = send_end(k);
+      const SendEnd& end = lane_.sends[send_place(k)];
       s_.sends[k] = {end.packets, end.packets_sent};
+      ready &= end.connected != 0 && !refreshes_amid(end.packets_sent, uint64_t(p_.tile_count) * p_.sent[k]);
+      ready &= has_credit(k, 0) || (ours && in_time(m_, budget_, lane_.fault, NeverYields{},
+                                                    [&] { return has_credit(k, 0); }));
     }
     return ready;
   }
 
   // On all threads, after that vote: how many steps are done, the same on all. The ends say so too; a barrier
-  // must follow.
+  // must follow, then ring().
   STARLING_HOST_DEVICE uint32_t run() {
     const uint32_t done = advance();
-    m_.barrier();  // all threads have stored their packets
     count_ends(done / p_.count, done % p_.count);
     return done;
+  }
+
+  // Wakes the peers' blocks, where they sleep.
+  STARLING_HOST_DEVICE void ring() {
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+      m_.notify(lane_.receives[receive_place(k)].doorbell);
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+      m_.notify(lane_.sends[send_place(k)].doorbell);
   }
 
  private:
@@ -133,17 +147,16 @@ class BoundRun {
     for (tile_ = 0; tile_ < p_.tile_count; ++tile_) {
       if (tile_ != 0 && !wait_for_credit()) return tile_ * p_.count;
       for (uint32_t n = 0; n < p_.count; ++n)
-        if (!execute(p_.instructions[n])) return tile_ * p_.count + n;
+        if (!execute(p_.instructions[n], tile_ == 0 && n == 0)) return tile_ * p_.count + n;
     }
     return p_.steps();
   }
 
   // For all that the tile sends on connection k, which is this thread's.
   STARLING_HOST_DEVICE bool has_credit(uint32_t k, uint32_t tile) {
-    SendEnd& end = send_end(k);
-    const uint64_t messages = uint64_t(tile + 1) * p_.sent[k];
-    look_for_credit(m_, lane_, end, messages);
-    return end.packets_sent + messages <= end.packets_granted;
+    const uint64_t wanted = s_.sends[k].messages + uint64_t(tile + 1) * p_.sent[k];
+    // Pairs with store_after_loads() in count_read(): the peer has done with what we overwrite.
+    return wanted <= m_.load_before_stores(&lane_.credits[send_place(k)].packets_read) + kPacketSlots;
   }
 
   STARLING_HOST_DEVICE bool wait_for_credit() {
@@ -155,58 +168,101 @@ class BoundRun {
     return !m_.any(!there);
   }
 
-  STARLING_HOST_DEVICE bool execute(const BoundInstruction& i) {
-    return i.source_count <= kFewSources ? exchange<kFewSources>(i) : exchange<kBoundSources>(i);
+  // What this thread has of an instruction in a tile.
+  struct Share {
+    uint32_t offset;
+    uint32_t bytes;  // 0: nothing
+  };
+  STARLING_HOST_DEVICE Share share_of(const BoundInstruction& i, uint32_t tile) const {
+    const uint32_t span = i.span - block_ * i.span_step, begin = tile * p_.tile_bytes;
+    const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
+    const uint32_t bytes = left < p_.tile_bytes ? left : p_.tile_bytes;
+    const uint32_t inside = 16 * m_.thread_index();
+    const uint32_t own = inside < bytes ? bytes - inside : 0;
+    return {begin + inside, own < 16 ? own : 16};
+  }
+  STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share) const {
+    return i.source + block_ * i.source_step + share.offset;
+  }
+
+  // `early`: the local slice is in early_.
+  STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, bool early) {
+    return i.source_count <= kFewSources ? exchange<kFewSources>(i, early)
+                                         : exchange<kBoundSources>(i, early);
   }
 
   // As Interpreter::exchange_unit(): no effect before the vote has shown that all threads have their units.
   template <uint32_t kMost>
-  STARLING_HOST_DEVICE bool exchange(const BoundInstruction& i) {
-    const uint32_t span = i.span - block_ * i.span_step, begin = tile_ * p_.tile_bytes;
-    const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
-    const uint32_t bytes = left < p_.tile_bytes ? left : p_.tile_bytes;
-    const uint32_t inside = 16 * m_.thread_index(), offset = begin + inside;
-    const bool mine = inside < bytes;
-    const uint32_t own = bytes - inside < 16 ? bytes - inside : 16;
+  STARLING_HOST_DEVICE bool exchange(const BoundInstruction& i, bool early) {
+    const Share share = share_of(i, tile_);
+    const bool mine = share.bytes != 0;
     Pack local{0, 0};
-    if (mine && i.source != nullptr) local = m_.load_few(i.source + block_ * i.source_step + offset, own);
+    if (mine && i.source != nullptr) local = load(source_of(i, share), share.bytes, early);
     Pack in[kMost] = {};
     if (i.receive_count != 0) {
+      const Messages<kMost> messages = messages_of<kMost>(i);
       const bool stuck =
-          mine && !in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return take<kMost>(i, in); });
+          mine && !in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return take<kMost>(messages, in); });
       if (m_.any(stuck)) return false;
       count_read(i);  // all threads have loaded the messages: the vote was a barrier
     }
-    if (mine) {
-      STARLING_UNROLL
-      for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
-      const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
-      if (i.destination != nullptr)
-        m_.store_few(i.destination + block_ * i.destination_step + offset, out, own);
-      for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
-        const uint64_t message = next_sent(i, k);
-        write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
-                          packet_flag(message), m_.thread_index(), out);
-      }
+    if (!mine) return true;
+    STARLING_UNROLL
+    for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
+    const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
+    for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
+      const uint64_t message = next_sent(i, k);
+      write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
+                        packet_flag(message), m_.thread_index(), out);
     }
-    refresh(i, (bytes + 15) / 16);
+    if (i.destination != nullptr)
+      m_.store_few(i.destination + block_ * i.destination_step + share.offset, out, share.bytes);
     return true;
+  }
+
+  STARLING_HOST_DEVICE Pack load(const std::byte* from, uint32_t bytes, bool early) {
+    if (!early) return m_.load_few(from, bytes);
+    m_.use_early(from, bytes, early_);
+    return early_;
+  }
+
+  // Where an instruction's messages come, and by which flags they are known.
+  template <uint32_t kMost>
+  struct Messages {
+    const uint64_t* slots[kMost];  // null: none is source s
+    uint32_t flags[kMost];
+  };
+  template <uint32_t kMost>
+  STARLING_HOST_DEVICE Messages<kMost> messages_of(const BoundInstruction& i) const {
+    Messages<kMost> messages;
+    STARLING_UNROLL
+    for (uint32_t s = 0; s < kMost; ++s) {
+      messages.slots[s] = nullptr;
+      messages.flags[s] = 0;
+      if (s >= i.source_count || s == i.local_at) continue;
+      const uint32_t k = i.receive_first + s - uint32_t(s > i.local_at);
+      const uint64_t message = next_received(i, k);
+      messages.slots[s] = packet_slot(lane_, s_.receives[k].slots, message);
+      messages.flags[s] = packet_flag(message);
+    }
+    return messages;
   }
 
   // As take_packet_unit().
   template <uint32_t kMost>
-  STARLING_HOST_DEVICE bool take(const BoundInstruction& i, Pack (&in)[kMost]) {
+  STARLING_HOST_DEVICE bool take(const Messages<kMost>& messages, Pack (&in)[kMost]) {
     bool there = true;
     STARLING_UNROLL
     for (uint32_t first = 0; first < kMost; first += kFewSources) {
       PacketUnit seen[kFewSources] = {};
       STARLING_UNROLL
       for (uint32_t s = 0; s < kFewSources; ++s)
-        if (is_message(i, first + s)) seen[s] = read(i, first + s);
+        if (messages.slots[first + s] != nullptr)
+          seen[s] = read_packet_unit(m_, messages.slots[first + s], lane_.packet_bytes, m_.thread_index());
       STARLING_UNROLL
       for (uint32_t s = 0; s < kFewSources; ++s) {
-        if (!is_message(i, first + s)) continue;
-        there = there && seen[s].has(packet_flag(message_of(i, first + s)));
+        if (messages.slots[first + s] == nullptr) continue;
+        there = there && seen[s].has(messages.flags[first + s]);
         in[first + s] = seen[s].data();
       }
     }
@@ -217,15 +273,6 @@ class BoundRun {
   STARLING_HOST_DEVICE static Pack select(bool first, Pack a, Pack b) {
     return {first ? a.low : b.low, first ? a.high : b.high};
   }
-  STARLING_HOST_DEVICE static bool is_message(const BoundInstruction& i, uint32_t s) {
-    return s < i.source_count && s != i.local_at;
-  }
-  STARLING_HOST_DEVICE static uint32_t connection_of(const BoundInstruction& i, uint32_t s) {
-    return i.receive_first + s - uint32_t(s > i.local_at);
-  }
-  STARLING_HOST_DEVICE uint64_t message_of(const BoundInstruction& i, uint32_t s) const {
-    return next_received(i, connection_of(i, s));
-  }
   // The instruction's message on connection k.
   STARLING_HOST_DEVICE uint64_t next_received(const BoundInstruction& i, uint32_t k) const {
     return s_.receives[k].messages + tile_ * p_.received[k] + i.received_before;
@@ -233,27 +280,12 @@ class BoundRun {
   STARLING_HOST_DEVICE uint64_t next_sent(const BoundInstruction& i, uint32_t k) const {
     return s_.sends[k].messages + tile_ * p_.sent[k] + i.sent_before;
   }
-  STARLING_HOST_DEVICE PacketUnit read(const BoundInstruction& i, uint32_t s) {
-    return read_packet_unit(m_, packet_slot(lane_, s_.receives[connection_of(i, s)].slots, message_of(i, s)),
-                            lane_.packet_bytes, m_.thread_index());
-  }
 
   // The slots go back, each connection's by a thread of its own.
   STARLING_HOST_DEVICE void count_read(const BoundInstruction& i) {
     for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count()) {
       const uint32_t connection = i.receive_first + k;
-      m_.store_after_loads(s_.receives[connection].read, next_received(i, connection) + 1);
-    }
-  }
-
-  // Flags for the units behind the messages' end, in slots that have not been filled for long.
-  STARLING_HOST_DEVICE void refresh(const BoundInstruction& i, uint32_t units) {
-    for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
-      const uint64_t message = next_sent(i, k);
-      if (!refreshes(message)) continue;
-      uint64_t* slot = packet_slot(lane_, s_.sends[k].slots, message);
-      for (uint32_t u = m_.thread_index(); u < lane_.packet_bytes / 16; u += m_.thread_count())
-        if (u >= units) write_packet_unit(m_, slot, lane_.packet_bytes, packet_flag(message), u, Pack{0, 0});
+      m_.store_after_loads(&s_.receives[connection].credit->packets_read, next_received(i, connection) + 1);
     }
   }
 
@@ -262,14 +294,12 @@ class BoundRun {
   STARLING_HOST_DEVICE void count_ends(uint32_t tiles, uint32_t instructions) {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     for (uint32_t k = thread; k < p_.receive_count; k += threads) {
-      ReceiveEnd& end = receive_end(k);
-      end.packets_received = s_.receives[k].messages + tiles * p_.received[k] + received(k, instructions);
-      m_.notify(end.doorbell);
+      lane_.receives[receive_place(k)].packets_received =
+          s_.receives[k].messages + tiles * p_.received[k] + received(k, instructions);
     }
     for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
-      SendEnd& end = send_end(k);
-      end.packets_sent = s_.sends[k].messages + tiles * p_.sent[k] + sent(k, instructions);
-      m_.notify(end.doorbell);
+      lane_.sends[send_place(k)].packets_sent =
+          s_.sends[k].messages + tiles * p_.sent[k] + sent(k, instructions);
     }
   }
   STARLING_HOST_DEVICE uint32_t received(uint32_t k, uint32_t instructions) const {
@@ -296,11 +326,11 @@ class BoundRun {
 
   // Sends are looked at by the last threads, so that mostly no thread has two ends.
   STARLING_HOST_DEVICE uint32_t last(uint32_t thread) const { return m_.thread_count() - 1 - thread; }
-  STARLING_HOST_DEVICE ReceiveEnd& receive_end(uint32_t k) {
-    return lane_.receives[p_.receive_peers[k] * lane_.channel_count + block_];
+  STARLING_HOST_DEVICE uint32_t receive_place(uint32_t k) const {
+    return p_.receive_peers[k] * lane_.channel_count + block_;
   }
-  STARLING_HOST_DEVICE SendEnd& send_end(uint32_t k) {
-    return lane_.sends[p_.send_peers[k] * lane_.channel_count + block_];
+  STARLING_HOST_DEVICE uint32_t send_place(uint32_t k) const {
+    return p_.send_peers[k] * lane_.channel_count + block_;
   }
 
   M& m_;
@@ -312,6 +342,7 @@ class BoundRun {
   Combine& c_;
   const uint32_t block_;
   uint32_t tile_ = 0;
+  Pack early_{0, 0};  // the first instruction's local slice in the first tile
 };
 
 }  // namespace starling::device

@@ -19,6 +19,16 @@ STARLING_HOST_DEVICE decltype(auto) fenced(M& m) {
     return (m);
 }
 
+// The same where all that is released is in the memory of this GPU, and so is who acquires it: peers and the
+// host see what its memory has.
+template <class M>
+STARLING_HOST_DEVICE decltype(auto) fenced_here(M& m) {
+  if constexpr (requires { m.fenced_here(); })
+    return m.fenced_here();
+  else
+    return (m);
+}
+
 // Is it the operation's turn on this part? After true the part is the caller's.
 template <class M>
 STARLING_HOST_DEVICE bool has_turn(M& m, const Handover& handover, uint32_t part, uint64_t sequence) {
@@ -32,6 +42,15 @@ template <class M>
 STARLING_HOST_DEVICE void hand_on(M& m, const Handover& handover, uint32_t part, uint64_t sequence) {
   // Release: all that we did with the part; pairs with the acquire in has_turn().
   m.store_release(&handover.turns[part].next, sequence + 1);
+}
+
+// The same by a block of a start kernel. The fence or release before `next` is one for both words: nobody
+// trusts `ended` who has not begun after us.
+template <class M>
+STARLING_HOST_DEVICE void hand_on_in_stream(M& m, const Handover& handover, uint32_t part,
+                                            uint64_t sequence) {
+  m.store_relaxed(&handover.turns[part].ended, sequence + 1);
+  hand_on(m, handover, part, sequence);
 }
 
 // Two releases in their order; where stores are bare (fenced()), both by one.

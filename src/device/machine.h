@@ -41,6 +41,10 @@ enum class Outcome : uint8_t {
 //   read_words(from, a, b)         likewise
 //   store_after_loads(p, v)        what this block loaded before it (a barrier between) is not touched by what
 //                                  others store once they have seen `v`. Says nothing of what it stored
+//   load_before_stores(p)          the other side of it: what this block stores only if the value allows it (a
+//                                  barrier between) comes after what others loaded before they stored the value
+//   load_early(from, bytes)        load_few() of what others may still write; use_early(from, bytes, pack) before
+//                                  the first use, when nobody does any more, and what was loaded is what is there
 //   now()                          ticks of a monotone clock, the leader's
 //   expired(start, budget)         has a wait that began at `start` used up its budget of ticks?
 //   pause(attempt)                 between two polls inside one bounded wait
@@ -84,6 +88,11 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   { M::kReadsOwned } -> std::convertible_to<bool>;  // owner(), read_owned(); blocks of one thread only
   { M::kOpensPeers } -> std::convertible_to<bool>;  // buffers of other processes can be mapped (device/opened.h)
   { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together
+  requires !M::kStagesPlans || requires {
+    { m.load_before_stores(p) } -> std::same_as<uint64_t>;
+    { m.load_early(from, v) } -> std::same_as<Pack>;
+    m.use_early(from, v, Pack{});
+  };
   requires M::kVectorThreads || requires { m.write_past_caches(to, from, v); };
   requires !M::kReadsOwned || requires { { m.read_owned(m.owner(), to, from, v) } -> std::same_as<bool>; };
 };

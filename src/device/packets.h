@@ -39,6 +39,11 @@ STARLING_HOST_DEVICE constexpr uint32_t packet_flag(uint64_t message) { return u
 // Is this message to fill its slot to the end?
 STARLING_HOST_DEVICE constexpr bool refreshes(uint64_t message) { return message % kRefresh < kPacketSlots; }
 
+// Is one of these to do so?
+STARLING_HOST_DEVICE constexpr bool refreshes_amid(uint64_t first, uint64_t count) {
+  return refreshes(first) || (first + count - 1) / kRefresh != first / kRefresh;
+}
+
 template <class Word>
 STARLING_HOST_DEVICE Word* packet_slot(const Lane& lane, Word* slots, uint64_t message) {
   return slots + message % kPacketSlots * (lane.packet_bytes / sizeof(uint32_t));

@@ -43,6 +43,9 @@ struct StartArguments {
   // Not null: the operation is captured, and has another number in each replay: the start kernel counts it,
   // and leaves it here for its gate (device/gate.h).
   uint64_t* captured = nullptr;
+  // 1: the lane's operation before this one began as a kernel of the same stream. Where that kernel has ended
+  // the operation, all it knew is there since ours began, so nothing needs to be acquired (Turn::ended).
+  uint32_t follows = 0;
   BoundProgram bound = {};  // of the operation (device/bind.h)
 };
 
@@ -80,21 +83,19 @@ class StartBlock {
     return urgent > uint64_t(int64_t(kUrgentBase) + a_.priority);
   }
 
-  // Leader only; all their turns are ours. `m` releases what has acquired those.
+  // All their turns are ours: those that fall to this thread. `m` releases what has acquired those.
   template <class Releasing>
-  STARLING_HOST_DEVICE uint32_t hand_on_others(Releasing& m, uint64_t sequence) {
-    const uint32_t count = others();
-    // Release: as in hand_on(), which would look for the turns each time.
-    Turn* const turns = &a_.handover.turns[other(0)];
-    for (uint32_t k = 0; k < count; ++k) m.store_release(&turns[k].next, sequence + 1);
-    return count;
+  STARLING_HOST_DEVICE void hand_on_others(Releasing& m, uint64_t sequence, uint32_t thread,
+                                           uint32_t threads) {
+    for (uint32_t k = thread; k < others(); k += threads)
+      hand_on_in_stream(m, a_.handover, other(k), sequence);
   }
 
   // Leader only: our part, and how many others were handed on.
   template <class Releasing>
   STARLING_HOST_DEVICE void finish(Releasing& m, const Lane& lane, const Handover& handover,
                                    const Operation& operation, uint32_t passed) {
-    hand_on(m, handover, m_.block_index(), operation.sequence);
+    hand_on_in_stream(m, handover, m_.block_index(), operation.sequence);
     if (!count_finished(m, lane, &handover, operation, passed + 1)) return;
     note(TraceEvent::kPublish, operation.sequence, 0);
     m_.notify_host();
@@ -122,25 +123,45 @@ class BoundStart : StartBlock<M> {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
     const uint64_t sequence = a_.operation.sequence;
     BoundRun<M> run(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]);
-    // Each thread acquires the turn for itself, before it looks at what is the part's.
-    bool ready = has_turn(m_, a_.handover, m_.block_index(), sequence) && run.is_ready();
+    // Each thread learns of the turn for itself, before it looks at what is the part's; where nothing is to
+    // be acquired the loads do not wait for each other.
+    bool ready = is_ours(m_.block_index());
+    ready &= run.look(ready);
     for (uint32_t k = m_.thread_index(); k < this->others(); k += m_.thread_count())
-      ready &= has_turn(m_, a_.handover, this->other(k), sequence);
+      ready &= is_ours(this->other(k));
     if (leads(m_)) ready &= !this->is_urgent();
     if (m_.any(!ready)) return 0;
     this->note(TraceEvent::kRun, sequence, 0);
     const uint32_t done = run.run();
-    m_.barrier();  // the ends are counted
-    if (done == a_.bound.steps() && leads(m_)) {
-      this->note(TraceEvent::kComplete, sequence, 0);
-      auto&& m = fenced(m_);
-      const uint32_t passed = this->hand_on_others(m, sequence);
-      this->finish(m, a_.near, a_.handover, a_.operation, passed);
-    }
+    m_.barrier();  // all threads have stored their packets and counted their ends
+    run.ring();
+    if (done == a_.bound.steps() && m_.thread_index() < kLastThreads) end(sequence);
     return done;
   }
 
  private:
+  // The threads that hand parts on: of one warp, so that their fences are one.
+  static constexpr uint32_t kLastThreads = 32;
+
+  // Relaxed, where the kernel before ours in our stream handed the part on: all that it knew was there when
+  // ours began. Where somebody else did, it is not ours here, and the interpreter acquires it.
+  STARLING_HOST_DEVICE bool is_ours(uint32_t part) {
+    const uint64_t sequence = a_.operation.sequence;
+    if (a_.follows == 0) return has_turn(m_, a_.handover, part, sequence);
+    return m_.load_relaxed(&a_.handover.turns[part].ended) == sequence;
+  }
+
+  // No turn is left to hand on once the operation counts as complete: the leader's stores come after those of
+  // its warp, and nobody frees the lane's memory before this kernel has ended.
+  STARLING_HOST_DEVICE void end(uint64_t sequence) {
+    auto&& m = fenced_here(m_);
+    const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
+    this->hand_on_others(m, sequence, thread, threads < kLastThreads ? threads : kLastThreads);
+    if (!leads(m_)) return;
+    this->note(TraceEvent::kComplete, sequence, 0);
+    this->finish(m, a_.near, a_.handover, a_.operation, this->others());
+  }
+
   using StartBlock<M>::m_;
   using StartBlock<M>::a_;
   StartState& s_;
@@ -320,11 +341,14 @@ class StartKernel : StartBlock<M> {
   // daemon. How many were handed on. `m` releases what look() has acquired.
   template <class Releasing>
   STARLING_HOST_DEVICE uint32_t pass_others(Releasing& m, uint64_t sequence) {
-    if (!others_wait_) return this->hand_on_others(m, sequence);
+    if (!others_wait_) {
+      this->hand_on_others(m, sequence, 0, 1);
+      return others();
+    }
     uint32_t passed = 0;
     for (uint32_t k = 0; k < others(); ++k) {
       if (has_turn(m_, *lane_->handover, other(k), sequence))
-        hand_on(m_, *lane_->handover, other(k), sequence);
+        hand_on_in_stream(m_, *lane_->handover, other(k), sequence);
       else {
         leave(other(k));
         continue;

@@ -33,6 +33,7 @@ struct StreamCall {
   bool held;  // it is waited for at birth
   bool connected;  // its lane: all peers are known to the blocks
   bool room;  // may_enter(): its lane's ring has a place for it; enter(): it is there
+  bool follows;  // the lane's last operation began as a kernel in this very stream
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -40,6 +41,7 @@ struct StreamEntry {
   StreamPath path;
   uint8_t gate;  // a block may stay for it
   uint8_t waits;  // enqueue() adds a wait value
+  uint8_t follows;  // as StreamCall's
   uint8_t alone;  // all that is under way is held by one stream: its start kernel stays until others come
   uint32_t holds;  // streams that stand for it
   uint64_t patience;  // alone: StreamFacts::yield at its entry
@@ -88,7 +90,7 @@ class StreamHost {
 
   // After may_enter() under the same lock.
   StreamEntry enter(const StreamCall& call) {
-    StreamEntry entry{choose(call), 0, 0, 0, 0, 0};
+    StreamEntry entry{choose(call), 0, 0, call.follows, 0, 0, 0};
     entry.alone = lonely(call);
     if (entry.alone) {
       entry.patience = m_.load_relaxed(facts_.yield);
@@ -202,6 +204,7 @@ class StreamHost {
   void enqueue(const StreamEntry& entry, Stream stream, const Handover& handover, StartArguments& start) {
     const uint64_t sequence = start.operation.sequence;
     start.gate = entry.gate;
+    start.follows = entry.follows;
     start.yield = entry.alone ? facts_.yield : nullptr;
     start.patience = entry.patience;
     if (entry.path == StreamPath::kKernel)

@@ -194,8 +194,9 @@ class Place {
   virtual void read(void* to, const void* from, uint64_t bytes) const = 0;
 
   virtual std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) = 0;
-  // Throws Error(invalid_argument) if the daemon cannot read and write there. Null is fine.
-  virtual void check_buffer(const void* memory, const char* name) const = 0;
+  // Is it in the memory of the device itself? Throws Error(invalid_argument) if the daemon cannot read and
+  // write there. Null is fine.
+  virtual bool check_buffer(const void* memory, const char* name) const = 0;
   // Blocks of peers in this process will read there (protocol pull). Says in the log, once, if they cannot.
   virtual void check_pulled(const void* memory) const = 0;
   // By which number peers of other processes know the allocation that a buffer is in; it is published when

@@ -27,7 +27,9 @@ struct alignas(64) Turn {
   uint64_t marked;  // bit s % 64: operation s starts only after its stream's mark; writer: the daemon's block
   uint64_t issued;  // of part 0 alone: kIssued * captured operations that came, and the blocks that have come
                     // to the next one; writers: blocks of start kernels, atomically
-  uint64_t reserved[5];
+  uint64_t ended;  // the last operation whose turn a start kernel has handed to it; writer: start kernels'
+                   // blocks, with `next`. Whoever began after such a kernel had ended needs no acquire
+  uint64_t reserved[4];
 };
 static_assert(sizeof(Turn) == 64);
 

@@ -50,6 +50,7 @@ struct Lane {
   uint32_t packet_bytes;           // data of a packet message, at most; a packet slot is twice as large
   SendEnd* sends;                  // [peer * channel_count + channel]
   ReceiveEnd* receives;            // likewise
+  const Credit* credits;           // likewise, what peers of this host grant us; in this rank's memory
   const PeerIntroduction* introductions;  // likewise, in the host's memory
   LaneBlock* blocks;               // [daemon's grid]
   Operation*

@@ -23,6 +23,8 @@ static_assert(sizeof(BufferBinding) == 16);
 
 // Operation::hints: its buffers are larger than the caches. What it writes there is not read again soon.
 inline constexpr uint16_t kPastCaches = 1;
+// Its output is not in the memory of the device itself: results are there after a fence of the whole system.
+inline constexpr uint16_t kOutputElsewhere = 2;
 
 struct alignas(16) Operation {
   const PlanHeader* plan;
@@ -38,7 +40,7 @@ struct alignas(16) Operation {
   uint8_t block_count;     // of the plan: blocks beyond it have no part in the operation
   uint8_t fence_previous;  // 1: no block begins before all blocks have finished the lane's previous one
   uint16_t rank_count;     // divisor of avg
-  uint16_t hints;          // how data is moved, not what; ranks may differ: kPastCaches
+  uint16_t hints;          // how data is moved, not what; ranks may differ: bits above
   uint64_t token;          // names the operation in the completion queue; 0: it began as a kernel, and its
                            // completion is told in Handover::done
   uint64_t finished_target;  // value of Lane::finished[] at which it is complete: block_count more than

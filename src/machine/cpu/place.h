@@ -32,7 +32,7 @@ class CpuPlace final : public Place {
   void read(void* to, const void* from, uint64_t bytes) const override;
 
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<PeerArena>& peer) override;
-  void check_buffer(const void*, const char*) const override {}
+  bool check_buffer(const void*, const char*) const override { return true; }
   void check_pulled(const void*) const override {}
   std::unique_ptr<Executor> start(const DaemonStart& start) override;
 

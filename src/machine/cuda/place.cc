@@ -72,12 +72,12 @@ std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerAre
   return std::make_unique<ImportedMemory>(device_, peer, *this);
 }
 
-void CudaPlace::check_buffer(const void* memory, const char* name) const {
-  if (memory == nullptr) return;
+bool CudaPlace::check_buffer(const void* memory, const char* name) const {
+  if (memory == nullptr) return true;
   // Relaxed: a hint. An address of the GPU's memory does not become one of pageable memory; one of pinned
   // memory may.
   std::atomic<const void*>& known = checked_[uintptr_t(memory) / 256 * 0x9e3779b97f4a7c15 >> 56];
-  if (known.load(std::memory_order_relaxed) == memory) return;
+  if (known.load(std::memory_order_relaxed) == memory) return true;
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
   if (attributes.type == cudaMemoryTypeUnregistered)
@@ -89,7 +89,9 @@ void CudaPlace::check_buffer(const void* memory, const char* name) const {
                 std::string(name) + " is in memory of cuda:" + std::to_string(attributes.device) +
                     ", the context is one of " + this->name(),
                 "pass a tensor of the context's GPU");
-  if (attributes.type == cudaMemoryTypeDevice) known.store(memory, std::memory_order_relaxed);
+  if (attributes.type != cudaMemoryTypeDevice) return false;
+  known.store(memory, std::memory_order_relaxed);
+  return true;
 }
 
 void CudaPlace::check_pulled(const void* memory) const {

@@ -37,7 +37,7 @@ class CudaPlace final : public Place {
   void read(void* to, const void* from, uint64_t bytes) const override { copies_.read(to, from, bytes); }
 
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
-  void check_buffer(const void* memory, const char* name) const override;
+  bool check_buffer(const void* memory, const char* name) const override;
   void check_pulled(const void* memory) const override;
   uint16_t registration_of(const void* memory) override { return registrations_.number_of(memory, name()); }
   std::unique_ptr<Executor> start(const DaemonStart& start) override;

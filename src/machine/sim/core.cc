@@ -191,13 +191,13 @@ class GpuDriver final : public StreamDriver {
             operation.plan == nullptr ? 0 : operation.plan->total_bytes};
   }
   static device::StreamCall call_of(const StreamRequest& r) {
-    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room};
+    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
-    return {device::StreamPath(t.path), t.gate, t.waits, t.alone, t.holds, t.patience};
+    return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.alone, e.holds, e.patience};
+    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

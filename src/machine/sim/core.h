@@ -19,6 +19,7 @@ struct StreamRequest {
   bool held;
   bool connected;
   bool room;
+  bool follows;
 };
 
 // device::StreamEntry, without its namespace.
@@ -26,6 +27,7 @@ struct StreamTicket {
   uint8_t path;  // device::StreamPath
   uint8_t gate;
   uint8_t waits;
+  uint8_t follows;
   uint8_t alone;
   uint32_t holds;
   uint64_t patience;

@@ -79,6 +79,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_->sends = sends_;
   core_->receives = receives_;
   core_->introductions = introductions_;
+  core_->credits = credits_;
   core_->blocks = blocks;
   unresolved_ = 0;
   connected_.assign(size, 1);

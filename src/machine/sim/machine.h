@@ -129,6 +129,17 @@ class SimMachine {
     std::memcpy(&pack, from, bytes);
     return pack;
   }
+  // What others may still write does not count yet, and must not have changed when it does.
+  Pack load_early(const std::byte* from, uint64_t bytes) {
+    Pack pack{0, 0};
+    std::memcpy(&pack, from, bytes);
+    return pack;
+  }
+  void use_early(const std::byte* from, uint64_t bytes, const Pack& pack) {
+    const Pack now = load_few(from, bytes);
+    if (std::memcmp(&now, &pack, sizeof pack) != 0)
+      w_.scheduler.fail("an operand that was loaded before the operation's turn was known has changed since");
+  }
   void store_few(std::byte* to, Pack pack, uint64_t bytes) {
     write(to, reinterpret_cast<const std::byte*>(&pack), bytes);
   }
@@ -142,6 +153,7 @@ class SimMachine {
     second = load(from + 1, false);
   }
   void store_after_loads(uint64_t* p, uint64_t v) { store(p, v, true); }
+  uint64_t load_before_stores(const uint64_t* p) { return load(p, true); }
   void move(const Move& move);
   // 16 bytes of each source, one after the other, into 16 bytes.
   void reduce_unit(const Move& move, const void* in, void* out);

@@ -6,6 +6,7 @@
 #include "machine/sim/random.h"
 #include "plan/generate.h"
 #include "plan/geometry.h"
+#include "wire/connector.h"
 
 namespace starling::sim {
 namespace {
@@ -237,6 +238,8 @@ void draw_memory(Options& o, Random& random) {
   o.packet_bytes = 16u << random.below(5);
   o.private_slots = 1 + random.below(3);
   o.pool_slots = random.below(16);
+  // The first messages of a lane fill their slots, and are never bound.
+  if (random.chance(kAlways / 2)) o.first_message = kPacketSlots + random.below(8);
   if (random.chance(kAlways / 4)) {
     // Where progress words, tokens, laps of the rings and 32-bit halves wrap.
     static constexpr uint64_t kSequences[] = {(1 << 24) - 2, (1 << 28) - 2, (uint64_t(1) << 32) - 2};

@@ -16,6 +16,7 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   lanes_.build(cluster, index, pool_);
   make_handovers();
   tickets_.assign(lanes, {});
+  last_kernels_.assign(lanes, kNoStream);
   before_streams_.assign(lanes, 0);
   for (uint32_t& count : before_streams_)
     if (w_->scheduler.random().chance(o_->before_streams_chance)) count = 1 + w_->scheduler.random().below(4);
@@ -225,7 +226,7 @@ void StreamRank::submit(SimLane& lane) {
 // As device/stream_host.h asks of its callers.
 void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) {
   const auto request = [&](bool room) {
-    return StreamRequest{step.stream, step.held != 0, lane.resolved(), room};
+    return StreamRequest{step.stream, step.held != 0, lane.resolved(), room, last_kernels_[step.lane] == step.stream};
   };
   for (lock(); !lane.broken; lock()) {
     lane.open_to_streams();
@@ -242,6 +243,7 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
   const StreamTicket ticket = driver_->enter(request(placed));
   const Submission submission =
       placed ? lane.place(o_->first_sequence, ticket.path == kByKernel) : Submission{};
+  last_kernels_[step.lane] = ticket.path == kByKernel ? step.stream : kNoStream;
   tickets_[step.lane].emplace(index, ticket);
   ++by_path_[ticket.path];
   if (placed && ticket.path != kByKernel) {

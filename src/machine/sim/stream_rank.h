@@ -76,6 +76,8 @@ class StreamRank final : public RankCore, private Gpu::Client {
   Gpu gpu_;
   RankGraphs graphs_;
   std::unique_ptr<StreamDriver> driver_;
+  static constexpr uint32_t kNoStream = ~0u;
+  std::vector<uint32_t> last_kernels_;  // per lane: the stream where its last operation began as a kernel
   std::vector<std::map<uint64_t, StreamTicket>> tickets_;  // per lane: of operations under way
   std::vector<uint32_t> before_streams_;  // per lane: operations before the first on a stream
   uint64_t* yield_ = nullptr;  // StreamFacts::yield

@@ -21,7 +21,7 @@ constexpr uint32_t kPrivateSlots = 2;  // what every built-in plan needs at most
 // but for a GPU's, which is locked: slots are smaller there, and channels fewer
 // (block_limit_between_hosts()).
 constexpr uint32_t kCarriedSlots = kMaxCredits;  // of kCarriedSlotBytes at most
-constexpr uint32_t kLockedSlotBytes = 1 << 16;
+constexpr uint32_t kLockedSlotBytes = 1 << 17;
 constexpr uint64_t kSmallestSlot = 4096;
 
 uint64_t align64(uint64_t bytes) { return (bytes + 63) & ~uint64_t(63); }

@@ -105,6 +105,10 @@ const std::vector<Row>& table() {
       {"STARLING_LINK_POLLS", "0|1", "0",
        "1: the thread of the links looks for what this rank sends instead of being woken; for GPUs always.",
        &Settings::link_polls},
+      {"STARLING_LINK_CORES", "auto|any|cores", "auto",
+       "Processor cores that the links' threads may run on, like 0-3,8. auto: of a GPU's rank those near the "
+       "GPU, else any.",
+       &Settings::link_cores},
       {"STARLING_VERBS_QUEUE_PAIRS", "count", "1", "Queue pairs of a path over RDMA, 1 to 4.",
        &Settings::verbs_queue_pairs, 1},
       {"STARLING_VERBS_TIMEOUT", "exponent", "14",

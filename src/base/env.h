@@ -36,6 +36,7 @@ struct Settings {
   double probe_s{};
   std::string link;
   bool link_polls{};
+  std::string link_cores;
   std::int64_t verbs_queue_pairs{};
   std::int64_t verbs_timeout{};
   std::int64_t verbs_retries{};

@@ -1,8 +1,12 @@
 // Threads that a limit may refuse.
 #pragma once
+#include <sched.h>
+
+#include <cstdint>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -19,6 +23,16 @@ std::thread start_thread(F&& body) {
         "allow this user or container more processes and threads (ulimit -u; docker: --pids-limit), or this "
         "process more address space (ulimit -v)");
   }
+}
+
+// Those of the cores that this process may use, if there is any.
+inline void pin_this_thread(const std::vector<uint32_t>& cores) {
+  cpu_set_t allowed, wanted;
+  CPU_ZERO(&wanted);
+  if (cores.empty() || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (const uint32_t core : cores)
+    if (core < CPU_SETSIZE && CPU_ISSET(core, &allowed)) CPU_SET(core, &wanted);
+  if (CPU_COUNT(&wanted) > 0) sched_setaffinity(0, sizeof wanted, &wanted);
 }
 
 }  // namespace starling

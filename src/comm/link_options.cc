@@ -1,6 +1,7 @@
 #include "comm/link_options.h"
 
 #include "base/error.h"
+#include "link/near.h"
 
 namespace starling {
 namespace {
@@ -29,9 +30,16 @@ link::tcp::Family family_of(const std::string& text) {
               "set it to auto, ipv4 or ipv6");
 }
 
+std::vector<uint32_t> cores_of(const std::string& text, const std::string& device) {
+  if (text == "any") return {};
+  if (text == "auto") return device.empty() ? std::vector<uint32_t>{} : link::cores_near(device);
+  return link::parse_cores(text);
+}
+
 }  // namespace
 
-link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow_bytes) {
+link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow_bytes,
+                                       const std::string& device) {
   link::carry::ProxyOptions options;
   options.interfaces = settings.tcp_interfaces;
   options.family = family_of(settings.tcp_family);
@@ -42,6 +50,8 @@ link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow
   options.recorded = settings.window > 0;
   options.rdma = rdma_of(settings.link);
   options.polls = settings.link_polls;
+  options.device = device;
+  options.cores = cores_of(settings.link_cores, device);
   link::verbs::QueuePairSettings& pairs = options.queue_pairs;
   pairs.count = within<uint32_t>("STARLING_VERBS_QUEUE_PAIRS", settings.verbs_queue_pairs, kMaxQueuePairs);
   pairs.timeout = within<uint8_t>("STARLING_VERBS_TIMEOUT", settings.verbs_timeout, 31);

@@ -35,7 +35,8 @@ void Context::open_buffers(const std::vector<Member>& members) {
 std::string Context::link_ports() {
   std::lock_guard lock(mutex_);
   if (proxy_ == nullptr) {
-    link::carry::ProxyOptions options = link_options(settings(), arena_->header()->bytes);
+    link::carry::ProxyOptions options =
+        link_options(settings(), arena_->header()->bytes, place_->bus_address());
     options.polls |= on_gpu();
     proxy_ = std::make_unique<link::carry::Proxy>(*arena_, options);
     if (neighbours_) proxy_->has_neighbours();

@@ -174,6 +174,8 @@ class Place {
   virtual const PlaceTraits& traits() const = 0;
   // "cpu" or "cuda:0": for messages.
   virtual std::string name() const = 0;
+  // "0000:1b:00.0"; "" for a CPU, and where the driver does not say.
+  virtual std::string bus_address() const { return ""; }
 
   // Zeroed, 64-byte aligned. What is not released lives as long as the place. Throws Error(exhausted).
   virtual std::byte* allocate(uint64_t bytes) = 0;

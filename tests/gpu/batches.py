@@ -1,7 +1,8 @@
 """Runs checks of a module (``CHECKS``, by name) on a group of processes, one a GPU.
 
 Each check has a time limit; after one that failed or hung the others run in processes of their own, so that one run
-tells of all. A hang prints where every thread of every rank stood.
+tells of all. A hang prints where every thread of every rank stood. With HOSTS=n the ranks take themselves for those of
+n hosts.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def _run(rank: int, size: int, folder: str, module: str, names: list[str]) -> No
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    if hosts := int(os.environ.get("HOSTS", "0")):
+        os.environ["STARLING_HOST_ID"] = f"host {rank * hosts // size}"
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     import starling.torch

@@ -22,7 +22,7 @@ from hosts.ranks import Job
 pytestmark = pytest.mark.gpu
 SEED = 20261122
 GIVE_UP_S = 2.0
-CHECKS = Path(__file__).with_name("torch_checks.py")
+HERE = Path(__file__).parent
 ENVIRONMENT = {"CUDA_MODULE_LOADING": "EAGER", "STARLING_TIMEOUT_S": "30"}
 
 
@@ -46,6 +46,14 @@ def test_collectives(hosts: list[list[int]], blocks: int, shares: int) -> None:
         assert problems == []
 
 
+def run_on_two_hosts(script: str, names: tuple[str, ...]) -> None:
+    command = [sys.executable, str(HERE / script), "2", *names]
+    environment = dict(os.environ, HOSTS="2", STARLING_TCP_INTERFACES="lo,lo")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
+    print(done.stdout[-2000:])
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "names",
@@ -59,11 +67,13 @@ def test_collectives(hosts: list[list[int]], blocks: int, shares: int) -> None:
     ids=lambda names: names[0],
 )
 def test_torch(names: tuple[str, ...]) -> None:
-    command = [sys.executable, str(CHECKS), "2", *names]
-    environment = dict(os.environ, HOSTS="2", STARLING_TCP_INTERFACES="lo,lo")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
-    print(done.stdout[-2000:])
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+    run_on_two_hosts("torch_checks.py", names)
+
+
+@pytest.mark.timeout(120)
+def test_graphs() -> None:
+    names = ("one", "kinds", "messages", "asynchronous", "beside_eager", "any_order", "late", "ddp")
+    run_on_two_hosts("graph_checks.py", names)
 
 
 @pytest.mark.timeout(90)

@@ -1,5 +1,5 @@
-// When a launch that is kept back is made, and as what: by its owner's wait, by what comes next, by the timer; each
-// once, in order. Without torch.
+// When a launch that is kept back is made, and as what: by its owner's wait, by what comes next, by the
+// timer; each once, in order. Without torch.
 #include "torch/late_launch.h"
 
 #include <gtest/gtest.h>

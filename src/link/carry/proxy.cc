@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "link/near.h"
 #include "machine/cpu/doorbell.h"
 
 namespace starling::link::carry {
@@ -31,6 +32,12 @@ constexpr uint64_t kLongestNapNs = 1'000'000;
 constexpr unsigned long kTimerSlackNs = 1000;  // the system's 50 us are a nap of their own
 constexpr uint64_t kRestNs = 50'000'000;  // of a listener that cannot accept
 constexpr uint64_t kBetweenLinesNs = 10'000'000'000;  // in the log, of the same thing
+
+std::vector<tcp::Port> ports_of(const ProxyOptions& options) {
+  std::vector<tcp::Port> ports = tcp::usable_ports(options.interfaces, options.family);
+  if (options.interfaces.empty() && !options.device.empty()) nearest_first(ports, options.device);
+  return ports;
+}
 
 }  // namespace
 
@@ -124,7 +131,7 @@ class Proxy::Listener final : public tcp::Watched {
 Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
     : arena_(arena),
       options_(options),
-      port_list_(tcp::usable_ports(options.interfaces, options.family)),
+      port_list_(ports_of(options)),
       event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       helper_event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!event_ || !helper_event_)
@@ -138,8 +145,9 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
   port_watch_ = std::make_unique<tcp::PortWatch>(
       reactor_, [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); });
   open_rails();
-  if (options_.polls) bulk_ = std::make_unique<tcp::BulkSender>();
-  log(LogLevel::info, "links to other hosts by ", ports_text_);
+  if (options_.polls) bulk_ = std::make_unique<tcp::BulkSender>(options_.cores);
+  log(LogLevel::info, "links to other hosts by ", ports_text_, "; their threads run on ",
+      options_.cores.empty() ? "any core" : std::to_string(options_.cores.size()) + " cores");
   thread_ = start_thread([this] { run(); });
 }
 
@@ -149,6 +157,10 @@ void Proxy::open_rails() {
   rails_ = verbs::open_rails(
       reactor_, {options_.queue_pairs, arena_.header()->pool_slot_bytes},
       [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); }, why);
+  if (rails_ != nullptr && !options_.device.empty())
+    log(LogLevel::info, "links over RDMA: what GPU ", options_.device,
+        " sends and receives passes through pinned memory of the host; network cards do not reach the GPU's "
+        "own (no GPUDirect)");
   if (rails_ != nullptr) return;
   if (options_.rdma == Rdma::kAlways)
     throw Error(Code::system, "STARLING_LINK=verbs, but " + why, "set STARLING_LINK=auto, or tcp");
@@ -267,6 +279,7 @@ void Proxy::port_changed(uint32_t interface_index, bool up) {
 
 // ---- the thread ---------------------------------------------------------------------------------------
 void Proxy::run() {
+  pin_this_thread(options_.cores);
   if (options_.polls) prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   uint32_t fruitless = 0;
   // Acquire: pairs with the release in ~Proxy().

@@ -41,6 +41,8 @@ struct ProxyOptions {
   verbs::QueuePairSettings queue_pairs;
   bool recorded = false;  // transfers, for watchers (monitor/publish.h)
   bool polls = false;  // blocks do not ring
+  std::string device;  // PCI address: its nearest ports come first, where `interfaces` names none
+  std::vector<uint32_t> cores;  // that its threads may run on; empty: any
 };
 
 class Way;

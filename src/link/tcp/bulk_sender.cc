@@ -46,7 +46,8 @@ void send_all(BulkSender::Batch& batch) {
 
 }  // namespace
 
-BulkSender::BulkSender() : thread_(start_thread([this] { run(); })) {}
+BulkSender::BulkSender(std::vector<uint32_t> cores)
+    : thread_(start_thread([this, cores = std::move(cores)] { run(cores); })) {}
 
 BulkSender::~BulkSender() {
   {
@@ -97,7 +98,8 @@ BulkSender::Batch* BulkSender::next() {
   }
 }
 
-void BulkSender::run() {
+void BulkSender::run(const std::vector<uint32_t>& cores) {
+  pin_this_thread(cores);
   while (Batch* const batch = next()) {
     send_all(*batch);
     // Release: what was sent, and that we read no source any more; pairs with returned().

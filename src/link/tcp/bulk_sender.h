@@ -16,6 +16,7 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace starling::link::tcp {
 
@@ -33,7 +34,8 @@ class BulkSender {
     std::atomic<bool> lent{false};  // writers: the owner sets it, the thread clears it
   };
 
-  BulkSender();
+  // cores: that its thread may run on; empty: any.
+  explicit BulkSender(std::vector<uint32_t> cores = {});
   ~BulkSender();
   BulkSender(const BulkSender&) = delete;
   BulkSender& operator=(const BulkSender&) = delete;
@@ -46,7 +48,7 @@ class BulkSender {
   static void recall(Batch& batch);
 
  private:
-  void run();
+  void run(const std::vector<uint32_t>& cores);
   Batch* next();
 
   std::mutex mutex_;  // guards all below

@@ -1,5 +1,7 @@
 #include "machine/cuda/place.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include "base/log.h"
@@ -66,6 +68,14 @@ std::byte* CudaPlace::allocate_shared(uint64_t bytes) {
 Pool CudaPlace::make_pool(uint64_t bytes) {
   const uint64_t slot_bytes = arena_.header()->pool_slot_bytes;
   return {memory_.offset_of(memory_.allocate(bytes)), bytes / slot_bytes};
+}
+
+std::string CudaPlace::bus_address() const {
+  char text[32] = "";
+  if (cudaDeviceGetPCIBusId(text, sizeof text, device_) != cudaSuccess) return "";
+  std::string address = text;
+  std::transform(address.begin(), address.end(), address.begin(), [](unsigned char c) { return tolower(c); });
+  return address;
 }
 
 std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerArena>& peer) {

@@ -20,6 +20,7 @@ class CudaPlace final : public Place {
 
   const PlaceTraits& traits() const override;
   std::string name() const override { return "cuda:" + std::to_string(device_); }
+  std::string bus_address() const override;
 
   std::byte* allocate(uint64_t bytes) override;
   void release(std::byte* memory, uint64_t bytes) override { memory_.release(memory, bytes); }

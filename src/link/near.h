@@ -1,0 +1,24 @@
+// What of this host is near a device, as sysfs says: network ports, and processor cores.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "link/tcp/ports.h"
+
+namespace starling::link {
+
+// device: its PCI address, "0000:1b:00.0".
+
+// Ports whose cards share more of the device's PCI bridges come first, then those of its NUMA node; those of one
+// distance stay in their order.
+void nearest_first(std::vector<tcp::Port>& ports, const std::string& device,
+                   const std::string& sysfs = "/sys");
+
+// Empty: the system does not say.
+std::vector<uint32_t> cores_near(const std::string& device, const std::string& sysfs = "/sys");
+
+// "0-3,8": cores as sysfs and taskset write them. Throws Error(invalid_argument).
+std::vector<uint32_t> parse_cores(const std::string& text);
+
+}  // namespace starling::link

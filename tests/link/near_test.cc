@@ -1,0 +1,73 @@
+// Goal: ports near a device come first, and its cores are known. Method: a sysfs of our own: two switches with a card
+// each under one root, a third card on the other processor, and a port without a card.
+#include "link/near.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace starling::link {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Near : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("starling_near_" + std::to_string(getpid()));
+    add("pci0000:00/0000:00:01.0/0000:02:00.0/0000:03:00.0", "0000:03:00.0", 0, "");
+    add("pci0000:00/0000:00:01.0/0000:02:01.0/0000:04:00.0", "0000:04:00.0", 0, "near");
+    add("pci0000:00/0000:00:02.0/0000:05:00.0", "0000:05:00.0", 0, "node");
+    add("pci0000:80/0000:80:01.0/0000:83:00.0", "0000:83:00.0", 1, "far");
+    fs::create_directories(root_ / "class/net/virtual");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  void add(const std::string& place, const std::string& address, int node, const std::string& interface) {
+    const fs::path folder = root_ / "devices" / place;
+    fs::create_directories(folder);
+    fs::create_directories(root_ / "bus/pci/devices");
+    fs::create_directory_symlink(folder, root_ / "bus/pci/devices" / address);
+    std::ofstream(folder / "numa_node") << node << '\n';
+    std::ofstream(folder / "local_cpulist") << (node == 0 ? "0-2,8" : "4-6") << '\n';
+    if (interface.empty()) return;
+    fs::create_directories(root_ / "class/net" / interface);
+    fs::create_directory_symlink(folder, root_ / "class/net" / interface / "device");
+  }
+  std::string names(const std::string& device) const {
+    std::vector<tcp::Port> ports;
+    for (const char* name : {"virtual", "far", "node", "near"}) {
+      ports.emplace_back();
+      ports.back().name = name;
+    }
+    nearest_first(ports, device, root_);
+    std::string text;
+    for (const tcp::Port& port : ports) text += port.name + " ";
+    return text;
+  }
+  fs::path root_;
+};
+
+TEST_F(Near, PortsOfTheSameBridgeComeFirst) {
+  EXPECT_EQ(names("0000:03:00.0"), "near node virtual far ");
+  EXPECT_EQ(names("0000:83:00.0"), "far virtual node near ");
+  EXPECT_EQ(names("0000:99:00.0"), "virtual far node near ") << "nobody knows the device";
+}
+
+TEST_F(Near, Cores) {
+  EXPECT_EQ(cores_near("0000:03:00.0", root_), (std::vector<uint32_t>{0, 1, 2, 8}));
+  EXPECT_EQ(cores_near("0000:99:00.0", root_), std::vector<uint32_t>{});
+}
+
+TEST(Cores, AreWrittenAsRanges) {
+  EXPECT_EQ(parse_cores("3"), std::vector<uint32_t>{3});
+  EXPECT_EQ(parse_cores("0-1,7"), (std::vector<uint32_t>{0, 1, 7}));
+  for (const char* wrong : {"", "a", "1-", "3-1", "1,,2", "1,", "-1", "0-99999999", "1 2"})
+    EXPECT_THROW(parse_cores(wrong), Error) << wrong;
+}
+
+}  // namespace
+}  // namespace starling::link

@@ -22,6 +22,8 @@
 #   pulls        8 to 512 MB between processes: by slots, and read with pieces of 1, 2 and 4 MB (gpu_pull_*_N.json)
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
+#   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
+#                (gpu_send_recv_{sm_free,slots,ipc}.json)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   package      builds only
@@ -193,6 +195,15 @@ for step in "${steps[@]}"; do
     LINES_SHOWN=60 run_pytest 120 hosts_quick -rP --tb=short tests/gpu/test_hosts.py -k "test_graphs or test_torch and (messages or collectives)"
     run_pytest 60 torch_messages tests/gpu/test_torch_cuda.py -k "messages or collectives or disorder"
     LINES_SHOWN=60 LIMIT_S=50 bounded 90 host_figures "$PYTHON" tests/gpu/host_figures.py --json "$OUT/gpu_hosts_2.json"
+    ;;
+  sm_free)
+    build_adapter
+    LINES_SHOWN=90 run_pytest "${LIMIT_S:-230}" sm_free -rA --tb=short tests/gpu/test_sm_free.py
+    for by in sm_free:SM_FREE=1 slots:PULL=0 ipc:PULL=1; do
+      export "STARLING_${by#*:}"
+      LINES_SHOWN=40 bench 40 "gpu_send_recv_${by%%:*}" gpu -n 2 -C send_recv -e 512M --timeout 38
+      unset STARLING_SM_FREE STARLING_PULL
+    done
     ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;

@@ -184,6 +184,15 @@ typedef struct starling_store {
   int (*holds)(void* user, const char* key);
 } starling_store;
 
+/* Do copy engines move sends and receives between GPUs of one host? They cost no multiprocessor, and no
+ * kernel of ours runs. The least willing rank decides. What a graph captures is moved by kernels. */
+typedef enum starling_sm_free {
+  STARLING_SM_FREE_DEFAULT = 0, /* as STARLING_SM_FREE has it */
+  STARLING_SM_FREE_NEVER = 1,
+  STARLING_SM_FREE_BY_SIZE = 2, /* those for which it is faster */
+  STARLING_SM_FREE_ALWAYS = 3
+} starling_sm_free;
+
 typedef struct starling_comm_options {
   size_t struct_bytes;
   uint32_t rank, size;
@@ -197,6 +206,7 @@ typedef struct starling_comm_options {
   void* interrupted_user;
   const uint32_t*
       world_ranks; /* NULL, or `size` numbers, read during the call: what messages call the ranks */
+  starling_sm_free sm_free;
 } starling_comm_options;
 
 /* Collective over the group; returns when all ranks have joined. STARLING_TIMEOUT names a rank that did not
@@ -236,6 +246,8 @@ typedef struct starling_large_messages {
 } starling_large_messages;
 STARLING_API starling_status starling_comm_large_messages(starling_comm* comm,
                                                           starling_large_messages* found);
+/* What the ranks have agreed on; STARLING_SM_FREE_DEFAULT: comm is NULL, or was destroyed. */
+STARLING_API starling_sm_free starling_comm_sm_free(const starling_comm* comm);
 STARLING_API starling_status starling_comm_set_timeout(starling_comm* comm, int64_t timeout_ns);
 /* Ends at once what has no partner (any-source receives, sends to oneself). Waits half a second at most for
  * other operations under way, then aborts the communicator, on every rank: wait for your requests before.

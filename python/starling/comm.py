@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Communicator", "LargeMessages", "wait_all"]
 
 _creations = itertools.count()
+SM_FREE: list[bool | str | None] = [None, False, "auto", True]  # as starling_sm_free numbers them
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Communicator(Collectives, Messages):
         store: where the ranks meet (``starling.stores``); None: files in /dev/shm for the job that
             ``STARLING_JOB`` or the launcher names.
         timeout: seconds, of joining and of every operation without its own; None: ``STARLING_TIMEOUT_S``.
+        sm_free: whether copy engines move messages between GPUs of one host, at no cost in multiprocessors: True,
+            False, or "auto" for those for which it is faster; the least willing rank decides. None:
+            ``STARLING_SM_FREE``.
 
     Every operation is asynchronous: it returns a ``Request`` at once and never waits for other ranks. Common
     arguments of all of them:
@@ -100,7 +104,10 @@ class Communicator(Collectives, Messages):
         name: str = "world",
         store: Store | None = None,
         timeout: float | None = None,
+        sm_free: bool | str | None = None,
     ) -> None:
+        if sm_free not in SM_FREE:
+            raise InvalidArgumentError(f"sm_free is {sm_free!r}; pass True, False, 'auto' or None")
         if (rank is None) != (size is None):
             raise InvalidArgumentError("rank without size, or size without rank; pass both or neither")
         if context is not None and not isinstance(context, Context):
@@ -126,6 +133,7 @@ class Communicator(Collectives, Messages):
             name=name,
             store=store,
             timeout_ns=timeout_ns_of(timeout),
+            sm_free=SM_FREE.index(sm_free),
         )
         self._adopt(core, context)
 
@@ -266,6 +274,13 @@ class Communicator(Collectives, Messages):
     def topology(self) -> str:
         """By which tables know the group: "cpu:threads:ranks=4:per_host=4:blocks=1:cores=2"."""
         return str(self._core.topology)
+
+    @property
+    def sm_free(self) -> bool | str:
+        """Whether copy engines move messages, as the ranks have agreed: True, False, or "auto"."""
+        agreed: bool | str | None = SM_FREE[self._core.sm_free]
+        assert agreed is not None
+        return agreed
 
     @property
     def large_messages(self) -> LargeMessages:

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 RankFunction = Callable[[Communicator], Any]
+_Arguments = tuple[Mapping[str, Any], Mapping[str, Any]]  # of a rank's context, and of its communicator
 
 _GRACE_S = 10.0  # for threads that were told to stop
 
@@ -78,6 +79,7 @@ def run_threads(
     timeout: float = 60.0,
     check: bool = True,
     context: Mapping[str, Any] | None = None,
+    communicator: Mapping[str, Any] | None = None,
     operation_timeout: float | None = None,
 ) -> Any:
     """Calls ``function(communicator)`` on ``size`` ranks, each a thread with a context of its own.
@@ -87,6 +89,7 @@ def run_threads(
 
     timeout: seconds for the whole; then operations are aborted, and threads that do not end are left alone.
     context: arguments of each rank's ``Context``; a function among them is called with the rank.
+    communicator: more arguments of each rank's ``Communicator``.
     operation_timeout: the communicators' timeout, in seconds.
     """
     ranks = _ThreadedRanks()
@@ -94,7 +97,13 @@ def run_threads(
 
     def run(rank: int) -> None:
         outcomes[rank] = _run_rank(
-            rank, size, function, ranks, dict(context or {}), operation_timeout or timeout, ranks.keep
+            rank,
+            size,
+            function,
+            ranks,
+            (dict(context or {}), dict(communicator or {})),
+            operation_timeout or timeout,
+            ranks.keep,
         )
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
@@ -123,6 +132,7 @@ def run_processes(
     *,
     check: bool = True,
     context: Mapping[str, Any] | None = None,
+    communicator: Mapping[str, Any] | None = None,
     operation_timeout: float | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Any:
@@ -141,7 +151,8 @@ def run_processes(
     try:
         for rank in range(size):
             receiver, sender = spawner.Pipe(duplex=False)
-            job = (rank, size, function, folder, dict(context or {}), operation_timeout or timeout)
+            arguments = (dict(context or {}), dict(communicator or {}))
+            job = (rank, size, function, folder, arguments, operation_timeout or timeout)
             process = spawner.Process(
                 target=_process_main, args=(sender, dict(environment or {}), job), daemon=True
             )
@@ -169,14 +180,14 @@ def _run_rank(
     size: int,
     function: RankFunction,
     store: Store,
-    arguments: Mapping[str, Any],
+    arguments: _Arguments,
     timeout: float,
     keep: Callable[[Communicator], None] = lambda communicator: None,
 ) -> Outcome:
     try:
         try:
             own_arguments = {
-                name: value(rank) if callable(value) else value for name, value in arguments.items()
+                name: value(rank) if callable(value) else value for name, value in arguments[0].items()
             }
             context = Context(**own_arguments)
         except Exception as error:
@@ -186,7 +197,7 @@ def _run_rank(
         with (
             context as own,
             Communicator(
-                own, rank=rank, size=size, name="launch", store=store, timeout=timeout
+                own, rank=rank, size=size, name="launch", store=store, timeout=timeout, **arguments[1]
             ) as communicator,
         ):
             keep(communicator)

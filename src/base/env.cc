@@ -20,8 +20,9 @@ constexpr std::string_view kPrefix = "STARLING_";
 struct Bytes {
   std::int64_t Settings::* field;
 };
-using Field = std::variant<bool Settings::*, std::int64_t Settings::*, double Settings::*,
-                           std::string Settings::*, LogLevel Settings::*, Pull Settings::*, Bytes>;
+using Field =
+    std::variant<bool Settings::*, std::int64_t Settings::*, double Settings::*, std::string Settings::*,
+                 LogLevel Settings::*, Pull Settings::*, SmFree Settings::*, Bytes>;
 
 struct Row {
   std::string_view name;
@@ -64,6 +65,10 @@ const std::vector<Row>& table() {
        "What a block reads of a peer's buffer between two looks at what else there is to do; the same on all "
        "ranks. 0: 1m on GPUs, 256k on CPUs.",
        Bytes{&Settings::pull_bytes}},
+      {"STARLING_SM_FREE", "0|auto|1", "0",
+       "Whether sends and receives between GPUs of one host are moved by copy engines, which cost no "
+       "multiprocessor and no kernel. 1: all; auto: those of 1 MiB and more. The least willing rank decides.",
+       &Settings::sm_free},
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
        &Settings::table},
@@ -187,6 +192,13 @@ Pull parse_pull(const Row& row, std::string_view text) {
   refuse(row, text, "set it to auto, 0 or 1");
 }
 
+SmFree parse_sm_free(const Row& row, std::string_view text) {
+  if (text == "0") return SmFree::kNever;
+  if (text == "auto") return SmFree::kBySize;
+  if (text == "1") return SmFree::kAlways;
+  refuse(row, text, "set it to 0, auto or 1");
+}
+
 LogLevel parse_level(const Row& row, std::string_view text) {
   for (int level = 0; level <= static_cast<int>(LogLevel::trace); ++level) {
     if (text == log_level_name(static_cast<LogLevel>(level))) return static_cast<LogLevel>(level);
@@ -207,6 +219,7 @@ struct Assign {
   void operator()(std::string Settings::* field) const { out.*field = std::string(text); }
   void operator()(LogLevel Settings::* field) const { out.*field = parse_level(row, text); }
   void operator()(Pull Settings::* field) const { out.*field = parse_pull(row, text); }
+  void operator()(SmFree Settings::* field) const { out.*field = parse_sm_free(row, text); }
   void operator()(Bytes bytes) const { out.*bytes.field = parse_bytes(row, text); }
 };
 

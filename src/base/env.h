@@ -16,6 +16,9 @@ namespace starling {
 // STARLING_PULL: whether ranks read large messages out of each other's buffers.
 enum class Pull : std::uint8_t { kNever, kAuto, kAlways };
 
+// STARLING_SM_FREE: whether messages between GPUs are moved by copy engines. The least willing rank decides.
+enum class SmFree : std::uint8_t { kNever, kBySize, kAlways };
+
 struct Settings {
   LogLevel log_level{};
   double timeout_s{};
@@ -28,6 +31,7 @@ struct Settings {
   std::string flight_dir;
   Pull pull{};
   std::int64_t pull_bytes{};
+  SmFree sm_free{};
   std::string host_id;
   std::string tcp_interfaces;
   std::string tcp_family;

@@ -26,15 +26,20 @@ namespace {
 constexpr uint64_t kReadersNs = 2'000'000'000;  // a peer that does not withdraw keeps a request so long
 constexpr uint64_t kNapNs = 100'000;
 
-// Do messages of the operation name its caller's buffers?
-bool is_read_by_peers(const Flight& flight) { return flight.lowered.plan->protocol() == Protocol::kPull; }
+// Do peers read its caller's buffers, which our messages have named, or do their copy engines write there?
+bool is_used_by_peers(const Flight& flight) {
+  if (flight.lowered.by_copies)
+    return flight.lowered.operation.buffers[uint32_t(BufferKind::kOutput)].base != nullptr;
+  return flight.lowered.plan->protocol() == Protocol::kPull;
+}
 
-std::string still_read_text(const HostLane& lane, const std::vector<uint32_t>& readers) {
+std::string still_used_text(const HostLane& lane, const Flight& flight,
+                            const std::vector<uint32_t>& readers) {
   std::string who;
   for (const uint32_t peer : readers)
     who += (who.empty() ? "rank " : ", rank ") + std::to_string(lane.member(peer).world_rank);
-  return "; rank " + std::to_string(lane.member(lane.rank()).world_rank) +
-         "'s buffers may still be read by " + who +
+  return "; rank " + std::to_string(lane.member(lane.rank()).world_rank) + "'s buffers may still be " +
+         (flight.lowered.by_copies ? "written" : "read") + " by " + who +
          ", which has not left the lane within 2 s; remedy: keep them, unchanged, until its own request " +
          "has ended";
 }
@@ -134,7 +139,7 @@ bool Context::settle(HostLane& lane) {
 // Of a broken lane, an operation that our device is through with: ends it, or keeps it while peers may read
 // what it gave them to read.
 void Context::end_broken(HostLane& lane, Flight&& flight, const Fault& fault) {
-  if (!flight.on_device || !is_read_by_peers(flight)) return end(flight, status_of(fault.kind), fault.text);
+  if (!flight.on_device || !is_used_by_peers(flight)) return end(flight, status_of(fault.kind), fault.text);
   // Whoever broke the lane may not know all the peers that read our buffers. They have to hear of it: to
   // withdraw, and to take nothing that they read from now on for a result.
   starling::break_lane(lane, fault.kind, flight.sequence, fault.text);
@@ -153,7 +158,7 @@ bool Context::give_back() {
     std::erase_if(lane->kept(), [&](KeptFlight& kept) {
       if (!readers.empty() && now < kept.until_ns) return false;
       if (!readers.empty()) {
-        kept.message += still_read_text(*lane, readers);
+        kept.message += still_used_text(*lane, kept.flight, readers);
         log(LogLevel::warn, kept.message);
       }
       end(kept.flight, kept.status, kept.message);

@@ -98,6 +98,17 @@ starling_comm* wrap(starling_context* owner, std::unique_ptr<Communicator> comm,
   return Handles<starling_comm>::all().add(new starling_comm{owner, std::move(store), std::move(comm), {}});
 }
 
+std::optional<SmFree> sm_free_of(starling_sm_free asked) {
+  switch (asked) {
+    case STARLING_SM_FREE_DEFAULT: return std::nullopt;
+    case STARLING_SM_FREE_NEVER: return SmFree::kNever;
+    case STARLING_SM_FREE_BY_SIZE: return SmFree::kBySize;
+    case STARLING_SM_FREE_ALWAYS: return SmFree::kAlways;
+  }
+  throw Error(Code::invalid_argument, "sm_free " + std::to_string(int(asked)) + " does not exist",
+              "use a value of starling_sm_free");
+}
+
 std::unique_ptr<Store> store_of(const starling_comm_options& options, Context& context) {
   if (options.store != nullptr) return user_store(*options.store);
   const std::string job = job_name();
@@ -203,6 +214,7 @@ starling_status starling_comm_create(starling_context* context, const starling_c
     try {
       CommOptions joining{o.rank,       o.size,        o.name ? o.name : "",
                           o.timeout_ns, o.interrupted, o.interrupted_user};
+      joining.sm_free = sm_free_of(o.sm_free);
       if (o.world_ranks != nullptr) joining.world_ranks.assign(o.world_ranks, o.world_ranks + o.size);
       auto made = Communicator::join(joined, joining, *store);
       *comm = wrap(context, std::move(made), std::move(store));
@@ -246,6 +258,11 @@ starling_status starling_comm_subgroup(starling_comm* parent, const uint32_t* ra
 uint32_t starling_comm_rank(const starling_comm* comm) { return lives(comm) ? comm->comm->rank() : 0; }
 uint32_t starling_comm_size(const starling_comm* comm) { return lives(comm) ? comm->comm->size() : 0; }
 uint64_t starling_comm_id(const starling_comm* comm) { return lives(comm) ? comm->comm->id() : 0; }
+
+starling_sm_free starling_comm_sm_free(const starling_comm* comm) {
+  if (!lives(comm)) return STARLING_SM_FREE_DEFAULT;
+  return starling_sm_free(STARLING_SM_FREE_NEVER + int(comm->comm->sm_free()));
+}
 
 starling_status starling_comm_abort(starling_comm* comm, const char* reason) {
   return guarded([&] { living(comm, "comm")->comm->abort(reason ? reason : "no reason given"); });

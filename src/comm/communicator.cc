@@ -52,6 +52,7 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       own_cores_(group.own_cores),
       always_reads_(group.always_reads),
       opens_(group.opens),
+      sm_free_(group.sm_free),
       large_message_times_(group.times),
       key_(entered(context, group.key, name)),
       name_(std::move(name)),
@@ -67,7 +68,7 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
   for (const Member& member : members_)
     if (member.peer.arena != nullptr && member.peer.arena->header()->process_nonce != cpu::process_nonce())
       one_process_ = false;
-  if (opens_) context_.open_buffers(members_);
+  if (opens_ || sm_free_ != SmFree::kNever) context_.open_buffers(members_);
 }
 
 LoweringContext Communicator::lowering(uint32_t rank, uint32_t size, bool across_hosts) {
@@ -89,11 +90,6 @@ LoweringContext Communicator::lowering(uint32_t rank, uint32_t size, bool across
 uint32_t Communicator::block_limit(bool across_hosts) const {
   return across_hosts ? block_limit_between_hosts(context_.place(), context_.block_count())
                       : context_.block_count();
-}
-
-// To or from that rank: 0 sends, 1 receives.
-LoweringContext Communicator::lowering_of_pair(const starling_operation& call, uint32_t peer) {
-  return lowering(call.kind == STARLING_SEND ? 0u : 1u, 2, members_[peer].peer.way != nullptr);
 }
 
 Communicator::~Communicator() {
@@ -243,15 +239,6 @@ RequestPtr Communicator::submit_collective(const starling_operation& call, Reque
   return request;
 }
 
-RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request,
-                                     Capture capture) {
-  const bool sends = call.kind == STARLING_SEND;
-  Lowered lowered = lower(lowering_of_pair(call, peer), call);
-  HostLane& lane = sends ? pair_lane(rank_, peer, call.tag) : pair_lane(peer, rank_, call.tag);
-  submit_to(lane, flight_of(call, std::move(lowered), request), capture);
-  return request;
-}
-
 void Communicator::submit_to(HostLane& lane, Flight&& flight, Capture capture) {
   if (!capture) return context_.submit(lane, std::move(flight));
   context_.capture(twin_of(lane, *capture), std::move(flight), *capture);
@@ -278,13 +265,11 @@ Communicator::Capture Communicator::check_stream_call(const starling_operation& 
     throw Error(Code::unsupported, "a receive from any source on a stream",
                 "name the source, or synchronize the stream and submit without it");
   const Capture capture = context_.capture_of(call.stream);
-  if (!capture) context_.await_stream(call.stream, call.start == STARLING_START_HOLD_STREAM);
+  if (goes_by_copies(call, capture))
+    context_.await_room(call.stream);
+  else if (!capture)
+    context_.await_stream(call.stream, call.start == STARLING_START_HOLD_STREAM);
   return capture;
-}
-
-// Misuse is told to the caller, not to the partner that comes later, or to the poller.
-void Communicator::check_pair_call(const starling_operation& call) {
-  lower(lowering_of_pair(call, call.peer < 0 ? rank_ : uint32_t(call.peer)), call);
 }
 
 HostLane& Communicator::control() {
@@ -300,21 +285,6 @@ HostLane& Communicator::group_lane(const char* name) {
                                  std::string_view(name) == kDefaultLane, &control(), {flight_group_, -1, -1});
   group_lanes_.emplace(name, &lane);
   return lane;
-}
-
-HostLane& Communicator::pair_lane(uint32_t source, uint32_t destination, uint64_t tag) {
-  const std::tuple pair(source, destination, tag);
-  if (const auto found = pair_lanes_.find(pair); found != pair_lanes_.end()) return *found->second;
-  const std::string name = pair_name(source, destination, tag);
-  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, rank_ == source ? 0 : 1,
-                                 {members_[source], members_[destination]}, true, &control(),
-                                 {flight_group_, int32_t(source), int32_t(destination)});
-  pair_lanes_.emplace(pair, &lane);
-  return lane;
-}
-
-std::string Communicator::pair_name(uint32_t source, uint32_t destination, uint64_t tag) const {
-  return std::to_string(source) + "->" + std::to_string(destination) + " tag " + std::to_string(tag);
 }
 
 LaneKey Communicator::remember(const LaneKey& key) {
@@ -347,7 +317,7 @@ std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>
 
 std::unique_ptr<Communicator> Communicator::make_subgroup(const std::vector<uint32_t>& ranks,
                                                           const std::string& name, const char* kind) {
-  Group group{{}, {}, readable_, own_cores_, always_reads_, opens_, large_message_times_, true};
+  Group group{{}, {}, readable_, own_cores_, always_reads_, opens_, large_message_times_, true, sm_free_};
   // The name comes last: whatever is in it, no two groups have one text.
   std::string text = std::string(kind) + "/" + std::to_string(ranks.size());
   uint32_t own = uint32_t(ranks.size());

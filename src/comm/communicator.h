@@ -40,6 +40,9 @@ class Communicator final : public PollHook {
 
   Topology topology() const;
 
+  // Which messages go by copy engines, as the ranks have agreed.
+  SmFree sm_free() const { return sm_free_; }
+
   // Whether ranks read large messages where they lie, as STARLING_PULL and the group have it. The same on all
   // ranks.
   bool reads_large_messages() const;
@@ -133,10 +136,12 @@ class Communicator final : public PollHook {
   // Any-source receives, and calls to oneself, that have no partner.
   void end_unmatched(starling_status status, const std::string& message);
   HostLane& group_lane(const char* name);
-  HostLane& pair_lane(uint32_t source, uint32_t destination, uint64_t tag);
+  HostLane& pair_lane(uint32_t source, uint32_t destination, uint64_t tag, bool copies);
   LaneKey remember(const LaneKey& key);
   Flight flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const;
-  std::string pair_name(uint32_t source, uint32_t destination, uint64_t tag) const;
+  std::string pair_name(uint32_t source, uint32_t destination, uint64_t tag, bool copies) const;
+  // No block moves it, but a copy engine. The same on both sides.
+  bool goes_by_copies(const starling_operation& call, const Capture& capture) const;
 
   Context& context_;
   const uint32_t rank_;
@@ -145,6 +150,7 @@ class Communicator final : public PollHook {
   bool across_hosts_ = false;  // they are of several
   HostLayout hosts_;
   const bool readable_, own_cores_, always_reads_, opens_;  // as in Group
+  const SmFree sm_free_;  // likewise
   std::optional<LargeMessageTimes> large_message_times_;
   const LaneKey key_;
   const std::string name_;
@@ -158,7 +164,8 @@ class Communicator final : public PollHook {
   std::vector<LaneKey> lanes_;
   // Lanes stay as long as the communicator: none is looked up by its key twice.
   std::map<std::string, HostLane*, std::less<>> group_lanes_;
-  std::map<std::tuple<uint32_t, uint32_t, uint64_t>, HostLane*> pair_lanes_;  // source, destination, tag
+  // By source, destination, tag, and whether they are lanes of copies.
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t, bool>, HostLane*> pair_lanes_;
   std::map<std::pair<const HostLane*, uint64_t>, Twin> twins_;  // by lane and capture: where it is captured
   std::map<const HostLane*, uint32_t> captures_;  // of a lane, so far
   ChosenPlans chosen_;

@@ -33,14 +33,6 @@ std::unique_ptr<cpu::Arena> make_arena(const starling_context_options& options) 
   return std::make_unique<cpu::Arena>(cpu::Arena::Sizes{bytes});
 }
 
-// For the flight record; of unequal parts what this rank sends.
-uint64_t bytes_of(const Lowered& lowered) {
-  if (!lowered.signature.varying) return lowered.size_class_bytes;
-  uint64_t bytes = 0;
-  for (const Traffic& traffic : lowered.traffic) bytes += traffic.sent_bytes;
-  return bytes;
-}
-
 uint32_t block_count_of(const starling_context_options& options, const Place& place) {
   if (options.blocks != 0) return options.blocks;
   return settings().blocks != 0 ? uint32_t(settings().blocks) : place.traits().default_blocks;
@@ -84,6 +76,7 @@ Context::~Context() {
   cpu::ring(&arena_->header()->host);
   poller_.join();  // first: it asks the executor whether lanes are out of use
   late_start_.end();
+  copies_.reset();
   executor_.reset();
   poll_once();
   end_everything();
@@ -175,6 +168,7 @@ bool Context::open_lane(HostLane& lane, const Lowered& lowered) {
 
 void Context::submit(HostLane& lane, Flight&& flight) {
   const std::string refused = check_buffers(flight.lowered);
+  if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
   std::unique_lock lock(mutex_);
   if (flight.on_stream) checked_streams();
   if (flight.perhaps_waited) late_start_.begin();
@@ -293,6 +287,7 @@ bool Context::announce(HostLane& lane, const Flight& flight) {
 }
 
 void Context::feed(HostLane& lane, uint64_t now_ns) {
+  if (lane.by_copies()) return feed_copies(lane, now_ns);
   bool any = false;
   bool ring_daemon = false;
   bool ring_late = false;

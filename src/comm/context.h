@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/callbacks.h"
+#include "comm/copy_proxy.h"
 #include "comm/daemon_memory.h"
 #include "comm/lane.h"
 #include "comm/late_start.h"
@@ -76,6 +77,10 @@ class Context {
                  const monitor::FlightPlace& place);
   // One of the same ranks, for what a graph captures of `lane`.
   HostLane& twin(const LaneKey& key, const std::string& name, const HostLane& lane);
+  // One whose messages copy engines move. The first call starts the rank's proxy for them. Throws Error.
+  HostLane& copy_lane(const LaneKey& key, const std::string& name, uint32_t rank,
+                      const std::vector<Member>& members, HostLane* control,
+                      const monitor::FlightPlace& place);
   // A lane that carries no operations: what breaks it, on any rank, breaks the lanes that name it as control.
   HostLane& control_lane(const LaneKey& key, const std::string& name, uint32_t rank,
                          const std::vector<Member>& members, const monitor::FlightPlace& place);
@@ -102,6 +107,8 @@ class Context {
   StreamOperations& checked_streams();
   // Until an operation may be put into the stream: its launch queue may be full. Before any lock is taken.
   void await_stream(device::Stream stream, bool held);
+  // The same for an operation in a lane of copies.
+  void await_room(device::Stream stream);
   // The stream's later work begins after the request's operation, which was submitted on a stream, or
   // captured with this one. False: there is nothing to wait for, the request is done.
   bool wait_on_stream(const Request& request, device::Stream stream);
@@ -142,6 +149,11 @@ class Context {
   bool poll_once();
   bool drain_completions();
   bool take_told();
+  // Lanes of copies (copies.cc).
+  void submit_copies(HostLane& lane, Flight&& flight, const std::string& refused);
+  void feed_copies(HostLane& lane, uint64_t now_ns);
+  bool take_copied();
+  void end_copied(HostLane& lane, uint64_t sequence);
   void complete(HostLane& lane, uint64_t sequence);
   void maintain(uint64_t now);
   void maintain_lane(HostLane& lane, uint64_t now);
@@ -203,6 +215,7 @@ class Context {
   PlanCache plans_;
   PlanShelf shelf_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<CopyProxy> copies_;  // set under the lock, once; ends before the executor
   cpu::CpuMachine host_machine_;  // the host's side of the queues
   CallbackThread callbacks_;
   LateStart late_start_{[this] { start_late(); }};

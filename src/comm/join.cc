@@ -23,6 +23,7 @@ constexpr const char* kReadable = " readable";
 constexpr const char* kOwnCores = " cores";
 constexpr const char* kAlwaysReads = " always";
 constexpr const char* kOpens = " opens";
+constexpr std::string_view kSmFree = " sm_free=";  // then a digit, of SmFree
 constexpr std::string_view kDeclined = "declined ";  // then the reason
 constexpr size_t kLongestReason = 2000;
 constexpr std::string_view kPlaces = " places ";  // then one of each rank's host
@@ -102,6 +103,9 @@ class Joining {
     group_.readable = settings().pull != Pull::kNever && !context.on_gpu();
     group_.always_reads = settings().pull == Pull::kAlways;
     group_.opens = group_.always_reads && context.on_gpu();
+    group_.sm_free = options.sm_free.value_or(context.on_gpu() ? settings().sm_free : SmFree::kNever);
+    // Where a stream that stands stops others, it would stop the copies that release it.
+    if (context.on_gpu() && single_hardware_queue()) group_.sm_free = SmFree::kNever;
     group_.own_cores = long(options.size) <= sysconf(_SC_NPROCESSORS_ONLN);
     host_names_.resize(options.size);
     if (options.rank == 0 && !settings().topology.empty()) by_leaf_ = hosts_by_leaf(settings().topology);
@@ -139,10 +143,14 @@ class Joining {
         if (peer.host != own_.host) {
           remote_.emplace_back(rank, peer);
           group_.readable = group_.opens = false;
+          group_.sm_free = SmFree::kNever;
         } else {
           group_.members[rank].peer = attach(peer.arena);
-          group_.readable &= cpu::can_read(*group_.members[rank].peer.arena->header());
-          group_.opens &= group_.members[rank].peer.memory->can_open();
+          const bool readable = cpu::can_read(*group_.members[rank].peer.arena->header());
+          const bool opens = group_.members[rank].peer.memory->can_open();
+          group_.readable &= readable;
+          group_.opens &= opens;
+          if (!(context_.on_gpu() ? opens : readable)) group_.sm_free = SmFree::kNever;
         }
       }
       group_.members[rank].host = hash64(peer.host);
@@ -317,7 +325,7 @@ class Joining {
   std::string what_was_found() const {
     std::string found = text_of(group_.key) + (group_.readable ? kReadable : "") +
                         (group_.own_cores ? kOwnCores : "") + (group_.always_reads ? kAlwaysReads : "") +
-                        (group_.opens ? kOpens : "");
+                        (group_.opens ? kOpens : "") + std::string(kSmFree) + char('0' + int(group_.sm_free));
     if (options_.rank == 0 && !remote_.empty()) {
       found += kPlaces;
       for (const Member& member : group_.members) found += std::to_string(member.host_place) + " ";
@@ -334,6 +342,10 @@ class Joining {
     group_.own_cores &= value.find(kOwnCores) != std::string::npos;
     group_.always_reads &= value.find(kAlwaysReads) != std::string::npos;
     group_.opens &= value.find(kOpens) != std::string::npos;
+    const size_t sm_free = value.find(kSmFree);
+    group_.sm_free = sm_free == std::string::npos
+                         ? SmFree::kNever
+                         : std::min(group_.sm_free, SmFree(value[sm_free + kSmFree.size()] - '0'));
     if (value.substr(0, value.find(' ')) == text_of(group_.key)) return;
     throw Error(
         Code::mismatch,

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/env.h"
 #include "comm/context.h"
 #include "comm/large_messages.h"
 #include "comm/store.h"
@@ -35,6 +36,7 @@ struct CommOptions {
   int64_t timeout_ns;  // of joining, and of operations without their own
   int (*interrupted)(void* user) = nullptr;  // asked while it waits; not 0: give up
   void* user = nullptr;
+  std::optional<SmFree> sm_free = {};  // none: the setting's, on GPUs
   std::vector<uint32_t> world_ranks = {};  // what messages call the ranks; empty: as they are
   uint32_t named(uint32_t of) const { return world_ranks.empty() ? of : world_ranks[of]; }
 };
@@ -49,6 +51,7 @@ struct Group {
   bool opens = false;  // on GPUs: every rank's blocks may read what every other one registers
   std::optional<LargeMessageTimes> times;  // as rank 0 knew them from an earlier group
   bool subgroup = false;  // of another communicator
+  SmFree sm_free = SmFree::kNever;  // messages may go by copy engines: every rank wants it, and can
 };
 
 // Collective. Throws Error: timeout, naming the rank that did not come; peer_failed for one that died

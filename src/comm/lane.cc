@@ -178,7 +178,8 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
                         carried_ && place_.traits().direct ? kCarriedSlots : kPrivateSlots,
                         slot_bytes,
                         carried_ ? 0 : packet_ring_bytes_for(packet_bytes),
-                        2 * depth()};
+                        2 * std::max(depth(), options_.copies ? kCopyDepth : 0),
+                        options_.copies};
   const LaneLayout layout(shape);
   for (uint32_t peer = 0; carried_ && ends > 0 && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr)
@@ -323,7 +324,8 @@ Flight& HostLane::append(Flight&& flight) {
 }
 
 Flight* HostLane::next_for_device() {
-  if (on_device_ == depth() || on_device_ == flights_.size() || turns_missing()) return nullptr;
+  if (by_copies() || on_device_ == depth() || on_device_ == flights_.size() || turns_missing())
+    return nullptr;
   Flight& flight = flights_[on_device_];  // they go in order
   const PlanHeader* plan = flight.lowered.plan->header(rank());
   if (!order_.may_follow(*plan, on_device_, turns_known_)) return nullptr;

@@ -12,6 +12,7 @@
 #include "comm/lowering.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
+#include "device/copy_host.h"
 #include "device/lane_order.h"
 #include "machine/cpu/arena.h"
 #include "machine/cpu/machine.h"
@@ -108,10 +109,11 @@ struct LaneOptions {
   std::vector<Member> members;
   uint32_t grid;              // blocks of the daemon
   uint32_t slot_bytes_limit;
-  bool carries_operations;    // false: a control lane, without connectors
+  bool carries_operations;    // by blocks. False: a control lane, or one of copies; without connectors
   bool any_size;              // operations of any size will come: slots of the limit from the start
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
   monitor::FlightPlace place{};
+  bool copies = false;  // its messages are moved by copy engines (comm/copies.cc)
 };
 
 class HostLane {
@@ -132,6 +134,7 @@ class HostLane {
   void ring_shadows() const;
   // Some peer is on another host.
   bool carried() const { return carried_; }
+  bool by_copies() const { return options_.copies; }
   HostLane* control() const { return options_.control; }
   // What the daemon knows of the lane; null before it is open.
   Lane* device() { return device_; }
@@ -189,6 +192,16 @@ class HostLane {
   Flight* next_for_device();
   // Writes it where the daemon reads it. A submission must follow, or a start kernel with token 0.
   void place(Flight& flight, uint64_t token);
+
+  // ---- a lane of copies (copies.cc)
+  // What streams write and wait for, without anything on the device. Idempotent.
+  void open_marks();
+  // The oldest operation that the proxy has not got, if it may have it; null if none.
+  Flight* next_for_proxy();
+  // What the proxy is to do for it, which has it from now on.
+  device::CopyJob begin_copies(Flight& flight);
+  bool has_flight(uint64_t sequence) const;
+  uint64_t* mark(uint64_t sequence) const { return &marks_[sequence % kCopyDepth]; }
 
   // Streams will use the lane. Its marks and flags are there at once, and its operations may start as kernels
   // from the moment when the daemon knows of it too. Idempotent.
@@ -297,6 +310,8 @@ class HostLane {
   Handover handover_{};  // as written to the device
   std::unique_ptr<Captures> captures_;
   Private turns_;        // what only blocks use of it
+  uint64_t* marks_ =
+      nullptr;  // of a lane of copies, [kCopyDepth]: s + 1 where a stream has come to operation s
   bool turns_known_ = false;
   std::optional<device::Stream> last_kernel_;
   bool settled_ = false;         // recover() has nothing left to do

@@ -42,7 +42,7 @@ void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
   both.output = receive.call.output;
   both.start = std::max(send.call.start, receive.call.start);
   Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans(), context_.on_gpu()}, both);
-  const std::string name = pair_name(rank_, rank_, both.tag);
+  const std::string name = pair_name(rank_, rank_, both.tag, false);
   HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr,
                                  {flight_group_, int32_t(rank_), int32_t(rank_)});
   Flight flight = flight_of(both, std::move(lowered), receive.request);
@@ -60,9 +60,10 @@ bool Communicator::match_any_source(AnySource& receive) {
     submit_to_self(call, receive.request);
     return true;
   }
+  const bool copies = goes_by_copies(call, std::nullopt);
   for (uint32_t source = 0; source < size(); ++source) {
     if (source == rank_) continue;
-    const LaneKey key = key_of(key_, pair_name(source, rank_, call.tag));
+    const LaneKey key = key_of(key_, pair_name(source, rank_, call.tag, copies));
     // A sender whose messages wait in our slots may have left: then its directory knows the lane no more.
     const LaneShared* theirs = context_.connected_peer(key, 0);
     if (theirs == nullptr) theirs = members_[source].peer.arena->find_lane(key.low, key.high);
@@ -70,7 +71,7 @@ bool Communicator::match_any_source(AnySource& receive) {
     // Acquire: pairs with the release in post_call(). Nothing but the count is read by it.
     const uint64_t sent =
         std::atomic_ref<uint64_t>(const_cast<uint64_t&>(theirs->submitted)).load(std::memory_order_acquire);
-    if (sent <= context_.submitted(pair_lane(source, rank_, call.tag))) continue;
+    if (sent <= context_.submitted(pair_lane(source, rank_, call.tag, copies))) continue;
     call.peer = int32_t(source);
     receive.request->set_source(call.peer);
     submit_pair(call, source, receive.request);

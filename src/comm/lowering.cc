@@ -317,6 +317,13 @@ std::string text_of(const Lowered& lowered) {
          (lowered.reduces ? std::string(", ") + reduce_op_name(op.reduce_op) : "");
 }
 
+uint64_t bytes_of(const Lowered& lowered) {
+  if (!lowered.signature.varying) return lowered.size_class_bytes;
+  uint64_t bytes = 0;
+  for (const Traffic& traffic : lowered.traffic) bytes += traffic.sent_bytes;
+  return bytes;
+}
+
 uint64_t element_bytes(const starling_operation& call) {
   return call.kind == STARLING_BARRIER ? 1 : data_type_bytes(DataType(call.data_type));
 }

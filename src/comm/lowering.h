@@ -36,6 +36,10 @@ struct LoweringContext {
   const HostLayout* hosts = nullptr;  // of the group; null: one, or of no account
 };
 
+// SmFree::kBySize: messages from here on go by copy engines. Below, their handshake costs more than blocks
+// take.
+inline constexpr uint64_t kSmFreeBytes = 1 << 20;
+
 // Everything of an operation but its place in the lane.
 struct Lowered {
   std::shared_ptr<const Plan> plan;
@@ -45,8 +49,9 @@ struct Lowered {
   std::vector<GroupExtent> output_groups;
   std::vector<Traffic> traffic;             // per peer; varying operations only
   bool own_buffer = false;  // barrier: its lane gives it what it reduces
-  bool opens = false;  // ranks of other processes read each other's buffers
-  uint32_t offered = 0;  // then: bit k, this rank's buffer of BufferKind k is read
+  bool opens = false;  // ranks of other processes read or write each other's buffers
+  uint32_t offered = 0;  // then: bit k, this rank's buffer of BufferKind k is the one
+  bool by_copies = false;  // no block moves its messages, but a copy engine (comm/copies.cc)
   uint64_t size_class_bytes = 0;  // the same on all ranks: from it a new lane takes its slot size
   uint64_t largest_group_bytes = 0;
   uint64_t count = 0;  // as the caller said it, for messages
@@ -55,6 +60,9 @@ struct Lowered {
 
 // "all_reduce of 1024 float32, sum": for messages. Not kept in Lowered: most operations need none.
 std::string text_of(const Lowered& lowered);
+
+// For the flight record; of unequal parts what this rank sends.
+uint64_t bytes_of(const Lowered& lowered);
 
 // Throws Error(invalid_argument | unsupported) that names the argument and the remedy.
 Lowered lower(const LoweringContext& context, const starling_operation& call);

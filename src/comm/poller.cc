@@ -140,7 +140,7 @@ bool Context::poll_once() {
     for (HostLane* lane : lanes_by_id_)
       if (lane != nullptr && lane->in_use() && lane->shared() != nullptr)
         guarded_for(*lane, [&] { meet_peers(*lane); });
-  bool any = drain_completions();
+  bool any = drain_completions() | take_copied();
   if (!keeping_.empty()) any |= give_back();
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
@@ -219,6 +219,7 @@ void Context::meet_peers(HostLane& lane) {
     starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
     break;
   }
+  if (lane.by_copies()) return feed_copies(lane, cpu::monotonic_ns());
   executor_->ring();  // its blocks may sleep for want of a connection
 }
 
@@ -257,6 +258,7 @@ void Context::release_streams(HostLane& lane) {
 // The daemon will complete nothing any more: all that is under way ends, here and with the peers.
 void Context::fail_all(const std::string& why) {
   const std::string text = place_->name() + ": " + why;
+  if (copies_ != nullptr && !executor_->failure().empty()) copies_->abandon();
   for (HostLane* lane : lanes_by_id_) {
     if (lane == nullptr || !lane->busy()) continue;
     starling::break_lane(*lane, FaultKind::kInternal, lane->next_sequence(), text);

@@ -114,7 +114,9 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
                 "submit it on a stream, or wait for it on the CPU");
   poll_once();  // complete already?
   std::unique_lock lock(mutex_);
-  while (!request.done() && !streams.may_hold()) {
+  // Where blocks have no part, no daemon is needed either.
+  auto may_hold = [&] { return lanes_by_id_[place->lane]->by_copies() || streams.may_hold(); };
+  while (!request.done() && !may_hold()) {
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
     lock.lock();
@@ -122,7 +124,7 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
   if (request.done()) return false;  // its lane may be gone
   HostLane& lane = *lanes_by_id_[place->lane];
   for (Flight& flight : lane.flights())
-    if (flight.sequence == place->sequence) streams.hold(flight.entry);
+    if (flight.sequence == place->sequence && flight.entered) streams.hold(flight.entry);
   const Handover handover = lane.handover();
   lock.unlock();
   streams.wait_for(stream, handover, place->sequence);

@@ -56,9 +56,14 @@ class StreamOperations {
   // Nothing was parked, or is run by a daemon.
   virtual bool only_kernels() const = 0;
 
+  // The stream's launch queue takes what an operation without a kernel needs.
+  virtual bool has_room(device::Stream stream) = 0;
+
   // Without it; may stand in the driver.
   virtual void enqueue(const StreamLaunch& launch) = 0;
   virtual void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) = 0;
+  // *word := value, in shared memory, when the stream has come there.
+  virtual void mark(device::Stream stream, uint64_t* word, uint64_t value) = 0;
   // Lives as long as the executor.
   virtual device::Stream make_stream(bool urgent) = 0;
 
@@ -116,6 +121,25 @@ class Executor {
   virtual StreamOperations* streams() { return nullptr; }
 };
 
+// Where a copy engine of this process writes: an address of ours, or of another process on CPUs.
+struct CopyTarget {
+  std::byte* address;
+  uint32_t process = 0;  // 0: ours
+};
+
+// Moves messages without blocks (device/copy_host.h). By one thread.
+class CopyEngine {
+ public:
+  // Waits for copies under way.
+  virtual ~CopyEngine() = default;
+  // Returns its ticket: they count up, and copies end in their order. 0: the peer's memory cannot be written
+  // now. Never waits for a copy of a GPU's. Throws Error.
+  virtual uint64_t copy(const CopyTarget& to, const std::byte* from, uint64_t bytes) = 0;
+  // The newest ticket whose copy has ended. What it wrote is visible to whoever acquires what is stored
+  // after.
+  virtual uint64_t completed() = 0;
+};
+
 // A peer's exported memory, as this rank's blocks address it.
 class PeerMemory {
  public:
@@ -135,6 +159,9 @@ class PeerMemory {
   virtual void look_for_buffers() {}
   // Why a buffer that a message has named cannot be opened; "" while none is missing for good.
   virtual std::string refusal() const { return ""; }
+  // Where a copy engine of ours writes to the owner's address, in the allocation of that number; none: it is
+  // not open yet. Any thread.
+  virtual std::optional<CopyTarget> reach(uint64_t, uint16_t) { return std::nullopt; }
 };
 
 // What a place gives and expects.
@@ -206,6 +233,8 @@ class Place {
   virtual uint16_t registration_of(const void*) { return 0; }
 
   virtual std::unique_ptr<Executor> start(const DaemonStart& start) = 0;
+  // Null where there is none. Throws Error.
+  virtual std::unique_ptr<CopyEngine> make_copy_engine() { return nullptr; }
 };
 
 }  // namespace starling

@@ -86,7 +86,7 @@ int interrupted(void* user) {
 }
 
 void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t size, const std::string& name,
-            nb::object store, int64_t timeout_ns) {
+            nb::object store, int64_t timeout_ns, int sm_free) {
   Communicator made(nullptr, context.use);
   starling_context* owner = context.get();
   Meeting meeting{std::move(store), std::nullopt};
@@ -100,6 +100,7 @@ void create(Communicator& comm, const Context& context, uint32_t rank, uint32_t 
   options.timeout_ns = timeout_ns;
   options.interrupted = interrupted;
   options.interrupted_user = &meeting;
+  options.sm_free = starling_sm_free(sm_free);
   starling_status status;
   {
     const WithoutGil free;
@@ -354,7 +355,8 @@ void bind_calls(nb::class_<Communicator>& c) {
 void bind_communicator(nb::module_& m) {
   namespace py = starling::python;
   nb::class_<py::Communicator> c(m, "Communicator");
-  c.def("__init__", &py::create, "context"_a, "rank"_a, "size"_a, "name"_a, "store"_a.none(), "timeout_ns"_a)
+  c.def("__init__", &py::create, "context"_a, "rank"_a, "size"_a, "name"_a, "store"_a.none(), "timeout_ns"_a,
+        "sm_free"_a = 0)
       .def_prop_ro("rank", [](const py::Communicator& comm) { return starling_comm_rank(comm.get()); })
       .def_prop_ro("size", [](const py::Communicator& comm) { return starling_comm_size(comm.get()); })
       .def("split", &py::split, "color"_a, "key"_a)
@@ -366,6 +368,8 @@ void bind_communicator(nb::module_& m) {
           },
           "reason"_a)
       .def_prop_ro("topology", &py::topology)
+      .def_prop_ro("sm_free",
+                   [](const py::Communicator& comm) { return int(starling_comm_sm_free(comm.get())); })
       .def_prop_ro("large_messages", &py::large_messages)
       .def("use_table", &py::use_table, "path"_a)
       .def("error", &py::error)

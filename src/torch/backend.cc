@@ -52,8 +52,9 @@ Backend::CudaSide Backend::cuda_side(c10::Device device) {
   }
   const std::string name = "cuda:" + std::to_string(int(device.index()));
   CudaSide side;
-  side.communicator = make_communicator({store_, getRank(), getSize(), options_->group_name + "/cuda",
-                                         options_->timeout, name, options_->global_ranks_in_group});
+  side.communicator =
+      make_communicator({store_, getRank(), getSize(), options_->group_name + "/cuda", options_->timeout,
+                         name, options_->global_ranks_in_group, options_->sm_free});
   side.streams = std::make_shared<GroupStreams>(side.communicator->context(), device);
   side.late = std::make_shared<LateLaunch>(LateLaunch::Thread{
       [device] { c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).uncheckedSetDevice(device); },
@@ -190,6 +191,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   auto child = c10::make_intrusive<BackendOptions>(options ? options->timeout : options_->timeout);
   const auto* own = dynamic_cast<const BackendOptions*>(options.get());
   child->negotiate = own != nullptr ? own->negotiate : options_->negotiate;
+  child->sm_free = own != nullptr ? own->sm_free : options_->sm_free;
   child->group_name = options ? options->group_name : options_->group_name + ":split";
   child->group_desc = options ? options->group_desc : "";
   for (const int rank : ranks) {

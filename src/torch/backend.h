@@ -29,6 +29,8 @@ struct BackendOptions final : c10d::Backend::Options {
 
   // Submit an operation when all ranks have issued it (OCCL section 4). The same on all ranks.
   bool negotiate = false;
+  // Which messages between GPUs copy engines move. The least willing rank decides.
+  starling_sm_free sm_free = STARLING_SM_FREE_DEFAULT;
 };
 
 class Backend final : public c10d::Backend {

@@ -67,6 +67,7 @@ Communicator::Communicator(const CommunicatorOptions& options)
   comm_options.store = store_.get();
   const std::vector<std::uint32_t> world_ranks(options.global_ranks.begin(), options.global_ranks.end());
   if (world_ranks.size() == comm_options.size) comm_options.world_ranks = world_ranks.data();
+  comm_options.sm_free = options.sm_free;
   comm_options.timeout_ns = to_ns(std::max(options.timeout, kShortestJoining));
   Interruption interruption;
   if (on_main_thread()) {

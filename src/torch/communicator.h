@@ -23,6 +23,7 @@ struct CommunicatorOptions {
   std::chrono::milliseconds timeout{};
   std::string device = "cpu";
   std::vector<std::uint64_t> global_ranks = {};  // what messages call the ranks; empty: as they are
+  starling_sm_free sm_free = STARLING_SM_FREE_DEFAULT;
 };
 
 class Communicator {

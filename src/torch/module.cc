@@ -91,12 +91,13 @@ std::pair<std::vector<py::tuple>, py::dict> trace(std::size_t most) {
 void bind_options(py::module_& module) {
   OptionsClass options(module, "Options");
   options
-      .def(py::init([](bool negotiate) {
+      .def(py::init([](bool negotiate, int sm_free) {
              auto made = c10::make_intrusive<BackendOptions>();
              made->negotiate = negotiate;
+             made->sm_free = starling_sm_free(sm_free);
              return made;
            }),
-           py::kw_only(), py::arg("negotiate") = false)
+           py::kw_only(), py::arg("negotiate") = false, py::arg("sm_free") = 0)
       .def_readwrite("negotiate", &BackendOptions::negotiate)
       .def("__deepcopy__", [](const BackendOptions& self,
                               const py::dict&) { return c10::make_intrusive<BackendOptions>(self); })

@@ -4,6 +4,7 @@
 //
 // Peers find a lane by its key in the owner's directory: no rank ever waits for another to make one.
 // A lane region, for hosts:     LaneShared | Signature[board] | Traffic[board * size] | Withdrawal[size]
+//                               and of a lane of copies CopyOffer[kCopyDepth * size]
 // and its connectors, for blocks: Inbox[size * channels] | Credit[size * channels] | slots
 // Connectors and pool slots lie in exported memory (machine/place.h): in the same segment on the CPU machine,
 // in GPU memory on the cuda machine. Offsets of exported memory mean something to the peer's place alone.
@@ -116,7 +117,8 @@ struct alignas(64) LaneShared {
   uint64_t packets_offset;
   uint64_t traffic_offset;  // from the LaneShared
   uint64_t withdrawals_offset;  // likewise
-  uint64_t reserved_offsets[5];
+  uint64_t offers_offset;  // likewise; 0: no lane of copies
+  uint64_t reserved_offsets[4];
   char name[64];  // cut
   // What changes has a line of its own: peers look at what is above in every operation.
   alignas(64) uint64_t closed;  // peers that will never touch this region again; writers: their hosts,

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "wire/arena.h"
+#include "wire/copies.h"
 
 namespace starling {
 
@@ -13,6 +14,7 @@ struct LaneShape {
   uint32_t slot_bytes;
   uint64_t packet_ring_bytes;  // of an end
   uint32_t board_size;
+  bool copies = false;  // its messages are moved by copy engines
 };
 
 struct LaneLayout {
@@ -24,6 +26,7 @@ struct LaneLayout {
   // Of the region.
   uint64_t traffic = 0;
   uint64_t withdrawals = 0;
+  uint64_t offers = 0;
   uint64_t region_bytes = 0;
 
   explicit LaneLayout(const LaneShape& shape) {
@@ -35,6 +38,9 @@ struct LaneLayout {
     traffic = sizeof(LaneShared) + shape.board_size * sizeof(Signature);
     withdrawals = traffic + uint64_t(shape.board_size) * sizeof(Traffic) * shape.size;
     region_bytes = (withdrawals + sizeof(Withdrawal) * shape.size + 63) & ~uint64_t(63);
+    if (!shape.copies) return;
+    offers = region_bytes;
+    region_bytes += sizeof(CopyOffer) * kCopyDepth * shape.size;
   }
 
   // Writes all that does not depend on where the connectors lie.
@@ -50,6 +56,7 @@ struct LaneLayout {
     shared.packets_offset = packets;
     shared.traffic_offset = traffic;
     shared.withdrawals_offset = withdrawals;
+    shared.offers_offset = offers;
   }
 };
 
@@ -62,6 +69,11 @@ inline Traffic* traffic_of(LaneShared* shared, uint64_t sequence) {
 // [size]: what each peer has said to the owner of the region.
 inline Withdrawal* withdrawals_of(LaneShared* shared) {
   return reinterpret_cast<Withdrawal*>(reinterpret_cast<std::byte*>(shared) + shared->withdrawals_offset);
+}
+// Of what `sender` sends to the region's owner at this position.
+inline CopyOffer* offer_of(LaneShared* shared, uint64_t sequence, uint32_t sender) {
+  auto* base = reinterpret_cast<std::byte*>(shared) + shared->offers_offset;
+  return reinterpret_cast<CopyOffer*>(base) + (sequence % kCopyDepth) * shared->size + sender;
 }
 
 }  // namespace starling

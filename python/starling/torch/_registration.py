@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from starling.comm import Communicator
-from starling.errors import StarlingError
+from starling.comm import SM_FREE, Communicator
+from starling.errors import InvalidArgumentError, StarlingError
 from starling.torch import _adapter
 
 BACKEND_NAME = "starling"
@@ -18,14 +18,20 @@ BACKEND_NAME = "starling"
 DEVICES = ["cpu", "cuda"] if torch.version.cuda else ["cpu"]
 
 
-def Options(*, negotiate: bool | None = None) -> Any:  # noqa: N802 - reads as a class, as torch's own options do
+def Options(  # noqa: N802 - reads as a class, as torch's own options do
+    *, negotiate: bool | None = None, sm_free: bool | str | None = None
+) -> Any:
     """Options for ``pg_options`` of ``init_process_group`` and ``new_group``.
 
     negotiate: an operation is submitted only when all ranks have issued it (OCCL section 4); must be the same on
         all ranks. None: the setting ``STARLING_TORCH_NEGOTIATE``, off by default.
+    sm_free: whether copy engines move messages between GPUs, at no cost in multiprocessors: True, False, or "auto" for
+        those for which it is faster; the least willing rank decides. None: the setting ``STARLING_SM_FREE``.
     """
+    if sm_free not in SM_FREE:
+        raise InvalidArgumentError(f"sm_free is {sm_free!r}; pass True, False, 'auto' or None")
     chosen = os.environ.get("STARLING_TORCH_NEGOTIATE", "0") == "1" if negotiate is None else negotiate
-    return _adapter.load().Options(negotiate=chosen)
+    return _adapter.load().Options(negotiate=chosen, sm_free=SM_FREE.index(sm_free))
 
 
 def premul_sum(factor: float) -> Any:

@@ -8,6 +8,8 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "machine/cpu/executor.h"
+#include "machine/cpu/process_memory.h"
+#include "machine/cpu/process_nonce.h"
 
 namespace starling::cpu {
 namespace {
@@ -18,9 +20,30 @@ class ArenaMemory final : public PeerMemory {
  public:
   explicit ArenaMemory(std::shared_ptr<PeerArena> arena) : arena_(std::move(arena)) {}
   std::byte* at(uint64_t offset) override { return arena_->at(offset); }
+  std::optional<CopyTarget> reach(uint64_t address, uint16_t) override {
+    const ArenaHeader* owner = arena_->header();
+    return CopyTarget{reinterpret_cast<std::byte*>(address),
+                      owner->process_nonce == process_nonce() ? 0 : owner->pid};
+  }
 
  private:
   std::shared_ptr<PeerArena> arena_;
+};
+
+// What a copy engine is on a GPU: here the thread that asks for a copy makes it.
+class ThreadCopies final : public CopyEngine {
+ public:
+  uint64_t copy(const CopyTarget& to, const std::byte* from, uint64_t bytes) override {
+    if (to.process == 0)
+      std::memcpy(to.address, from, bytes);
+    else if (!write_process(to.process, to.address, from, bytes))
+      return 0;  // its death is noticed elsewhere
+    return ++copies_;
+  }
+  uint64_t completed() override { return copies_; }
+
+ private:
+  uint64_t copies_ = 0;
 };
 
 }  // namespace
@@ -102,5 +125,7 @@ std::unique_ptr<starling::Executor> CpuPlace::start(const DaemonStart& start) {
                                                        arena_.at(arena_.header()->pool_offset),
                                                        arena_.header(), waiting_});
 }
+
+std::unique_ptr<CopyEngine> CpuPlace::make_copy_engine() { return std::make_unique<ThreadCopies>(); }
 
 }  // namespace starling::cpu

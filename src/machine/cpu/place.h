@@ -35,6 +35,7 @@ class CpuPlace final : public Place {
   bool check_buffer(const void*, const char*) const override { return true; }
   void check_pulled(const void*) const override {}
   std::unique_ptr<Executor> start(const DaemonStart& start) override;
+  std::unique_ptr<CopyEngine> make_copy_engine() override;
 
  private:
   // calloc: pages exist once touched.

@@ -5,19 +5,31 @@
 #include <cerrno>
 
 namespace starling::cpu {
+namespace {
 
-bool read_process(uint32_t pid, std::byte* to, const std::byte* from, uint64_t bytes) {
+template <class Call>
+bool move_all(Call call, uint32_t pid, std::byte* local, std::byte* remote, uint64_t bytes) {
   while (bytes > 0) {
-    const iovec local{to, bytes};
-    const iovec remote{const_cast<std::byte*>(from), bytes};
-    const ssize_t done = process_vm_readv(pid_t(pid), &local, 1, &remote, 1, 0);
+    const iovec here{local, bytes};
+    const iovec there{remote, bytes};
+    const ssize_t done = call(pid_t(pid), &here, 1, &there, 1, 0);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) return false;
-    to += done;
-    from += done;
+    local += done;
+    remote += done;
     bytes -= uint64_t(done);
   }
   return true;
+}
+
+}  // namespace
+
+bool read_process(uint32_t pid, std::byte* to, const std::byte* from, uint64_t bytes) {
+  return move_all(process_vm_readv, pid, to, const_cast<std::byte*>(from), bytes);
+}
+
+bool write_process(uint32_t pid, std::byte* to, const std::byte* from, uint64_t bytes) {
+  return move_all(process_vm_writev, pid, const_cast<std::byte*>(from), to, bytes);
 }
 
 // Numbers of processes are those of a namespace; the nonce is the owner's alone.

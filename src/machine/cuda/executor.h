@@ -40,7 +40,11 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void set_scheduling(const Scheduling& scheduling) override;
   bool submissions_read() const override;
   bool only_kernels() const override;
+  bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }
   void enqueue(const StreamLaunch& launch) override;
+  void mark(device::Stream stream, uint64_t* word, uint64_t value) override {
+    device_.write_value(stream, word, value);
+  }
   void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) override;
   device::Stream make_stream(bool urgent) override { return device_.make_stream(urgent); }
   bool may_capture() const override;
@@ -56,6 +60,10 @@ class CudaExecutor final : public Executor, public StreamOperations {
   }
 
  private:
+  // Entries of a stream's launch queue beyond which nothing that needs no kernel is added: below the depth at
+  // which the driver makes its callers wait.
+  static constexpr uint32_t kMarksLimit = 512;
+
   device::StartArguments start_of(const StreamLaunch& launch) const;
 
   const ExecutorOptions options_;

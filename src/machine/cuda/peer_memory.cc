@@ -60,6 +60,24 @@ void ImportedMemory::open_buffers() {
   buffers_ = std::make_unique<OpenedBuffers>(device_, export_->registrations, place_);
 }
 
+std::optional<CopyTarget> OpenedBuffers::reach(uint64_t address, uint16_t number) {
+  STARLING_ASSERT(number - 1u < kMaxRegistrations - 1, "a message names no registration");
+  OpenedRegistration& told = told_[number];
+  // Acquire: pairs with the release in PeerRegistrations::open(); the offset is there.
+  if (std::atomic_ref<uint64_t>(told.made).load(std::memory_order_acquire) == 0) {
+    // Relaxed: as a block does it (device/opened.h).
+    std::atomic_ref<uint64_t>(told.wanted).store(1, std::memory_order_relaxed);
+    look();
+    return std::nullopt;
+  }
+  return CopyTarget{reinterpret_cast<std::byte*>(address + told.offset)};
+}
+
+std::optional<CopyTarget> ImportedMemory::reach(uint64_t address, uint16_t number) {
+  if (same_process_) return CopyTarget{reinterpret_cast<std::byte*>(address)};
+  return buffers_ == nullptr ? std::nullopt : buffers_->reach(address, number);
+}
+
 // ---- exported memory ----------------------------------------------------------------------------------
 
 ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer, Place& place)

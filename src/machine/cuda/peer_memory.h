@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "machine/cuda/driver_thread.h"
@@ -28,6 +29,8 @@ class OpenedBuffers {
     if (registrations_->has_news()) thread_->launch();
   }
   std::string refusal() const { return registrations_->refusal(); }
+  // As PeerMemory::reach().
+  std::optional<CopyTarget> reach(uint64_t address, uint16_t number);
 
  private:
   Place& place_;
@@ -53,6 +56,7 @@ class ImportedMemory final : public PeerMemory {
     if (buffers_ != nullptr) buffers_->look();
   }
   std::string refusal() const override { return buffers_ == nullptr ? "" : buffers_->refusal(); }
+  std::optional<CopyTarget> reach(uint64_t address, uint16_t number) override;
 
  private:
   struct Mapped {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "machine/cuda/copy_engine.h"
 #include "machine/cuda/device_guard.h"
 #include "machine/cuda/error.h"
 #include "machine/cuda/executor.h"
@@ -125,6 +126,10 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t)))};
   flush();
   return std::make_unique<CudaExecutor>(options);
+}
+
+std::unique_ptr<CopyEngine> CudaPlace::make_copy_engine() {
+  return std::make_unique<CudaCopyEngine>(device_, *this);
 }
 
 }  // namespace starling::cuda

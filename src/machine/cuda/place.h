@@ -42,6 +42,7 @@ class CudaPlace final : public Place {
   void check_pulled(const void* memory) const override;
   uint16_t registration_of(const void* memory) override { return registrations_.number_of(memory, name()); }
   std::unique_ptr<Executor> start(const DaemonStart& start) override;
+  std::unique_ptr<CopyEngine> make_copy_engine() override;
 
  private:
   const int device_;

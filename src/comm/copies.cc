@@ -1,0 +1,172 @@
+// Lanes of copies: messages that copy engines move (docs/design/0020-sm-free.md). Such a lane has a region, a
+// board and positions as every other one, and nothing on the device: its operations go to the rank's proxy
+// when their peers are known and both sides' signatures agree. "On the device" is with the proxy.
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/context.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full
+
+}  // namespace
+
+// ---- the lane -----------------------------------------------------------------------------------------
+
+// Never used again when the lane ends: a stream may come to them later.
+void HostLane::open_marks() {
+  if (on_streams()) return;
+  handover_.depth = kCopyDepth;
+  marks_ = reinterpret_cast<uint64_t*>(place_.allocate_shared(kCopyDepth * sizeof(uint64_t)));
+  handover_.done = reinterpret_cast<Done*>(place_.allocate_shared(kCopyDepth * sizeof(Done)));
+}
+
+// No further than the peers' regions are known: then of two ranks that mean different things the later one
+// has seen that before it offers, or takes, a buffer.
+Flight* HostLane::next_for_proxy() {
+  if (!resolved() || on_device_ == flights_.size()) return nullptr;
+  Flight& flight = flights_[on_device_];  // they go in order
+  return flight.sequence - flights_.front().sequence < kCopyDepth ? &flight : nullptr;
+}
+
+bool HostLane::has_flight(uint64_t sequence) const {
+  return std::any_of(flights_.begin(), flights_.end(),
+                     [sequence](const Flight& flight) { return flight.sequence == sequence; });
+}
+
+device::CopyJob HostLane::begin_copies(Flight& flight) {
+  const uint64_t sequence = flight.sequence;
+  const Lowered& lowered = flight.lowered;
+  const Operation& op = lowered.operation;
+  const uint64_t at = sequence % kCopyDepth;
+  device::CopyJob job{this,
+                      sequence,
+                      &shared_->fault,
+                      flight.on_stream ? &marks_[at] : nullptr,
+                      flight.on_stream ? &handover_.done[at].done : nullptr,
+                      {},
+                      {}};
+  // Rank 0 of a pair sends to rank 1.
+  const auto& input = op.buffers[uint32_t(BufferKind::kInput)];
+  const auto& output = op.buffers[uint32_t(BufferKind::kOutput)];
+  if (rank() == 0)
+    job.sends.push_back(
+        {offer_of(peers_[1], sequence, 0), member(1).peer.memory.get(), input.base, op.group_bytes});
+  else
+    job.receives.push_back({offer_of(shared_, sequence, 0), output.base, op.group_bytes,
+                            op.registrations[uint32_t(BufferKind::kOutput)]});
+  flight.on_device = true;
+  ++on_device_;
+  return job;
+}
+
+// ---- its context --------------------------------------------------------------------------------------
+
+HostLane& Context::copy_lane(const LaneKey& key, const std::string& name, uint32_t rank,
+                             const std::vector<Member>& members, HostLane* control,
+                             const monitor::FlightPlace& place) {
+  std::lock_guard lock(mutex_);
+  if (copies_ == nullptr)
+    copies_ = std::make_unique<CopyProxy>(place_->make_copy_engine(), [this] {
+      if (!poll_once()) cpu::ring(&arena_->header()->host);  // who has the lock may have looked before
+    });
+  return find_or_make({key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, false,
+                       true, control, place, true});
+}
+
+void Context::await_room(device::Stream stream) {
+  StreamOperations& streams = checked_streams();
+  while (!streams.has_room(stream)) std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
+}
+
+// As submit(), without blocks: the daemon has no part in it, and no caller can run it.
+void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& refused) {
+  StreamOperations* streams = flight.on_stream ? &checked_streams() : nullptr;
+  std::unique_lock lock(mutex_);
+  const bool fresh = lane.shared() == nullptr;
+  lane.open(0, 0);
+  const bool news = lane.resolve() || fresh;
+  if (flight.on_stream) lane.open_marks();
+  if (!refused.empty())
+    starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
+                         "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " + refused);
+  ++submissions_;
+  ++under_way_;
+  flight.waited = flight.perhaps_waited = false;
+  if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
+    record_fault(lane, fault);
+    end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
+    return;
+  }
+  Flight& appended = lane.append(std::move(flight));
+  appended.lane = lane.id();
+  appended.record =
+      flight_.submitted({lane.id(), appended.sequence, bytes_of(appended.lowered), appended.submitted_ns},
+                        appended.lowered.signature);
+  post_call(lane);
+  // Before the proxy has it: it may end there.
+  const RequestPtr request = appended.request;
+  const device::Stream stream = appended.stream;
+  const uint64_t sequence = appended.sequence;
+  const bool held = appended.held;
+  if (streams != nullptr) request->set_place({lane.id(), sequence});
+  const bool opens = appended.lowered.opens;
+  feed_copies(lane, appended.submitted_ns);
+  connect_soon(lane, opens);
+  show_poller();
+  if (news || lane.size() == 2) ring_peers(lane);  // a message may be what an any-source receive waits for
+  if (streams == nullptr || request->done()) return;
+  const Handover handover = lane.handover();
+  uint64_t* const mark = lane.mark(sequence);
+  lock.unlock();
+  streams->mark(stream, mark, sequence + 1);
+  if (held) streams->wait_for(stream, handover, sequence);
+}
+
+void Context::feed_copies(HostLane& lane, uint64_t now_ns) {
+  while (Flight* flight = lane.next_for_proxy()) {
+    if (!announce(lane, *flight)) return;
+    flight_.started(flight->record, now_ns);
+    ++on_device_;
+    copies_->add(lane.begin_copies(*flight));
+  }
+}
+
+// What the proxy is through with. True if there was any.
+bool Context::take_copied() {
+  if (copies_ == nullptr) return false;
+  const std::vector<CopyProxy::Report> reports = copies_->take();
+  for (const CopyProxy::Report& report : reports) {
+    HostLane& lane = *static_cast<HostLane*>(report.owner);
+    if (!report.error.empty()) {
+      starling::break_lane(lane, FaultKind::kInternal, report.sequence,
+                           "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": lane '" +
+                               lane.name() + "' cannot go on: " + report.error);
+      fail_waiting(lane, fault_of(lane));
+    }
+    if (report.finished) end_copied(lane, report.sequence);
+  }
+  return !reports.empty();
+}
+
+// As complete().
+void Context::end_copied(HostLane& lane, uint64_t sequence) {
+  if (!lane.has_flight(sequence)) return;  // it ended with its device
+  Flight flight = lane.finish(sequence);
+  --on_device_;
+  const uint64_t now = cpu::monotonic_ns();
+  const Fault fault = fault_of(lane);
+  if (fault.kind == FaultKind::kNone) {
+    end(flight, STARLING_SUCCESS, "", now);
+    return feed_copies(lane, now);
+  }
+  record_fault(lane, fault);
+  end_broken(lane, std::move(flight), fault);
+  fail_waiting(lane, fault);
+}
+
+}  // namespace starling

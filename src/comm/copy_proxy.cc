@@ -1,0 +1,124 @@
+#include "comm/copy_proxy.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "machine/cpu/futex.h"
+
+namespace starling {
+namespace {
+
+// After so long without progress the thread naps between two looks: who waits for a stream that computes for
+// milliseconds does not mind, and a core is free meanwhile.
+constexpr uint64_t kEagerNs = 200'000;
+constexpr long kNapNs = 10'000;
+constexpr uint32_t kLooksAYield = 16;
+
+cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
+
+}  // namespace
+
+uint64_t CopyProxy::Engine::copy(const device::CopySend& send, const CopyOffer& offer) {
+  auto* peer = static_cast<PeerMemory*>(send.peer);
+  const std::optional<CopyTarget> target = peer->reach(offer.address, uint16_t(offer.registration));
+  if (!target) return 0;
+  const uint64_t ticket = engine.copy(*target, send.from, send.bytes);
+  if (ticket != 0) given = ticket;
+  return ticket;
+}
+
+CopyProxy::CopyProxy(std::unique_ptr<CopyEngine> engine, std::function<void()> told)
+    : owned_(std::move(engine)),
+      engine_{*owned_},
+      machine_(0, no_waiting(), nullptr, nullptr),
+      host_(machine_, engine_),
+      told_(std::move(told)),
+      thread_(start_thread([this] { run(); })) {}
+
+CopyProxy::~CopyProxy() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void CopyProxy::add(device::CopyJob&& job) {
+  {
+    std::lock_guard lock(mutex_);
+    added_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+std::vector<CopyProxy::Report> CopyProxy::take() {
+  std::lock_guard lock(mutex_);
+  return std::move(reports_);
+}
+
+void CopyProxy::report(Report&& report) {
+  std::lock_guard lock(mutex_);
+  reports_.push_back(std::move(report));
+}
+
+// False: it ends. Sleeps while there is nothing to do.
+bool CopyProxy::take_jobs() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !jobs_.empty() || !added_.empty() || ending_; });
+  for (device::CopyJob& job : added_) jobs_.push_back(std::move(job));
+  added_.clear();
+  return !ending_;
+}
+
+// In the order in which they came: the copies of a lane go in its order. True if anything went on.
+bool CopyProxy::step_all() {
+  bool progress = false;
+  bool reported = false;
+  if (abandoned_.load(std::memory_order_relaxed)) jobs_.clear();
+  std::erase_if(jobs_, [&](device::CopyJob& job) {
+    using Step = device::CopyHost<cpu::CpuMachine, Engine>::Step;
+    Step step = Step::kNothing;
+    try {
+      step = host_.step(job);
+    } catch (const Error& error) {
+      job.failed = true;
+      report({job.owner, job.sequence, false, error.what()});
+      reported = true;
+    }
+    progress |= step != Step::kNothing;
+    if (step != Step::kFinished) return false;
+    report({job.owner, job.sequence, true, ""});
+    return reported = true;
+  });
+  if (reported) told_();
+  return progress || reported;
+}
+
+void CopyProxy::run() {
+  prctl(PR_SET_TIMERSLACK, 1'000);  // a nap of 10 us takes 10, not 60
+  uint64_t progressed_ns = 0;
+  uint32_t fruitless = 0;
+  while (take_jobs()) {
+    const bool progress = step_all();
+    const uint64_t now = cpu::monotonic_ns();
+    if (progress || jobs_.empty()) {
+      progressed_ns = now;
+      fruitless = 0;
+    } else if (now - progressed_ns > kEagerNs) {
+      const timespec nap{0, kNapNs};
+      nanosleep(&nap, nullptr);
+    } else if (++fruitless % kLooksAYield == 0) {
+      sched_yield();
+    } else {
+      cpu::relax();
+    }
+  }
+  // Their buffers are about to be given back.
+  while (engine_.completed() < engine_.last() && !abandoned_.load(std::memory_order_relaxed)) sched_yield();
+}
+
+}  // namespace starling

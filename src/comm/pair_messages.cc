@@ -1,0 +1,61 @@
+// Messages between two ranks: each (source, destination, tag) is a lane of its own, one of copies where copy
+// engines move it.
+#include "comm/communicator.h"
+
+namespace starling {
+
+RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request,
+                                     Capture capture) {
+  const bool sends = call.kind == STARLING_SEND;
+  const bool copies = goes_by_copies(call, capture);
+  LoweringContext context = lowering_of_pair(call, peer);
+  if (copies) context.one_process = context.readable = context.opens = false;  // nobody pulls
+  Lowered lowered = lower(context, call);
+  if (copies) {
+    lowered.by_copies = true;
+    lowered.opens = members_[peer].peer.memory->opened() != nullptr;
+    if (lowered.opens && !sends) lowered.offered = 1u << uint32_t(BufferKind::kOutput);
+  }
+  HostLane& lane =
+      sends ? pair_lane(rank_, peer, call.tag, copies) : pair_lane(peer, rank_, call.tag, copies);
+  submit_to(lane, flight_of(call, std::move(lowered), request), capture);
+  return request;
+}
+
+// To or from that rank: 0 sends, 1 receives.
+LoweringContext Communicator::lowering_of_pair(const starling_operation& call, uint32_t peer) {
+  return lowering(call.kind == STARLING_SEND ? 0u : 1u, 2, members_[peer].peer.way != nullptr);
+}
+
+// A graph captures kernels.
+bool Communicator::goes_by_copies(const starling_operation& call, const Capture& capture) const {
+  if (sm_free_ == SmFree::kNever || capture || uint32_t(call.data_type) >= kDataTypeCount) return false;
+  if ((call.kind != STARLING_SEND && call.kind != STARLING_RECV) || call.peer == int32_t(rank_)) return false;
+  return sm_free_ == SmFree::kAlways || message_bytes(call) >= kSmFreeBytes;
+}
+
+// Misuse is told to the caller, not to the partner that comes later, or to the poller.
+void Communicator::check_pair_call(const starling_operation& call) {
+  lower(lowering_of_pair(call, call.peer < 0 ? rank_ : uint32_t(call.peer)), call);
+}
+
+HostLane& Communicator::pair_lane(uint32_t source, uint32_t destination, uint64_t tag, bool copies) {
+  const std::tuple pair(source, destination, tag, copies);
+  if (const auto found = pair_lanes_.find(pair); found != pair_lanes_.end()) return *found->second;
+  const std::string name = pair_name(source, destination, tag, copies);
+  const LaneKey key = remember(key_of(key_, name));
+  const uint32_t own = rank_ == source ? 0 : 1;
+  const std::vector<Member> members{members_[source], members_[destination]};
+  const monitor::FlightPlace place{flight_group_, int32_t(source), int32_t(destination)};
+  HostLane& lane = copies ? context_.copy_lane(key, name, own, members, &control(), place)
+                          : context_.lane(key, name, own, members, true, &control(), place);
+  pair_lanes_.emplace(pair, &lane);
+  return lane;
+}
+
+std::string Communicator::pair_name(uint32_t source, uint32_t destination, uint64_t tag, bool copies) const {
+  return std::to_string(source) + "->" + std::to_string(destination) + " tag " + std::to_string(tag) +
+         (copies ? " sm_free" : "");
+}
+
+}  // namespace starling

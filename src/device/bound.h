@@ -100,9 +100,10 @@ class BoundRun {
         c_(reduction),
         block_(m_.block_index()) {}
 
-  // Is what this thread looks at there? `ours`: so is the part. A vote must follow. All loads of a thread go
+  // Is what this thread looks at there? `ours()`: so is the part. A vote must follow. All loads of a thread go
   // out together; nothing is written but this block's fast memory, so it does no harm if the part is not ours.
-  STARLING_HOST_DEVICE bool look(bool ours) {
+  template <class Ours>
+  STARLING_HOST_DEVICE bool look(Ours&& ours) {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     bool ready = p_.tile_bytes <= 16 * threads;
     const BoundInstruction& first = p_.instructions[0];
@@ -120,7 +121,7 @@ class BoundRun {
       const SendEnd& end = lane_.sends[send_place(k)];
       s_.sends[k] = {end.packets, end.packets_sent};
       ready &= end.connected != 0 && !refreshes_amid(end.packets_sent, uint64_t(p_.tile_count) * p_.sent[k]);
-      ready &= has_credit(k, 0) || (ours && in_time(m_, budget_, lane_.fault, NeverYields{},
+      ready &= has_credit(k, 0) || (ours() && in_time(m_, budget_, lane_.fault, NeverYields{},
                                                     [&] { return has_credit(k, 0); }));
     }
     return ready;

@@ -56,10 +56,12 @@ struct alignas(16) StartState {
   uint32_t urgent;  // the daemon has something more urgent
   uint32_t stays;
   uint32_t left;  // the operation lies where the daemon looks for it
+  uint64_t number;  // of a captured operation, in this replay
   Combine operands[kOperandSets];
   NearEnds ends;
   BoundState bound;
-  // Where memory is far: copies of the argument's, with pointers to what is near.
+  // Where memory is far: copies of the argument's, with pointers to what is near. Of a captured operation,
+  // with its numbers.
   Operation operation;
   Handover handover;
 };
@@ -110,25 +112,77 @@ class StartBlock {
   const StartArguments& a_;
 };
 
+// The number that a captured operation has in this replay.
+template <class M>
+class CapturedNumber : StartBlock<M> {
+ public:
+  STARLING_HOST_DEVICE CapturedNumber(M& machine, const StartArguments& arguments)
+      : StartBlock<M>(machine, arguments) {}
+
+  // Leader only. The lane's start kernels run one after the other, so all blocks of one find the same number;
+  // the last that comes makes it the next one. Their stream orders them, as it does who reads `captured`; the
+  // host only looks whether anything is under way.
+  STARLING_HOST_DEVICE uint64_t take() {
+    uint64_t* issued = &a_.handover.turns[0].issued;
+    const uint64_t before = m_.fetch_add(issued, 1);
+    const uint64_t number = before / kIssued;
+    if (before % kIssued + 1 == a_.operation.block_count) m_.store_release(issued, (number + 1) * kIssued);
+    if (m_.block_index() == 0) {
+      m_.store_relaxed(a_.captured, number);
+      m_.store_relaxed(a_.handover.begun, number + 1);
+    }
+    await_place(number);
+    return number;
+  }
+
+  STARLING_HOST_DEVICE void put_into(Operation& operation, uint64_t number) const {
+    operation.sequence = number;
+    operation.finished_target = finished_before(number) + a_.handover.width;
+    operation.previous_target = finished_before(number - 1) + a_.handover.width;
+  }
+
+ private:
+  using StartBlock<M>::m_;
+  using StartBlock<M>::a_;
+
+  // No host has seen to it that the place in the lane's rings is free. Mostly it is, long since.
+  STARLING_HOST_DEVICE void await_place(uint64_t number) {
+    const uint64_t* finished = &a_.near.finished[number % M::kLaneDepth];
+    // Acquire: pairs with are_last(): nobody looks at the operation that had the place.
+    for (uint32_t attempt = 0; !reached(m_.load_acquire(finished), finished_before(number)); ++attempt)
+      m_.pause(attempt);
+  }
+
+  // What the place has counted when operation `number` comes to it: every part, in each one before.
+  STARLING_HOST_DEVICE uint64_t finished_before(uint64_t number) const {
+    return number / M::kLaneDepth * a_.handover.width;
+  }
+};
+
 // An operation that comes bound.
 template <class M>
 class BoundStart : StartBlock<M> {
  public:
   STARLING_HOST_DEVICE BoundStart(M& machine, const StartArguments& arguments, StartState& state)
-      : StartBlock<M>(machine, arguments), s_(state) {}
+      : StartBlock<M>(machine, arguments),
+        op_(arguments.captured != nullptr ? state.operation : arguments.operation),
+        s_(state) {}
 
   // On all threads, the same result on all: how many steps are done. All: so is the operation, on this block.
   // None: nothing was touched.
   STARLING_HOST_DEVICE uint32_t run() {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
-    const uint64_t sequence = a_.operation.sequence;
+    const uint64_t sequence = op_.sequence;
     BoundRun<M> run(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]);
     // Each thread learns of the turn for itself, before it looks at what is the part's; where nothing is to
-    // be acquired the loads do not wait for each other.
-    bool ready = is_ours(m_.block_index());
-    ready &= run.look(ready);
-    for (uint32_t k = m_.thread_index(); k < this->others(); k += m_.thread_count())
-      ready &= is_ours(this->other(k));
+    // be acquired no load waits for another. First of what is mostly all, then of the rest.
+    const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
+    const uint64_t turn = turn_of(m_.block_index());
+    const uint64_t others_turn = thread < this->others() ? turn_of(this->other(thread)) : sequence;
+    bool ready = run.look([&] { return turn == sequence; });
+    ready &= turn == sequence && others_turn == sequence;
+    for (uint32_t k = thread + threads; k < this->others(); k += threads)
+      ready &= turn_of(this->other(k)) == sequence;
     if (leads(m_)) ready &= !this->is_urgent();
     if (m_.any(!ready)) return 0;
     this->note(TraceEvent::kRun, sequence, 0);
@@ -143,12 +197,13 @@ class BoundStart : StartBlock<M> {
   // The threads that hand parts on: of one warp, so that their fences are one.
   static constexpr uint32_t kLastThreads = 32;
 
-  // Relaxed, where the kernel before ours in our stream handed the part on: all that it knew was there when
-  // ours began. Where somebody else did, it is not ours here, and the interpreter acquires it.
-  STARLING_HOST_DEVICE bool is_ours(uint32_t part) {
-    const uint64_t sequence = a_.operation.sequence;
-    if (a_.follows == 0) return has_turn(m_, a_.handover, part, sequence);
-    return m_.load_relaxed(&a_.handover.turns[part].ended) == sequence;
+  // Whose turn it is on the part. Relaxed, where the kernel before ours in our stream handed the part on: all
+  // that it knew was there when ours began. Where somebody else did, it seems not to be ours, and the
+  // interpreter acquires it.
+  STARLING_HOST_DEVICE uint64_t turn_of(uint32_t part) {
+    const Turn& turn = a_.handover.turns[part];
+    // Acquire: as has_turn().
+    return a_.follows == 0 ? m_.load_acquire(&turn.next) : m_.load_relaxed(&turn.ended);
   }
 
   // No turn is left to hand on once the operation counts as complete: the leader's stores come after those of
@@ -159,11 +214,12 @@ class BoundStart : StartBlock<M> {
     this->hand_on_others(m, sequence, thread, threads < kLastThreads ? threads : kLastThreads);
     if (!leads(m_)) return;
     this->note(TraceEvent::kComplete, sequence, 0);
-    this->finish(m, a_.near, a_.handover, a_.operation, this->others());
+    this->finish(m, a_.near, a_.handover, op_, this->others());
   }
 
   using StartBlock<M>::m_;
   using StartBlock<M>::a_;
+  const Operation& op_;
   StartState& s_;
 };
 
@@ -184,7 +240,7 @@ class StartKernel : StartBlock<M> {
     if constexpr (M::kStagesPlans) bring_near();
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
     if (a_.captured != nullptr) {
-      if (leads(m_)) take_number();
+      if (leads(m_)) CapturedNumber<M>(m_, a_).put_into(s_.operation, s_.number);
       m_.barrier();
     }
     const bool missed = look();
@@ -230,37 +286,6 @@ class StartKernel : StartBlock<M> {
     s_.stays = s_.left = 0;
     s_.urgent = this->is_urgent();
     return missed;
-  }
-
-  // Leader only. The lane's start kernels run one after the other, so all blocks of one find the same number;
-  // the last that comes makes it the next one. Their stream orders them, as it does who reads `captured`; the
-  // host only looks whether anything is under way.
-  STARLING_HOST_DEVICE void take_number() {
-    uint64_t* issued = &a_.handover.turns[0].issued;
-    const uint64_t before = m_.fetch_add(issued, 1);
-    const uint64_t number = before / kIssued;
-    if (before % kIssued + 1 == a_.operation.block_count) m_.store_release(issued, (number + 1) * kIssued);
-    if (m_.block_index() == 0) {
-      m_.store_relaxed(a_.captured, number);
-      m_.store_relaxed(a_.handover.begun, number + 1);
-    }
-    await_place(number);
-    s_.operation.sequence = number;
-    s_.operation.finished_target = finished_before(number) + a_.handover.width;
-    s_.operation.previous_target = finished_before(number - 1) + a_.handover.width;
-  }
-
-  // No host has seen to it that the place in the lane's rings is free. Mostly it is, long since.
-  STARLING_HOST_DEVICE void await_place(uint64_t number) {
-    const uint64_t* finished = &a_.near.finished[number % M::kLaneDepth];
-    // Acquire: pairs with are_last(): nobody looks at the operation that had the place.
-    for (uint32_t attempt = 0; !reached(m_.load_acquire(finished), finished_before(number)); ++attempt)
-      m_.pause(attempt);
-  }
-
-  // What the place has counted when operation `number` comes to it: every part, in each one before.
-  STARLING_HOST_DEVICE uint64_t finished_before(uint64_t number) const {
-    return number / M::kLaneDepth * a_.handover.width;
   }
 
   // The argument itself is not written to, and its pointers lead far away. What is in it each takes one
@@ -391,6 +416,16 @@ template <class M>
 STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArguments& arguments,
                                                     StartState& state) {
   uint32_t begun = 0;
+  if (arguments.captured != nullptr) {
+    if constexpr (requires { machine.await_stream(); }) machine.await_stream();
+    if (leads(machine)) {
+      CapturedNumber<M> captured(machine, arguments);
+      state.number = captured.take();
+      state.operation = arguments.operation;
+      captured.put_into(state.operation, state.number);
+    }
+    machine.barrier();
+  }
   if (arguments.bound.count != 0) {
     M own = machine;  // what a call is told of by address does not stay in registers
     begun = BoundStart<M>(own, arguments, state).run();

@@ -161,7 +161,6 @@ device::StartArguments CudaExecutor::start_of(const StreamLaunch& launch) const 
 
 void CudaExecutor::enqueue(const StreamLaunch& launch) {
   device::StartArguments start = start_of(launch);
-  // Not captured ones: what comes bound has its number.
   if (launch.entry.path == device::StreamPath::kKernel)
     start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
   host_.enqueue(launch.entry, launch.stream, launch.handover, start);
@@ -196,6 +195,7 @@ void CudaExecutor::note_replays(bool under_way) {
 void CudaExecutor::capture(const StreamLaunch& launch, uint64_t* captured, CaptureOrder*& order) {
   device::StartArguments start = start_of(launch);
   start.captured = captured;
+  start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
   // Ranks launch a graph at different moments, and a daemon is not there sooner: its host looks for replays
   // once a millisecond.
   start.budget.ticks = std::max(start.budget.ticks, kReplayBudgetNs);

@@ -166,6 +166,7 @@ class GpuDriver final : public StreamDriver {
                         bool gate, uint64_t* captured) override {
     device::StartArguments start = start_of(lane, handover, operation, priority);
     start.captured = captured;
+    start.bound = ProgramBinder(*operation.plan, operation).bind();
     return device_.captured([&] { host_.capture(GpuDevice::handle_of(0), start, gate); });
   }
   Kernel captured_gate(const Handover& handover, const uint64_t* captured) override {

@@ -131,7 +131,8 @@ const uint64_t* SimLane::make_packets() {
   const uint64_t words = uint64_t(options_->packet_bytes) / sizeof(uint32_t);
   uint64_t* packets = world_->memory.region().make<uint64_t>(kPacketSlots * words);
   const uint64_t oldest = options_->late_store_chance == 0 ? kPacketSlots : first - 1024;
-  for (uint64_t k = 0; first > 0 && k < kPacketSlots; ++k)
+  const bool fresh = first < uint64_t(1) << 30;  // no refresh yet: zeroed, as it was made
+  for (uint64_t k = 0; !fresh && k < kPacketSlots; ++k)
     for (uint64_t w = 0; w < words; ++w) packets[k * words + w] = uint64_t(uint32_t(oldest + k + 1)) << 32;
   return packets;
 }

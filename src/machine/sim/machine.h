@@ -153,7 +153,7 @@ class SimMachine {
     second = load(from + 1, false);
   }
   void store_after_loads(uint64_t* p, uint64_t v) { store(p, v, true); }
-  uint64_t load_before_stores(const uint64_t* p) { return load(p, true); }
+  uint64_t load_before_stores(const uint64_t* p) { return load(p, false); }
   void move(const Move& move);
   // 16 bytes of each source, one after the other, into 16 bytes.
   void reduce_unit(const Move& move, const void* in, void* out);

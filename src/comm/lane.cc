@@ -239,7 +239,8 @@ void HostLane::open_device() {
   image_.introductions = introductions_;
   // Without packets, which do not cross hosts, nobody looks there.
   if (connectors_.bytes > 0)
-    image_.credits = reinterpret_cast<const Credit*>(place_.exported(connectors_.offset) + shared_->credit_offset);
+    image_.credits =
+        reinterpret_cast<const Credit*>(place_.exported(connectors_.offset) + shared_->credit_offset);
   image_.blocks = reinterpret_cast<LaneBlock*>(memory + blocks);
   image_.operations = direct ? operations_ : reinterpret_cast<Operation*>(memory + operations);
   image_.submitted = direct ? nullptr : operations_;

@@ -24,14 +24,20 @@ struct Outgoing {
   uint32_t remote_key = 0;  // of the path that it takes
 };
 
+// When something came: for monitors alone.
+struct Heard {
+  uint64_t at_ns = 0;  // when the system had it, where it says so; else when we saw it; 0: nobody asked
+  const ArrivalAges* ages = nullptr;  // that came with it; valid during the call
+};
+
 // Where what comes goes.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
   // Of a transfer that begins to come: where its bytes go. False: it makes no sense; the channel ends.
   virtual bool begin(const FrameHeader& header, std::byte*& control, std::byte*& payload) = 0;
-  virtual void end(const FrameHeader& header) = 0;  // all of it is there
-  virtual void message(const LinkMessage& message) = 0;
+  virtual void end(const FrameHeader& header, uint64_t at_ns) = 0;  // all of it is there; as Heard::at_ns
+  virtual void message(const LinkMessage& message, const Heard& heard) = 0;
 };
 
 class Channel {
@@ -40,8 +46,9 @@ class Channel {
 
   // Readable when read() has something to do.
   virtual int fd() const = 0;
-  // A report that no probe asked for says all that earlier ones said: it replaces one that waits.
-  virtual void queue(const LinkMessage& message) = 0;
+  // A report that no probe asked for says all that earlier ones said: it replaces one that waits. ages: null,
+  // or what goes with it where the channel can.
+  virtual void queue(const LinkMessage& message, const ArrivalAges* ages) = 0;
   // False: no room, nothing was done.
   virtual bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) = 0;
   // Transfers before `acked` are in the peer's memory, and were read from where they came to.

@@ -10,8 +10,8 @@ namespace starling::link {
 
 // device: its PCI address, "0000:1b:00.0".
 
-// Ports whose cards share more of the device's PCI bridges come first, then those of its NUMA node; those of one
-// distance stay in their order.
+// Ports whose cards share more of the device's PCI bridges come first, then those of its NUMA node; those of
+// one distance stay in their order.
 void nearest_first(std::vector<tcp::Port>& ports, const std::string& device,
                    const std::string& sysfs = "/sys");
 

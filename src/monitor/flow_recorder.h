@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "monitor/path_ring.h"
@@ -28,10 +29,16 @@ class FlowRecorder {
   }
 
   // A report: transfers before `done` have landed, and done + k where bit k of `landed` is set. Of any epoch:
-  // what has landed stays so. Paths keep order, so on each it is the oldest ones.
-  void landed(uint64_t done, uint64_t landed, uint64_t now_ns) {
+  // what has landed stays so. Paths keep order, so on each it is the oldest ones. at_ns(sequence): when.
+  template <class At>
+    requires std::is_invocable_v<At, uint64_t>
+  void landed(uint64_t done, uint64_t landed, At&& at_ns) {
     for (const auto& path : paths_)
-      while (path->under_way() > 0 && is_there(path->oldest(), done, landed)) path->completed(now_ns);
+      while (path->under_way() > 0 && is_there(path->oldest(), done, landed))
+        path->completed(at_ns(path->oldest()));
+  }
+  void landed(uint64_t done, uint64_t landed, uint64_t now_ns) {
+    this->landed(done, landed, [now_ns](uint64_t) { return now_ns; });
   }
 
   // A completion of the path itself, where its link has such.

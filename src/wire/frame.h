@@ -3,8 +3,8 @@
 //   frame    FrameHeader | control bytes | payload
 //
 // From a flow's sender: transfers and messages. To it: messages. A message is a frame whose control bytes are
-// a LinkMessage. A transfer's control bytes are records (wire/carried.h), its payload goes where `place`
-// says. Little-endian, like all of wire/.
+// a LinkMessage, and perhaps ArrivalAges behind it. A transfer's control bytes are records (wire/carried.h),
+// its payload goes where `place` says. Little-endian, like all of wire/.
 #pragma once
 #include <cstdint>
 

@@ -39,6 +39,20 @@ struct LinkMessage {
 };
 static_assert(sizeof(LinkMessage) == 72);
 
+// Behind a report on a socket, for monitors alone: how long before it each transfer came, of s at s % 32. Of
+// those from done - 16 on, and before done + 16.
+struct ArrivalAges {
+  static constexpr uint32_t kCount = 32;
+  static constexpr uint16_t kUnknown = 0xffff;  // or longer
+  uint16_t us[kCount];
+
+  // Null: not one of those.
+  const uint16_t* of(uint64_t sequence, uint64_t done) const {
+    return sequence + kCount / 2 >= done && sequence < done + kCount / 2 ? &us[sequence % kCount] : nullptr;
+  }
+};
+static_assert(sizeof(ArrivalAges) == 64);
+
 // 32 bits that travel with a write (verbs: immediate data). The receiver knows both numbers but for their low
 // bits: epochs are at most one apart, transfers at most a window.
 inline constexpr uint32_t kImmediateSequenceBits = 24;

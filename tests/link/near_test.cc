@@ -1,5 +1,5 @@
-// Goal: ports near a device come first, and its cores are known. Method: a sysfs of our own: two switches with a card
-// each under one root, a third card on the other processor, and a port without a card.
+// Goal: ports near a device come first, and its cores are known. Method: a sysfs of our own: two switches
+// with a card each under one root, a third card on the other processor, and a port without a card.
 #include "link/near.h"
 
 #include <gtest/gtest.h>

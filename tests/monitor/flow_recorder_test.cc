@@ -43,6 +43,15 @@ TEST_F(FlowRecorderTest, AReportCompletesAllThatItSaysOnEachPath) {
   EXPECT_EQ(rings[1].waiting_since_ns, 0u);
 }
 
+TEST_F(FlowRecorderTest, EachTransferIsCompletedWhenItCame) {
+  recorder.posted(0, 0, 10, 1);
+  recorder.posted(1, 1, 20, 2);
+  recorder.posted(0, 2, 30, 3);
+  recorder.landed(3, 0, [](uint64_t sequence) { return 10 + 5 * sequence; });
+  EXPECT_EQ(records_of(0), (std::vector<Seen>{{1, 10, 10, 30}, {3, 20, 30, 0}}));
+  EXPECT_EQ(records_of(1), (std::vector<Seen>{{2, 15, 20, 0}}));
+}
+
 TEST_F(FlowRecorderTest, WhatLandedBeyondAGapIsCompletedOnItsPathAlone) {
   recorder.posted(0, 5, 10, 1);
   recorder.posted(1, 6, 20, 2);

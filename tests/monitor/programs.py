@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from hosts.ranks import touch
-from starling import Communicator, Context
+from starling import Communicator, Context, Request
 from starling.monitor import Anomaly, Watcher
 from starling.monitor import Path as PathView
 from starling.stores import FileStore
 
 COUNT = 50_000
 SMALL_COUNT = 5_000  # so that a slow rail still answers its probes in time
+LANES = 4
 HISTORY = 200  # iterations, until a path's history is long enough to compare with
 
 
@@ -76,10 +77,34 @@ def name_the_slow_rail(comm: Communicator, folder: str) -> tuple[dict[int, PathV
     return before, now
 
 
+def run_without_rest(comm: Communicator, folder: str, over: Callable[[], bool]) -> None:
+    """All-reduces of several lanes, so that both rails always have some under way. As `run_until`."""
+    values = np.ones(SMALL_COUNT, np.float32)
+    totals = [np.empty_like(values) for _ in range(LANES)]
+    leaves = np.zeros(1, np.int32)
+    works: list[Request] = []
+    for iteration in range(1_000_000):
+        for lane, total in enumerate(totals):
+            if len(works) == LANES:
+                works.pop(0).wait(200)
+            works.append(comm.all_reduce(values, total, lane=f"lane {lane}"))
+        if iteration == HISTORY:
+            touch(folder, f"running.{comm.rank}")
+        if iteration % 8 == 0:
+            leaves[0] = comm.rank == 0 and over()
+            comm.all_reduce(leaves, lane="leave").wait(200)
+            if leaves[0]:
+                for work in works:
+                    work.wait(200)
+                assert all(total[-1] == comm.size for total in totals)
+                return
+    raise AssertionError("nobody said stop")
+
+
 def anomalies_of_paths(comm: Communicator, folder: str) -> list[tuple[int, Anomaly]]:
     """Until ``stop``: what rank 0 found wrong with its own paths, by path."""
     if comm.rank != 0:
-        run_until(comm, folder, lambda: False, SMALL_COUNT, HISTORY)
+        run_without_rest(comm, folder, lambda: False)
         return []
     watcher = Watcher(kept_samples=1)
     found: list[tuple[int, Anomaly]] = []
@@ -92,7 +117,7 @@ def anomalies_of_paths(comm: Communicator, folder: str) -> list[tuple[int, Anoma
             found.extend((ring, anomaly) for _, ring, anomaly in watcher.take()[1])
         return (Path(folder) / "stop").exists()
 
-    run_until(comm, folder, stopped, SMALL_COUNT, HISTORY)
+    run_without_rest(comm, folder, stopped)
     (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
     paths = {path.ring: path.path for path in mine.paths}
     return [(paths[ring], anomaly) for ring, anomaly in found]

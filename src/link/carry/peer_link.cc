@@ -318,7 +318,7 @@ void PeerLink::adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connec
     return;
   if (!receiving_)
     receiving_.emplace(hello.path_count, Policy(hello.policy), peer_rank_, common_.lengths, common_.reactor,
-                       static_cast<tcp::TransferSink&>(*this), now_ns, common_.upgrades);
+                       static_cast<tcp::TransferSink&>(*this), now_ns, common_.upgrades, common_.recorded);
   if (const auto from = tcp::peer_address(connection->fd()); from && sending_)
     sending_->peer_called(port, *from);
   receiving_->adopt(hello, std::move(connection), port);

@@ -6,15 +6,43 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+
+#include "machine/cpu/futex.h"
 
 namespace starling::link::tcp {
 namespace {
+
+constexpr int64_t kMostWaitNs = 10'000'000'000;
+
+int64_t ns_of(const timespec& time) { return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec; }
+
+// When the last byte of what was read came to this host; 0: the system does not say.
+int64_t stamp_in(msghdr& header) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part))
+    if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_TIMESTAMPNS) {
+      timespec stamp;
+      std::memcpy(&stamp, CMSG_DATA(part), sizeof stamp);
+      return ns_of(stamp);
+    }
+  return 0;
+}
 
 bool is_plain_report(const LinkMessage& message) {
   return LinkMessageKind(message.kind) == LinkMessageKind::kReport && message.probe == 0;
 }
 
 }  // namespace
+
+Connection::Connection(Descriptor socket, BulkSender* bulk)
+    : socket_(std::move(socket)), bulk_(bulk), buffer_(kBufferBytes) {}
+
+// Where the system does not say, what comes has the time at which we see it.
+void Connection::date_arrivals() {
+  const int on = 1;
+  setsockopt(socket_.get(), SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
+  dates_ = true;
+}
 
 // ---- out ----------------------------------------------------------------------------------------------
 void Connection::queue(const Hello& hello) {
@@ -25,18 +53,20 @@ void Connection::queue(const Hello& hello) {
   out_.push_back(out);
 }
 
-void Connection::queue(const LinkMessage& message) {
+void Connection::queue(const LinkMessage& message, const ArrivalAges* ages) {
+  Out out;
+  out.header.kind = FrameKind::kMessage;
+  out.header.control_bytes = ages != nullptr ? sizeof(Said) : sizeof message;
+  out.said.message = message;
+  if (ages != nullptr) out.said.ages = *ages;
   if (is_plain_report(message) && out_.size() > std::max<size_t>(lent_, written_ > 0 ? 1 : 0)) {
     Out& last = out_.back();
-    if (last.header.kind == FrameKind::kMessage && is_plain_report(last.message)) {
-      last.message = message;
+    if (last.header.kind == FrameKind::kMessage && is_plain_report(last.said.message)) {
+      queued_bytes_ += out.bytes() - last.bytes();
+      last = out;
       return;
     }
   }
-  Out out;
-  out.header.kind = FrameKind::kMessage;
-  out.header.control_bytes = sizeof message;
-  out.message = message;
   queued_bytes_ += out.bytes();
   out_.push_back(out);
 }
@@ -85,7 +115,7 @@ size_t Connection::gather(iovec* pieces, uint64_t& bytes) const {
     }
     add(&out.header, sizeof out.header);
     const bool message = out.header.kind == FrameKind::kMessage;
-    add(message ? static_cast<const void*>(&out.message) : out.body.control, out.header.control_bytes);
+    add(message ? static_cast<const void*>(&out.said) : out.body.control, out.header.control_bytes);
     add(out.body.payload, out.header.payload_bytes);
   }
   return count;
@@ -149,7 +179,15 @@ int Connection::fill(size_t& got) {
   begin_ = end_ = 0;
   const bool direct = part_ != Part::kHeader && missing_ > 0;
   iovec pieces[2] = {{to_, missing_}, {buffer_.data(), buffer_.size()}};
-  const ssize_t bytes = readv(socket_.get(), direct ? pieces : pieces + 1, direct ? 2 : 1);
+  alignas(cmsghdr) char about[CMSG_SPACE(sizeof(timespec))];
+  msghdr header{};
+  header.msg_iov = direct ? pieces : pieces + 1;
+  header.msg_iovlen = direct ? 2 : 1;
+  header.msg_control = dates_ ? about : nullptr;
+  header.msg_controllen = dates_ ? sizeof about : 0;
+  const ssize_t bytes = recvmsg(socket_.get(), &header, MSG_DONTWAIT);
+  stamp_ns_ = bytes > 0 && dates_ ? stamp_in(header) : 0;
+  at_ns_ = 0;
   asked_ = buffer_.size() + (direct ? missing_ : 0);
   got = 0;
   if (bytes == 0) return kEnded;
@@ -160,6 +198,19 @@ int Connection::fill(size_t& got) {
   missing_ -= placed;
   end_ = got - placed;
   return 0;
+}
+
+// Of all that the last read brought, as of its last byte: what then waited for this thread is not the
+// network's.
+uint64_t Connection::came_at_ns() {
+  if (at_ns_ != 0 || !dates_) return at_ns_;
+  at_ns_ = cpu::monotonic_ns();
+  timespec wall{};
+  if (stamp_ns_ == 0 || clock_gettime(CLOCK_REALTIME, &wall) != 0) return at_ns_;
+  const int64_t waited_ns = ns_of(wall) - stamp_ns_;
+  // A wall clock that was set meanwhile says nothing.
+  if (waited_ns > 0 && waited_ns < kMostWaitNs) at_ns_ -= uint64_t(waited_ns);
+  return at_ns_;
 }
 
 int Connection::read(FrameSink& sink) {
@@ -193,12 +244,12 @@ bool Connection::parse(FrameSink& sink) {
 }
 
 bool Connection::begin_frame(FrameSink& sink) {
-  std::byte* control = reinterpret_cast<std::byte*>(&message_);
+  std::byte* control = reinterpret_cast<std::byte*>(&said_);
   payload_ = nullptr;
   if (header_.kind == FrameKind::kTransfer) {
     if (header_.control_bytes > kMostControlBytes || !sink.begin(header_, control, payload_)) return false;
-  } else if (header_.kind != FrameKind::kMessage || header_.control_bytes != sizeof message_ ||
-             header_.payload_bytes != 0) {
+  } else if (header_.kind != FrameKind::kMessage || header_.payload_bytes != 0 ||
+             (header_.control_bytes != sizeof(LinkMessage) && header_.control_bytes != sizeof(Said))) {
     return false;
   }
   expect(Part::kControl, control, header_.control_bytes);
@@ -207,9 +258,10 @@ bool Connection::begin_frame(FrameSink& sink) {
 
 void Connection::end_frame(FrameSink& sink) {
   if (header_.kind == FrameKind::kTransfer)
-    sink.end(header_);
+    sink.end(header_, came_at_ns());
   else
-    sink.message(message_);
+    sink.message(said_.message,
+                 {came_at_ns(), header_.control_bytes == sizeof(Said) ? &said_.ages : nullptr});
   expect(Part::kHeader, reinterpret_cast<std::byte*>(&header_), sizeof header_);
 }
 

@@ -13,15 +13,17 @@ namespace starling::link::tcp {
 class Connection final : public Channel {
  public:
   // bulk: null, or who sends large batches; it outlives the connection.
-  explicit Connection(Descriptor socket, BulkSender* bulk = nullptr)
-      : socket_(std::move(socket)), bulk_(bulk), buffer_(kBufferBytes) {}
+  explicit Connection(Descriptor socket, BulkSender* bulk = nullptr);
   ~Connection() override { recall(); }
 
   int fd() const override { return socket_.get(); }
 
+  // From now on the sink hears when things came.
+  void date_arrivals();
+
   void queue(const Hello& hello);
   void queue(const QueuePairs& answer);
-  void queue(const LinkMessage& message) override;
+  void queue(const LinkMessage& message, const ArrivalAges* ages) override;
   bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;
   void free_below(uint64_t) override {}
   bool waits_to_write() const override { return !out_.empty(); }
@@ -46,16 +48,22 @@ class Connection final : public Channel {
   static constexpr uint64_t kBulkBytes = 1 << 17;  // a batch that another thread may send
   static constexpr int kReadsInARow = 32;
 
+  // A message, with ages behind it or without.
+  struct Said {
+    LinkMessage message;
+    ArrivalAges ages;
+  };
+  static_assert(sizeof(Said) == sizeof(LinkMessage) + sizeof(ArrivalAges));
   struct Out {
     FrameHeader header{};
     Outgoing body{};
     union {
-      LinkMessage message;
+      Said said;
       Hello hello;
       QueuePairs answer;
     };
     uint32_t plain_bytes = 0;  // a hello, or the answer to it: no header before it
-    Out() : message{} {}
+    Out() : said{} {}
     uint64_t bytes() const {
       return plain_bytes ? plain_bytes : sizeof header + header.control_bytes + header.payload_bytes;
     }
@@ -67,6 +75,7 @@ class Connection final : public Channel {
   void recall();
   int read_plain(void* to, size_t bytes, bool& whole);
   int fill(size_t& got);
+  uint64_t came_at_ns();
   bool parse(FrameSink& sink);
   bool begin_frame(FrameSink& sink);
   void end_frame(FrameSink& sink);
@@ -85,7 +94,10 @@ class Connection final : public Channel {
   size_t end_ = 0;
   size_t asked_ = 0;  // bytes, of the last read
   FrameHeader header_{};
-  LinkMessage message_{};
+  Said said_{};
+  bool dates_ = false;
+  int64_t stamp_ns_ = 0;  // of the last read: the system's, by the wall clock; 0: none
+  uint64_t at_ns_ = 0;  // the same as Heard::at_ns; 0: not computed yet
   std::byte* payload_ = nullptr;
   // What comes next, and where to.
   Part part_ = Part::kHeader;

@@ -18,12 +18,14 @@ constexpr uint64_t kHoldNs = 2'000'000;  // looked at when the flow is: it wakes
 }  // namespace
 
 ReceivingFlow::ReceivingFlow(uint32_t path_count, Policy policy, uint32_t peer, const TimerLengths& lengths,
-                             Reactor& reactor, TransferSink& sink, uint64_t now_ns, Upgrades* upgrades)
+                             Reactor& reactor, TransferSink& sink, uint64_t now_ns, Upgrades* upgrades,
+                             bool dated)
     : peer_(peer),
       lengths_(lengths),
       reactor_(reactor),
       sink_(sink),
       upgrades_(upgrades),
+      dated_(dated),
       state_(new_receiver(path_count, policy)),
       now_ns_(now_ns),
       arrived_(kFlowWindow) {
@@ -56,6 +58,7 @@ void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connec
   if (!first && (hello.incarnation < end.floor || hello.incarnation <= path.incarnation))
     return;  // closes it
   if (failed()) return;
+  if (dated_) connection->date_arrivals();
   std::unique_ptr<Channel> channel = upgrade(hello, std::move(connection), port);
   if (channel == nullptr) return;
   const uint64_t watch = reactor_.add(channel->fd(), &path, false);
@@ -128,9 +131,10 @@ bool ReceivingFlow::Path::begin(const FrameHeader& header, std::byte*& control_t
   return payload != nullptr;
 }
 
-void ReceivingFlow::Path::end(const FrameHeader& header) {
+void ReceivingFlow::Path::end(const FrameHeader& header, uint64_t at_ns) {
   Arrived& arrived = flow_.arrived_[header.sequence % kFlowWindow];
   arrived.header = header;
+  arrived.at_ns = at_ns;
   arrived.control.swap(control);
   Event event = flow_.event_of(EventKind::kArrived, *this);
   event.epoch = header.epoch;
@@ -138,7 +142,7 @@ void ReceivingFlow::Path::end(const FrameHeader& header) {
   flow_.events_.push_back(event);
 }
 
-void ReceivingFlow::Path::message(const LinkMessage& message) {
+void ReceivingFlow::Path::message(const LinkMessage& message, const Heard&) {
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
   flow_.events_.push_back(event);
@@ -171,7 +175,25 @@ void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
     held_.kind = 0;  // this one says all that it said
     held_until_ns_ = Timers::kNever;
   }
-  if (paths_[path]->connection != nullptr) paths_[path]->connection->queue(out);
+  if (paths_[path]->connection == nullptr) return;
+  if (!dated_ || LinkMessageKind(message.kind) != LinkMessageKind::kReport)
+    return paths_[path]->connection->queue(out, nullptr);
+  const ArrivalAges ages = ages_for(out);
+  paths_[path]->connection->queue(out, &ages);
+}
+
+// Places of transfers that have not come say when others did; the report tells which have.
+ArrivalAges ReceivingFlow::ages_for(const LinkMessage& report) const {
+  static_assert(ArrivalAges::kCount <= kFlowWindow);
+  const uint64_t now = cpu::monotonic_ns();
+  const uint64_t half = ArrivalAges::kCount / 2;
+  ArrivalAges ages{};
+  for (uint64_t s = report.done - std::min(report.done, half); s < report.done + half; ++s) {
+    const uint64_t at = arrived_[s % kFlowWindow].at_ns;
+    const uint64_t age_us = at == 0 ? ArrivalAges::kUnknown : at > now ? 0 : (now - at) / 1000;
+    ages.us[s % ArrivalAges::kCount] = uint16_t(std::min<uint64_t>(age_us, ArrivalAges::kUnknown));
+  }
+  return ages;
 }
 
 // A report that says nothing but that transfers have come: the sender has a window of them, and staging is

@@ -26,8 +26,10 @@ class TransferSink {
 
 class ReceivingFlow final : private Link {
  public:
+  // dated: reports say when transfers came.
   ReceivingFlow(uint32_t path_count, Policy policy, uint32_t peer, const TimerLengths& lengths,
-                Reactor& reactor, TransferSink& sink, uint64_t now_ns, Upgrades* upgrades = nullptr);
+                Reactor& reactor, TransferSink& sink, uint64_t now_ns, Upgrades* upgrades = nullptr,
+                bool dated = false);
   ~ReceivingFlow() override;
 
   // A connection whose hello was read. `port`: ours. Throws Error if it cannot be watched: then the flow is
@@ -50,14 +52,15 @@ class ReceivingFlow final : private Link {
   struct Arrived {
     FrameHeader header{};
     std::vector<std::byte> control;
+    uint64_t at_ns = 0;
   };
   class Path final : public Watched, public FrameSink {
    public:
     Path(ReceivingFlow& flow, uint32_t number) : flow_(flow), number_(number) {}
     void ready(uint32_t events) override { flow_.on_ready(*this, events); }
     bool begin(const FrameHeader& header, std::byte*& control, std::byte*& payload) override;
-    void end(const FrameHeader& header) override;
-    void message(const LinkMessage& message) override;
+    void end(const FrameHeader& header, uint64_t at_ns) override;
+    void message(const LinkMessage& message, const Heard& heard) override;
 
     ReceivingFlow& flow_;
     const uint32_t number_;
@@ -78,6 +81,7 @@ class ReceivingFlow final : private Link {
   void disarm(Timer timer, uint32_t path) override { timers_.disarm(timer, path); }
 
   bool may_wait(const LinkMessage& message) const;
+  ArrivalAges ages_for(const LinkMessage& report) const;
   std::unique_ptr<Channel> upgrade(const Hello& hello, std::unique_ptr<Connection> connection,
                                    const Port& port);
   void on_ready(Path& path, uint32_t events);
@@ -93,6 +97,7 @@ class ReceivingFlow final : private Link {
   Reactor& reactor_;
   TransferSink& sink_;
   Upgrades* const upgrades_;
+  const bool dated_;
   ReceiverState state_;
   uint64_t now_ns_;
   uint64_t delivered_ = 0;

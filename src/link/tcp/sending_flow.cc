@@ -62,6 +62,7 @@ void SendingFlow::connect(Path& path, uint32_t incarnation) {
   try {
     if (socket) {
       auto connection = std::make_unique<Connection>(std::move(socket), options_.bulk);
+      if (recorder_.on()) connection->date_arrivals();
       path.watch = reactor_.add(connection->fd(), &path, true);
       path.connection = std::move(connection);
       path.connecting = path.writing = true;
@@ -199,12 +200,15 @@ void SendingFlow::on_ready(Path& path, uint32_t events) {
   if (refused_) offer(offered_);  // there may be room now
 }
 
-void SendingFlow::Path::message(const LinkMessage& message) {
+void SendingFlow::Path::message(const LinkMessage& message, const Heard& heard) {
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
   if (flow_.recorder_.on() && LinkMessageKind(message.kind) == LinkMessageKind::kReport)
-    flow_.recorder_.landed(message.done, message.landed,
-                           cpu::monotonic_ns() - uint64_t(message.held_us) * 1000);
+    flow_.recorder_.landed(message.done, message.landed, [&](uint64_t sequence) {
+      const uint16_t* age_us = heard.ages != nullptr ? heard.ages->of(sequence, message.done) : nullptr;
+      const bool known = age_us != nullptr && *age_us != ArrivalAges::kUnknown;
+      return heard.at_ns - uint64_t(known ? *age_us : message.held_us) * 1000;
+    });
   flow_.events_.push_back(event);
 }
 
@@ -236,7 +240,7 @@ bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
 
 void SendingFlow::send(uint32_t path, const LinkMessage& message) {
   Channel* channel = paths_[path]->connection.get();
-  if (channel != nullptr && !paths_[path]->connecting) channel->queue(message);
+  if (channel != nullptr && !paths_[path]->connecting) channel->queue(message, nullptr);
 }
 
 void SendingFlow::close(uint32_t path) {

@@ -67,8 +67,8 @@ class SendingFlow final : private Link {
     Path(SendingFlow& flow, uint32_t number) : flow_(flow), number_(number) {}
     void ready(uint32_t events) override { flow_.on_ready(*this, events); }
     bool begin(const FrameHeader&, std::byte*&, std::byte*&) override { return false; }
-    void end(const FrameHeader&) override {}
-    void message(const LinkMessage& message) override;
+    void end(const FrameHeader&, uint64_t) override {}
+    void message(const LinkMessage& message, const Heard& heard) override;
 
     SendingFlow& flow_;
     const uint32_t number_;

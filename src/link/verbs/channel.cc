@@ -143,9 +143,9 @@ void VerbsChannel::post(uint32_t lane, ibv_send_wr& first) {
     broken_ = kTransferFailed;
 }
 
-void VerbsChannel::queue(const LinkMessage& message) {
+void VerbsChannel::queue(const LinkMessage& message, const ArrivalAges*) {
   if (LinkMessageKind(message.kind) == LinkMessageKind::kFailed) {
-    socket_->queue(message);
+    socket_->queue(message, nullptr);
     std::vector<uint64_t> ignored;
     socket_->flush(ignored);
     return;
@@ -333,7 +333,7 @@ void VerbsChannel::deliver(FrameSink& sink, bool all) {
 bool VerbsChannel::deliver_message(FrameSink& sink) {
   for (const Lane& lane : lanes_)
     if (lane.items.empty()) return false;
-  sink.message(lanes_.front().items.front().message);
+  sink.message(lanes_.front().items.front().message, {cpu::monotonic_ns(), nullptr});
   for (Lane& lane : lanes_) lane.items.pop_front();
   return true;
 }
@@ -357,7 +357,7 @@ void VerbsChannel::deliver_frame(FrameSink& sink, uint32_t index, uint32_t immed
   if (header.control_bytes > 0) std::memcpy(control, frame + sizeof header, header.control_bytes);
   if (header.payload_bytes > 0 && !header.placed)
     std::memcpy(payload, frame + sizeof header + header.control_bytes, header.payload_bytes);
-  sink.end(header);
+  sink.end(header, 0);
 }
 
 // ---- the fence --------------------------------------------------------------------------------------------

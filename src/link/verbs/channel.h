@@ -44,7 +44,7 @@ class VerbsChannel final : public Channel {
   bool connect(const QueuePairs& theirs, std::unique_ptr<tcp::Connection> socket);
 
   int fd() const override { return poll_.get(); }
-  void queue(const LinkMessage& message) override;
+  void queue(const LinkMessage& message, const ArrivalAges* ages) override;
   bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;
   void free_below(uint64_t acked) override;
   bool waits_to_write() const override { return false; }

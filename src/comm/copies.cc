@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "comm/context.h"
+#include "link/carry/proxy.h"
 
 namespace starling {
 namespace {
@@ -64,6 +65,27 @@ device::CopyJob HostLane::begin_copies(Flight& flight) {
   return job;
 }
 
+CarriedCopyJob HostLane::begin_carried_copies(Flight& flight) {
+  const bool sends = rank() == 0;
+  const Peer& there = member(1 - rank()).peer;
+  if (connector_ == nullptr)
+    connector_ = std::make_shared<CarriedConnector>(
+        carriers_[1 - rank()], sends, there.way->polls() ? nullptr : &there.arena->header()->daemon,
+        flight.sequence);
+  const uint64_t at = flight.sequence % kCopyDepth;
+  const Operation& op = flight.lowered.operation;
+  flight.on_device = true;
+  ++on_device_;
+  return {this,
+          flight.sequence,
+          &shared_->fault,
+          flight.on_stream ? &marks_[at] : nullptr,
+          flight.on_stream ? &handover_.done[at].done : nullptr,
+          connector_,
+          op.buffers[uint32_t(sends ? BufferKind::kInput : BufferKind::kOutput)].base,
+          op.group_bytes};
+}
+
 // ---- its context --------------------------------------------------------------------------------------
 
 HostLane& Context::copy_lane(const LaneKey& key, const std::string& name, uint32_t rank,
@@ -96,6 +118,8 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
                          "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " + refused);
   ++submissions_;
   ++under_way_;
+  flight.carried = lane.carried();
+  if (flight.carried) proxy_->begin_work();
   flight.waited = flight.perhaps_waited = false;
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
     record_fault(lane, fault);
@@ -132,7 +156,10 @@ void Context::feed_copies(HostLane& lane, uint64_t now_ns) {
     if (!announce(lane, *flight)) return;
     flight_.started(flight->record, now_ns);
     ++on_device_;
-    copies_->add(lane.begin_copies(*flight));
+    if (lane.carried())
+      copies_->add(lane.begin_carried_copies(*flight));
+    else
+      copies_->add(lane.begin_copies(*flight));
   }
 }
 

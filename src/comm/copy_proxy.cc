@@ -55,6 +55,14 @@ void CopyProxy::add(device::CopyJob&& job) {
   changed_.notify_one();
 }
 
+void CopyProxy::add(CarriedCopyJob&& job) {
+  {
+    std::lock_guard lock(mutex_);
+    added_carried_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
 std::vector<CopyProxy::Report> CopyProxy::take() {
   std::lock_guard lock(mutex_);
   return std::move(reports_);
@@ -68,32 +76,48 @@ void CopyProxy::report(Report&& report) {
 // False: it ends. Sleeps while there is nothing to do.
 bool CopyProxy::take_jobs() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !jobs_.empty() || !added_.empty() || ending_; });
+  changed_.wait(lock, [this] {
+    return !jobs_.empty() || !carried_.empty() || !added_.empty() || !added_carried_.empty() || ending_;
+  });
   for (device::CopyJob& job : added_) jobs_.push_back(std::move(job));
+  for (CarriedCopyJob& job : added_carried_) carried_.push_back(std::move(job));
   added_.clear();
+  added_carried_.clear();
   return !ending_;
 }
 
-// In the order in which they came: the copies of a lane go in its order. True if anything went on.
-bool CopyProxy::step_all() {
+// True if anything went on.
+template <class Job, class Step>
+bool CopyProxy::step_each(std::vector<Job>& jobs, Step&& step, bool& reported) {
   bool progress = false;
-  bool reported = false;
-  if (abandoned_.load(std::memory_order_relaxed)) jobs_.clear();
-  std::erase_if(jobs_, [&](device::CopyJob& job) {
-    using Step = device::CopyHost<cpu::CpuMachine, Engine>::Step;
-    Step step = Step::kNothing;
+  std::erase_if(jobs, [&](Job& job) {
+    using Result = decltype(step(job));
+    Result result = Result::kNothing;
     try {
-      step = host_.step(job);
+      result = step(job);
     } catch (const Error& error) {
       job.failed = true;
       report({job.owner, job.sequence, false, error.what()});
       reported = true;
     }
-    progress |= step != Step::kNothing;
-    if (step != Step::kFinished) return false;
+    progress |= result != Result::kNothing;
+    if (result != Result::kFinished) return false;
     report({job.owner, job.sequence, true, ""});
     return reported = true;
   });
+  return progress;
+}
+
+// In the order in which they came: the copies of a lane go in its order. True if anything went on.
+bool CopyProxy::step_all() {
+  bool reported = false;
+  if (abandoned_.load(std::memory_order_relaxed)) {
+    jobs_.clear();
+    carried_.clear();
+  }
+  bool progress = step_each(jobs_, [this](device::CopyJob& job) { return host_.step(job); }, reported);
+  progress |= step_each(
+      carried_, [this](CarriedCopyJob& job) { return step(job, engine_.engine, engine_.given); }, reported);
   if (reported) told_();
   return progress || reported;
 }
@@ -105,7 +129,7 @@ void CopyProxy::run() {
   while (take_jobs()) {
     const bool progress = step_all();
     const uint64_t now = cpu::monotonic_ns();
-    if (progress || jobs_.empty()) {
+    if (progress || (jobs_.empty() && carried_.empty())) {
       progressed_ns = now;
       fruitless = 0;
     } else if (now - progressed_ns > kEagerNs) {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/carried_copies.h"
 #include "device/copy_host.h"
 #include "machine/cpu/machine.h"
 #include "machine/place.h"
@@ -34,6 +35,7 @@ class CopyProxy {
 
   // Any thread; returns at once.
   void add(device::CopyJob&& job);
+  void add(CarriedCopyJob&& job);
   std::vector<Report> take();
   // The device has failed: nothing of what it has is touched or reported any more.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
@@ -51,6 +53,8 @@ class CopyProxy {
   void run();
   bool take_jobs();
   bool step_all();
+  template <class Job, class Step>
+  bool step_each(std::vector<Job>& jobs, Step&& step, bool& reported);
   void report(Report&& report);
 
   std::unique_ptr<CopyEngine> owned_;
@@ -58,12 +62,14 @@ class CopyProxy {
   cpu::CpuMachine machine_;
   device::CopyHost<cpu::CpuMachine, Engine> host_;
   const std::function<void()> told_;
-  std::vector<device::CopyJob> jobs_;  // the thread's own
+  std::vector<device::CopyJob> jobs_;  // the thread's own, as the next
+  std::vector<CarriedCopyJob> carried_;
   std::atomic<bool> abandoned_{false};
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<device::CopyJob> added_;
+  std::vector<CarriedCopyJob> added_carried_;
   std::vector<Report> reports_;
   bool ending_ = false;
 

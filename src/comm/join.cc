@@ -143,7 +143,6 @@ class Joining {
         if (peer.host != own_.host) {
           remote_.emplace_back(rank, peer);
           group_.readable = group_.opens = false;
-          group_.sm_free = SmFree::kNever;
         } else {
           group_.members[rank].peer = attach(peer.arena);
           const bool readable = cpu::can_read(*group_.members[rank].peer.arena->header());

@@ -144,9 +144,10 @@ bool HostLane::abandoned() const {
 void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (shared_ != nullptr) return;
   uint32_t limit = options_.slot_bytes_limit;
-  if (carried_) limit = place_.traits().direct ? kCarriedSlotBytes : kLockedSlotBytes;
+  if (carried_) limit = place_.traits().direct || by_copies() ? kCarriedSlotBytes : kLockedSlotBytes;
   const uint32_t slot_bytes = options_.any_size ? limit : slot_bytes_for(size_class_bytes, limit);
-  open_region(options_.carries_operations ? channels_for(channel_count) : 0, slot_bytes);
+  const uint32_t for_copies = by_copies() && carried_ ? 1 : 0;
+  open_region(options_.carries_operations ? channels_for(channel_count) : for_copies, slot_bytes);
   if (options_.carries_operations) open_device();
   place_.flush();  // peers write into the connectors as soon as they find them
   arena_.publish(options_.key.low, options_.key.high, region_.offset);

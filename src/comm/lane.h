@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/captures.h"
+#include "comm/carried_copies.h"
 #include "comm/lowering.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
@@ -200,6 +201,8 @@ class HostLane {
   Flight* next_for_proxy();
   // What the proxy is to do for it, which has it from now on.
   device::CopyJob begin_copies(Flight& flight);
+  // The same, where the other rank is on another host.
+  CarriedCopyJob begin_carried_copies(Flight& flight);
   bool has_flight(uint64_t sequence) const;
   uint64_t* mark(uint64_t sequence) const { return &marks_[sequence % kCopyDepth]; }
 
@@ -293,7 +296,10 @@ class HostLane {
   uint32_t depth() const { return place_.traits().lane_depth; }
   // Has every peer found our region?
   bool met_by_all() const;
-  uint64_t ends() const { return uint64_t(size()) * shared_->channel_count; }
+  // Of connectors that blocks use.
+  uint64_t ends() const {
+    return options_.carries_operations ? uint64_t(size()) * shared_->channel_count : 0;
+  }
   uint64_t tables_bytes() const { return 2 * size() * sizeof(GroupExtent); }
 
   LaneOptions options_;
@@ -310,6 +316,7 @@ class HostLane {
   Handover handover_{};  // as written to the device
   std::unique_ptr<Captures> captures_;
   Private turns_;        // what only blocks use of it
+  std::shared_ptr<CarriedConnector> connector_;  // of a lane of copies to another host
   uint64_t* marks_ =
       nullptr;  // of a lane of copies, [kCopyDepth]: s + 1 where a stream has come to operation s
   bool turns_known_ = false;

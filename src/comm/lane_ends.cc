@@ -38,7 +38,7 @@ void HostLane::connect(uint32_t peer) {
   LaneShared* theirs = peers_[peer];
   // Unequal geometry means unequal operations: the board will say so; nothing may be connected.
   if (theirs->channel_count != shared_->channel_count || theirs->slot_bytes != shared_->slot_bytes ||
-      theirs->size != shared_->size || shared_->channel_count == 0)
+      theirs->size != shared_->size || ends() == 0)
     return;
   const bool carried = member(peer).peer.way != nullptr;
   for (uint32_t channel = 0; channel < shared_->channel_count; ++channel) {

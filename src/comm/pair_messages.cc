@@ -13,7 +13,8 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
   Lowered lowered = lower(context, call);
   if (copies) {
     lowered.by_copies = true;
-    lowered.opens = members_[peer].peer.memory->opened() != nullptr;
+    const PeerMemory* memory = members_[peer].peer.memory.get();  // null: of another host
+    lowered.opens = memory != nullptr && memory->opened() != nullptr;
     if (lowered.opens && !sends) lowered.offered = 1u << uint32_t(BufferKind::kOutput);
   }
   HostLane& lane =

@@ -41,7 +41,7 @@ def calls_of(bytes_: int, most: int) -> int:
     return max(3, min(most, (64 << 20) // bytes_))
 
 
-def measure(rank: int, size: int, folder: str, out: str) -> None:
+def measure(rank: int, size: int, folder: str, out: str, names: list[str]) -> None:
     os.environ |= {"STARLING_HOST_ID": f"host {rank}", **LEFT_TO_NCCL}
     os.environ.setdefault("STARLING_TCP_INTERFACES", "lo")
     torch.cuda.set_device(rank)
@@ -82,6 +82,8 @@ def measure(rank: int, size: int, folder: str, out: str) -> None:
     deadline = time.monotonic() + float(os.environ.get("LIMIT_S", "100"))
     for bytes_ in SIZES:
         for call in (all_reduce, there_and_back):
+            if call.__name__ not in names:
+                continue
             values = torch.full((bytes_ // 4,), float(rank + 1), device=device)
             for group in groups.values():
                 values.fill_(rank + 1)
@@ -138,6 +140,7 @@ def main() -> int:
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--json", type=Path)
     chosen.add_argument("--table", type=Path)
+    parser.add_argument("--calls", default="all_reduce,there_and_back")
     arguments = parser.parse_args()
     if arguments.table is not None:
         print_table(json.loads(arguments.table.read_text())["us a call, all rounds"])
@@ -150,7 +153,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         context = mp.get_context("spawn")
         out = f"{folder}/found"
-        ranks = [context.Process(target=measure, args=(rank, 2, folder, out)) for rank in range(2)]
+        ranks = [
+            context.Process(target=measure, args=(rank, 2, folder, out, arguments.calls.split(",")))
+            for rank in range(2)
+        ]
         for process in ranks:
             process.start()
         for process in ranks:
@@ -165,6 +171,7 @@ def main() -> int:
         "machine": f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}, {os.cpu_count()} cores",
         "nccl": ".".join(str(part) for part in torch.cuda.nccl.version()),
         "settings of NCCL": LEFT_TO_NCCL,
+        "STARLING_SM_FREE": os.environ.get("STARLING_SM_FREE", "0"),
         "us a call, all rounds": found,
     }
     target.write_text(json.dumps(report, indent=1) + "\n")

@@ -7,15 +7,18 @@ needs no GPU of it, tests/hosts runs on CPUs.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu import gpus
+from gpu import test_sm_free as sm_free
 from hosts import broken_paths, programs
 from hosts.ranks import Job
 
@@ -74,6 +77,32 @@ def test_torch(names: tuple[str, ...]) -> None:
 def test_graphs() -> None:
     names = ("one", "kinds", "messages", "asynchronous", "beside_eager", "any_order", "late", "ddp")
     run_on_two_hosts("graph_checks.py", names)
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(
+    "function",
+    [
+        sm_free.right_bytes,
+        functools.partial(sm_free.in_a_row, messages=700),
+        functools.partial(sm_free.disorder, rounds=8, tags=8),
+        sm_free.behind_copies,
+        functools.partial(sm_free.pageable, sends=False),
+        functools.partial(sm_free.pageable, sends=True),
+    ],
+    ids=("right_bytes", "in_a_row", "disorder", "behind_copies", "pageable_receives", "pageable_sends"),
+)
+def test_messages_by_copy_engines(function: Callable[..., Any]) -> None:
+    """No kernel of ours is launched for them."""
+    options = {"sm_free": True}
+    job = Job(
+        None, [[0], [1]], function, blocks=8, gpus=2, settings=ENVIRONMENT, communicator_options=options
+    )
+    took = job.results(80)
+    if function is sm_free.right_bytes:
+        assert took == [0, 0]
+    elif took[0] is not None:
+        assert max(took) < 5
 
 
 @pytest.mark.timeout(90)

@@ -11,6 +11,7 @@ from comm import failures
 from conformance import call, cases
 from hosts.ranks import touch
 from starling import Communicator
+from starling.errors import MismatchError
 
 DISTURBED_COUNT = 100_000
 SMALL_COUNT = 20_000
@@ -185,3 +186,44 @@ def all_reduces_with_counts(comm: Communicator, folder: str) -> int:
         if leaves[0]:
             return iteration + 1
     raise AssertionError("nobody said stop")
+
+
+def pattern(rank: int, tag: int, count: int) -> np.ndarray:
+    return (np.arange(count) * 7 + rank * 31 + tag).astype("uint8")
+
+
+def messages_through_failures(comm: Communicator, folder: str) -> int:
+    """Messages there and back, every byte checked, until ``stop``."""
+    count, tag = (3 << 20) + 7, 0
+    value = np.zeros(count, "uint8")
+    while True:
+        last = comm.rank == 0 and (Path(folder) / "stop").exists()
+        sent = pattern(comm.rank, tag, count)
+        sent[0] = last
+        if comm.rank == 0:
+            comm.send(sent, 1).wait(60)
+            comm.recv(value, 1).wait(60)
+        else:
+            comm.recv(value, 0).wait(60)
+            last = bool(value[0])
+            comm.send(sent, 0).wait(60)
+        assert (value[1:] == pattern(1 - comm.rank, tag, count)[1:]).all(), f"message {tag}"
+        tag += 1
+        if tag == 3 and comm.rank == 0:
+            (Path(folder) / "running").touch()
+        if last:
+            return tag
+
+
+def mismatched_messages(comm: Communicator, counts: tuple[int, int]) -> str:
+    """Who had already sent hears of it at one of the next calls."""
+    value = np.full(counts[comm.rank], comm.rank + 1, "uint8")
+    try:
+        for _ in range(1000):
+            (comm.send(value, 1, tag=8) if comm.rank == 0 else comm.recv(value, 0, tag=8)).wait(30)
+            time.sleep(0.01)
+    except MismatchError as error:
+        time.sleep(0.2)
+        assert (value == comm.rank + 1).all(), "written after the error"
+        return str(error)
+    raise AssertionError("nobody noticed")

@@ -47,6 +47,7 @@ class Job:
         communicator: bool = True,
         gpus: int = 0,
         python: str = sys.executable,
+        communicator_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="starling-hosts-"))
         self._ranks = [rank for ranks in hosts for rank in ranks]
@@ -60,6 +61,7 @@ class Job:
                 "folder": str(self.folder),
                 "blocks": blocks,
                 "communicator": communicator,
+                "communicator_options": dict(communicator_options or {}),
                 "gpus": gpus,
             }
             command = [python, str(Path(__file__).resolve()), json.dumps(what)]
@@ -143,7 +145,13 @@ def run_rank(rank: int, what: dict[str, Any]) -> None:
             with (
                 Context(blocks=what["blocks"], device=device) as context,
                 Communicator(
-                    context, rank=rank, size=what["size"], name="hosts", store=store, timeout=200
+                    context,
+                    rank=rank,
+                    size=what["size"],
+                    name="hosts",
+                    store=store,
+                    timeout=200,
+                    **what["communicator_options"],
                 ) as comm,
             ):
                 value = function(comm, **arguments)

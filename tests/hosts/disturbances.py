@@ -133,12 +133,25 @@ def verdicts(
     }
 
 
+def others_share() -> float:
+    """Of all cores, in half a second in which this process sleeps."""
+
+    def looked() -> list[int]:
+        return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+
+    before = looked()
+    time.sleep(0.5)
+    spent = [after - earlier for after, earlier in zip(looked(), before, strict=True)]
+    return round(1 - (spent[3] + spent[4]) / max(sum(spent), 1), 2)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--milliseconds", default="1,5,20,100", help="lengths of disturbances")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--add", action="store_true", help="to what the file has of other lengths")
     arguments = parser.parse_args()
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
@@ -148,16 +161,20 @@ def main() -> None:
         "commit": commit.stdout.strip(),
         "date": datetime.date.today().isoformat(),
         "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
     }
+    if arguments.add and arguments.json.exists():
+        report = {**json.loads(arguments.json.read_text()), **report}
     chance = random.Random(arguments.seed)
     with Network() as network:
         wire = Wire(network, 0)
         for text in arguments.milliseconds.split(","):
+            busy = others_share()
             found = verdicts(network, wire, arguments.count, int(float(text) * 1e6), chance)
-            report[f"{text} ms"] = {title: vars(verdict) for title, verdict in found.items()}
+            report[f"{text} ms"] = {
+                **{title: vars(verdict) for title, verdict in found.items()},
+                "cores wanted by others, just before and just after": [busy, others_share()],
+            }
         wire.end()
-    report["load at the end"] = os.getloadavg()[0]
     text = json.dumps(report, indent=1)
     arguments.json.write_text(text + "\n")
     print(text)

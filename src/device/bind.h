@@ -32,11 +32,23 @@ class ProgramBinder {
     program.tile_bytes = uint32_t(op_.tile_bytes < op_.chunk_bytes ? op_.tile_bytes : op_.chunk_bytes);
     program.tile_count = uint32_t(op_.tile_count);
     program.count = block.instruction_count;
+    program.leading = leading(program);
+    if (program.tile_count > 1 && program.send_count != 0 && program.leading == 0) return {};
     return program;
   }
 
  private:
   static constexpr uint64_t kMostBytes = uint64_t(1) << 24;  // of an operation; offsets fit in 32 bits
+
+  // Two tiles' messages must have slots together, else credit for the next tile could wait for this one.
+  static uint32_t leading(const BoundProgram& program) {
+    if (program.tile_count == 1 || program.send_count == 0) return 0;
+    for (uint32_t k = 0; k < program.send_count; ++k)
+      if (2 * program.sent[k] > kPacketSlots) return 0;
+    uint32_t count = 0;
+    while (count < program.count && program.instructions[count].receive_count == 0) ++count;
+    return count;
+  }
 
   bool is_usual() const {
     const PlanHeader& plan = *plan_.header;

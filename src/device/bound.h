@@ -56,6 +56,8 @@ struct BoundProgram {
   uint32_t chunk_bytes;
   uint32_t tile_bytes;
   uint32_t tile_count;
+  uint32_t leading;  // so many instructions come first that wait for nothing, and run a tile ahead; 0 unless there
+                     // are several tiles and sends
   uint8_t receive_count;  // connections of a block; their channel is the block's number
   uint8_t send_count;
   uint8_t reduced;  // sources of the instructions that reduce, all as many
@@ -144,13 +146,32 @@ class BoundRun {
   }
 
  private:
+  // What a tile sends before it waits, its leading instructions, goes out while the tile before is awaited:
+  //
+  //   lead 0, lead 1, rest 0, lead 2, rest 1, lead 3, rest 2 ...
+  //
+  // A lead ahead of the tile before does not count as done: whoever goes on from there sends the same again,
+  // into the same slots, under the same numbers; nothing of that tile has been written to meanwhile.
   STARLING_HOST_DEVICE uint32_t advance() {
-    for (tile_ = 0; tile_ < p_.tile_count; ++tile_) {
-      if (tile_ != 0 && !wait_for_credit()) return tile_ * p_.count;
-      for (uint32_t n = 0; n < p_.count; ++n)
-        if (!execute(p_.instructions[n], tile_ == 0 && n == 0)) return tile_ * p_.count + n;
+    uint32_t tile = 0;
+    bool leads = p_.leading != 0;
+    for (;;) {
+      if (leads && tile != 0 && !wait_for_credit(tile)) return (tile - 1) * p_.count + p_.leading;
+      const uint32_t end = leads ? p_.leading : p_.count;
+      for (uint32_t n = leads ? 0 : p_.leading; n < end; ++n)
+        if (!execute(p_.instructions[n], tile, tile == 0 && n == 0)) return tile * p_.count + n;
+      if (leads && tile == 0) {
+        tile = 1;
+      } else if (leads) {
+        leads = false;
+        --tile;
+      } else if (p_.leading != 0 && tile + 2 < p_.tile_count) {
+        leads = true;
+        tile += 2;
+      } else if (++tile == p_.tile_count) {
+        return p_.steps();
+      }
     }
-    return p_.steps();
   }
 
   // For all that the tile sends on connection k, which is this thread's.
@@ -160,10 +181,10 @@ class BoundRun {
     return wanted <= m_.load_before_stores(&lane_.credits[send_place(k)].packets_read) + kPacketSlots;
   }
 
-  STARLING_HOST_DEVICE bool wait_for_credit() {
+  STARLING_HOST_DEVICE bool wait_for_credit(uint32_t tile) {
     const bool there = in_time(m_, budget_, lane_.fault, NeverYields{}, [&] {
       for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
-        if (!has_credit(k, tile_)) return false;
+        if (!has_credit(k, tile)) return false;
       return true;
     });
     return !m_.any(!there);
@@ -187,32 +208,32 @@ class BoundRun {
   }
 
   // `early`: the local slice is in early_.
-  STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, bool early) {
-    return i.source_count <= kFewSources ? exchange<kFewSources>(i, early)
-                                         : exchange<kBoundSources>(i, early);
+  STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile, bool early) {
+    return i.source_count <= kFewSources ? exchange<kFewSources>(i, tile, early)
+                                         : exchange<kBoundSources>(i, tile, early);
   }
 
   // As Interpreter::exchange_unit(): no effect before the vote has shown that all threads have their units.
   template <uint32_t kMost>
-  STARLING_HOST_DEVICE bool exchange(const BoundInstruction& i, bool early) {
-    const Share share = share_of(i, tile_);
+  STARLING_HOST_DEVICE bool exchange(const BoundInstruction& i, uint32_t tile, bool early) {
+    const Share share = share_of(i, tile);
     const bool mine = share.bytes != 0;
     Pack local{0, 0};
     if (mine && i.source != nullptr) local = load(source_of(i, share), share.bytes, early);
     Pack in[kMost] = {};
     if (i.receive_count != 0) {
-      const Messages<kMost> messages = messages_of<kMost>(i);
+      const Messages<kMost> messages = messages_of<kMost>(i, tile);
       const bool stuck =
           mine && !in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return take<kMost>(messages, in); });
       if (m_.any(stuck)) return false;
-      count_read(i);  // all threads have loaded the messages: the vote was a barrier
+      count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier
     }
     if (!mine) return true;
     STARLING_UNROLL
     for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
     const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
     for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
-      const uint64_t message = next_sent(i, k);
+      const uint64_t message = next_sent(i, tile, k);
       write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
                         packet_flag(message), m_.thread_index(), out);
     }
@@ -234,7 +255,7 @@ class BoundRun {
     uint32_t flags[kMost];
   };
   template <uint32_t kMost>
-  STARLING_HOST_DEVICE Messages<kMost> messages_of(const BoundInstruction& i) const {
+  STARLING_HOST_DEVICE Messages<kMost> messages_of(const BoundInstruction& i, uint32_t tile) const {
     Messages<kMost> messages;
     STARLING_UNROLL
     for (uint32_t s = 0; s < kMost; ++s) {
@@ -242,7 +263,7 @@ class BoundRun {
       messages.flags[s] = 0;
       if (s >= i.source_count || s == i.local_at) continue;
       const uint32_t k = i.receive_first + s - uint32_t(s > i.local_at);
-      const uint64_t message = next_received(i, k);
+      const uint64_t message = next_received(i, tile, k);
       messages.slots[s] = packet_slot(lane_, s_.receives[k].slots, message);
       messages.flags[s] = packet_flag(message);
     }
@@ -275,18 +296,18 @@ class BoundRun {
     return {first ? a.low : b.low, first ? a.high : b.high};
   }
   // The instruction's message on connection k.
-  STARLING_HOST_DEVICE uint64_t next_received(const BoundInstruction& i, uint32_t k) const {
-    return s_.receives[k].messages + tile_ * p_.received[k] + i.received_before;
+  STARLING_HOST_DEVICE uint64_t next_received(const BoundInstruction& i, uint32_t tile, uint32_t k) const {
+    return s_.receives[k].messages + tile * p_.received[k] + i.received_before;
   }
-  STARLING_HOST_DEVICE uint64_t next_sent(const BoundInstruction& i, uint32_t k) const {
-    return s_.sends[k].messages + tile_ * p_.sent[k] + i.sent_before;
+  STARLING_HOST_DEVICE uint64_t next_sent(const BoundInstruction& i, uint32_t tile, uint32_t k) const {
+    return s_.sends[k].messages + tile * p_.sent[k] + i.sent_before;
   }
 
   // The slots go back, each connection's by a thread of its own.
-  STARLING_HOST_DEVICE void count_read(const BoundInstruction& i) {
+  STARLING_HOST_DEVICE void count_read(const BoundInstruction& i, uint32_t tile) {
     for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count()) {
       const uint32_t connection = i.receive_first + k;
-      m_.store_after_loads(&s_.receives[connection].credit->packets_read, next_received(i, connection) + 1);
+      m_.store_after_loads(&s_.receives[connection].credit->packets_read, next_received(i, tile, connection) + 1);
     }
   }
 
@@ -342,7 +363,6 @@ class BoundRun {
   BoundState& s_;
   Combine& c_;
   const uint32_t block_;
-  uint32_t tile_ = 0;
   Pack early_{0, 0};  // the first instruction's local slice in the first tile
 };
 

@@ -910,7 +910,7 @@ MUTATIONS = [
         "bound_first_operand_again",
         "every tile of a bound operation begins with the first tile's operand",
         BOUND,
-        "tile_ == 0 && n == 0))",
+        "tile == 0 && n == 0))",
         "n == 0))",
     ),
     Mutation(
@@ -946,21 +946,21 @@ MUTATIONS = [
         "a bound operation gives its packet slots back before all threads have read them",
         BOUND,
         "      if (m_.any(stuck)) return false;\n"
-        "      count_read(i);  // all threads have loaded the messages: the vote was a barrier\n",
-        "      if (!stuck) count_read(i);\n      if (m_.any(stuck)) return false;\n",
+        "      count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier\n",
+        "      if (!stuck) count_read(i, tile);\n      if (m_.any(stuck)) return false;\n",
     ),
     Mutation(
         "bound_second_message_first",
         "a bound program takes the second packet of a connection for the first one again",
         BOUND,
-        "    return s_.receives[k].messages + tile_ * p_.received[k] + i.received_before;\n",
-        "    return s_.receives[k].messages + tile_ * p_.received[k];\n",
+        "    return s_.receives[k].messages + tile * p_.received[k] + i.received_before;\n",
+        "    return s_.receives[k].messages + tile * p_.received[k];\n",
     ),
     Mutation(
         "bound_tiles_into_one_slot",
         "every tile of a bound operation sends the first tile's messages again",
         BOUND,
-        "    return s_.sends[k].messages + tile_ * p_.sent[k] + i.sent_before;\n",
+        "    return s_.sends[k].messages + tile * p_.sent[k] + i.sent_before;\n",
         "    return s_.sends[k].messages + i.sent_before;\n",
     ),
     Mutation(
@@ -971,11 +971,18 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "bound_credit_of_first_tile",
-        "a bound operation looks for credit in its first tile only",
+        "bound_leads_without_credit",
+        "a bound operation sends the next tile's packets into slots that were not read",
         BOUND,
-        "      if (tile_ != 0 && !wait_for_credit()) return tile_ * p_.count;\n",
+        "      if (leads && tile != 0 && !wait_for_credit(tile)) return (tile - 1) * p_.count + p_.leading;\n",
         "",
+    ),
+    Mutation(
+        "bound_lead_counts",
+        "what a bound operation has sent a tile ahead counts as done when it waits too long",
+        BOUND,
+        "return tile * p_.count + n;\n",
+        "return p_.leading != 0 && tile + 1 < p_.tile_count ? (tile + 1) * p_.count + p_.leading : tile * p_.count + n;\n",
     ),
     Mutation(
         "bound_chunk_of_block_0",

@@ -200,10 +200,11 @@ for step in "${steps[@]}"; do
     ;;
   sm_free)
     build_adapter
+    [ ! -f "$PREBUILT/gpu.copy_probe" ] || LINES_SHOWN=40 bounded 70 copy_probe "$PREBUILT/gpu.copy_probe"
     LINES_SHOWN=90 run_pytest "${LIMIT_S:-230}" sm_free -rA --tb=short tests/gpu/test_sm_free.py
     for by in sm_free:SM_FREE=1 slots:PULL=0 ipc:PULL=1; do
       export "STARLING_${by#*:}"
-      LINES_SHOWN=40 bench 40 "gpu_send_recv_${by%%:*}" gpu -n 2 -C send_recv -e 512M --timeout 38
+      LINES_SHOWN=70 bench 40 "gpu_send_recv_${by%%:*}" gpu -n 2 -C "${COLLECTIVES:-send_recv}" -e 512M --timeout 38
       unset STARLING_SM_FREE STARLING_PULL
     done
     ;;

@@ -234,7 +234,10 @@ RequestPtr Communicator::submit_collective(const starling_operation& call, Reque
   context.table = table_.get();
   context.hosts = &hosts_;
   Lowered lowered = lower(context, call);
-  HostLane& lane = group_lane(call.lane ? call.lane : kDefaultLane);
+  const bool copies = goes_by_copies(call, capture);
+  if (copies) lower_to_copies(lowered, rank_, members_);
+  const char* name = call.lane ? call.lane : kDefaultLane;
+  HostLane& lane = copies ? copy_lane(name) : group_lane(name);
   submit_to(lane, flight_of(call, std::move(lowered), request), capture);
   return request;
 }

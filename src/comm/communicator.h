@@ -140,8 +140,11 @@ class Communicator final : public PollHook {
   LaneKey remember(const LaneKey& key);
   Flight flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const;
   std::string pair_name(uint32_t source, uint32_t destination, uint64_t tag, bool copies) const;
-  // No block moves it, but a copy engine. The same on both sides.
+  // No block moves it, but copy engines (sm_free.cc). The same on all ranks that take part.
   bool goes_by_copies(const starling_operation& call, const Capture& capture) const;
+  // Whatever plan was chosen. In a lane of these members.
+  static void lower_to_copies(Lowered& lowered, uint32_t rank, const std::vector<Member>& members);
+  HostLane& copy_lane(const char* name);
 
   Context& context_;
   const uint32_t rank_;
@@ -164,6 +167,7 @@ class Communicator final : public PollHook {
   std::vector<LaneKey> lanes_;
   // Lanes stay as long as the communicator: none is looked up by its key twice.
   std::map<std::string, HostLane*, std::less<>> group_lanes_;
+  std::map<std::string, HostLane*, std::less<>> copy_lanes_;  // of copies, by the same names
   // By source, destination, tag, and whether they are lanes of copies.
   std::map<std::tuple<uint32_t, uint32_t, uint64_t, bool>, HostLane*> pair_lanes_;
   std::map<std::pair<const HostLane*, uint64_t>, Twin> twins_;  // by lane and capture: where it is captured

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "comm/context.h"
+#include "comm/transfers.h"
 #include "link/carry/proxy.h"
 
 namespace starling {
@@ -51,14 +52,17 @@ device::CopyJob HostLane::begin_copies(Flight& flight) {
                       flight.on_stream ? &handover_.done[at].done : nullptr,
                       {},
                       {}};
-  // Rank 0 of a pair sends to rank 1.
-  const auto& input = op.buffers[uint32_t(BufferKind::kInput)];
-  const auto& output = op.buffers[uint32_t(BufferKind::kOutput)];
-  if (rank() == 0)
-    job.sends.push_back(
-        {offer_of(peers_[1], sequence, 0), member(1).peer.memory.get(), input.base, op.group_bytes});
-  else
-    job.receives.push_back({offer_of(shared_, sequence, 0), output.base, op.group_bytes,
+  std::byte* const input = op.buffers[uint32_t(BufferKind::kInput)].base;
+  std::byte* const output = op.buffers[uint32_t(BufferKind::kOutput)].base;
+  const Transfers transfers = transfers_of(lowered, rank(), size());
+  for (const Transfer& send : transfers.sends)
+    job.sends.push_back({offer_of(peers_[send.peer], sequence, rank()), member(send.peer).peer.memory.get(),
+                         input + send.from, nullptr, send.bytes});
+  // Behind the others: peers wait for those.
+  for (const Transfer& own : transfers.own)
+    job.sends.push_back({nullptr, nullptr, input + own.from, output + own.to, own.bytes});
+  for (const Transfer& receive : transfers.receives)
+    job.receives.push_back({offer_of(shared_, sequence, receive.peer), output + receive.to, receive.bytes,
                             op.registrations[uint32_t(BufferKind::kOutput)]});
   flight.on_device = true;
   ++on_device_;
@@ -86,6 +90,28 @@ CarriedCopyJob HostLane::begin_carried_copies(Flight& flight) {
           op.group_bytes};
 }
 
+std::string HostLane::copies_text(cpu::CpuMachine& host, const Flight& flight) const {
+  if (!flight.on_device) return "";
+  const uint64_t next = flight.sequence + 1;
+  if (flight.on_stream && !reached(host.load_relaxed(mark(flight.sequence)), next))
+    return "; its own stream has not come to it";
+  if (carried()) return "";
+  std::string text;
+  const Transfers transfers = transfers_of(flight.lowered, rank(), size());
+  for (const Transfer& send : transfers.sends) {
+    const CopyOffer* offer = offer_of(peers_[send.peer], flight.sequence, rank());
+    const std::string who = "rank " + std::to_string(member(send.peer).world_rank);
+    if (host.load_relaxed(&offer->offered) != next)
+      text += "; the stream of " + who + " has not come to it";
+    else if (host.load_relaxed(&offer->arrived) != next)
+      text += "; the copy to " + who + " has not ended";
+  }
+  for (const Transfer& receive : transfers.receives)
+    if (host.load_relaxed(&offer_of(shared_, flight.sequence, receive.peer)->arrived) != next)
+      text += "; nothing has come from rank " + std::to_string(member(receive.peer).world_rank);
+  return text;
+}
+
 // ---- its context --------------------------------------------------------------------------------------
 
 HostLane& Context::copy_lane(const LaneKey& key, const std::string& name, uint32_t rank,
@@ -94,7 +120,12 @@ HostLane& Context::copy_lane(const LaneKey& key, const std::string& name, uint32
   std::lock_guard lock(mutex_);
   if (copies_ == nullptr)
     copies_ = std::make_unique<CopyProxy>(place_->make_copy_engine(), [this] {
-      if (!poll_once()) cpu::ring(&arena_->header()->host);  // who has the lock may have looked before
+      bool looked = false;
+      try {
+        looked = poll_once();
+      } catch (const Error&) {  // the poller will meet it, too
+      }
+      if (!looked) cpu::ring(&arena_->header()->host);  // who has the lock may have looked before
     });
   return find_or_make({key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, false,
                        true, control, place, true});
@@ -139,10 +170,12 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
   const bool held = appended.held;
   if (streams != nullptr) request->set_place({lane.id(), sequence});
   const bool opens = appended.lowered.opens;
+  const bool message = appended.lowered.signature.collective == Collective::kSendRecv;
   feed_copies(lane, appended.submitted_ns);
   connect_soon(lane, opens);
   show_poller();
-  if (news || lane.size() == 2) ring_peers(lane);  // a message may be what an any-source receive waits for
+  // A message may be what an any-source receive waits for.
+  if (news || message) ring_peers(lane);
   if (streams == nullptr || request->done()) return;
   const Handover handover = lane.handover();
   uint64_t* const mark = lane.mark(sequence);

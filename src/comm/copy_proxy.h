@@ -45,7 +45,7 @@ class CopyProxy {
   struct Engine {
     CopyEngine& engine;
     uint64_t given = 0;
-    uint64_t copy(const device::CopySend& send, const CopyOffer& offer);
+    uint64_t copy(const device::CopySend& send);
     uint64_t last() const { return given; }
     uint64_t completed() const { return engine.completed(); }
   };

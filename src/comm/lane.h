@@ -204,6 +204,8 @@ class HostLane {
   // The same, where the other rank is on another host.
   CarriedCopyJob begin_carried_copies(Flight& flight);
   bool has_flight(uint64_t sequence) const;
+  // What an operation that the proxy has still waits for, for messages.
+  std::string copies_text(cpu::CpuMachine& host, const Flight& flight) const;
   uint64_t* mark(uint64_t sequence) const { return &marks_[sequence % kCopyDepth]; }
 
   // Streams will use the lane. Its marks and flags are there at once, and its operations may start as kernels

@@ -8,15 +8,10 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
                                      Capture capture) {
   const bool sends = call.kind == STARLING_SEND;
   const bool copies = goes_by_copies(call, capture);
-  LoweringContext context = lowering_of_pair(call, peer);
-  if (copies) context.one_process = context.readable = context.opens = false;  // nobody pulls
-  Lowered lowered = lower(context, call);
-  if (copies) {
-    lowered.by_copies = true;
-    const PeerMemory* memory = members_[peer].peer.memory.get();  // null: of another host
-    lowered.opens = memory != nullptr && memory->opened() != nullptr;
-    if (lowered.opens && !sends) lowered.offered = 1u << uint32_t(BufferKind::kOutput);
-  }
+  Lowered lowered = lower(lowering_of_pair(call, peer), call);
+  if (copies)
+    lower_to_copies(lowered, sends ? 0 : 1,
+                    {members_[sends ? rank_ : peer], members_[sends ? peer : rank_]});
   HostLane& lane =
       sends ? pair_lane(rank_, peer, call.tag, copies) : pair_lane(peer, rank_, call.tag, copies);
   submit_to(lane, flight_of(call, std::move(lowered), request), capture);
@@ -26,13 +21,6 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
 // To or from that rank: 0 sends, 1 receives.
 LoweringContext Communicator::lowering_of_pair(const starling_operation& call, uint32_t peer) {
   return lowering(call.kind == STARLING_SEND ? 0u : 1u, 2, members_[peer].peer.way != nullptr);
-}
-
-// A graph captures kernels.
-bool Communicator::goes_by_copies(const starling_operation& call, const Capture& capture) const {
-  if (sm_free_ == SmFree::kNever || capture || uint32_t(call.data_type) >= kDataTypeCount) return false;
-  if ((call.kind != STARLING_SEND && call.kind != STARLING_RECV) || call.peer == int32_t(rank_)) return false;
-  return sm_free_ == SmFree::kAlways || message_bytes(call) >= kSmFreeBytes;
 }
 
 // Misuse is told to the caller, not to the partner that comes later, or to the poller.

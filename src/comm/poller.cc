@@ -362,6 +362,7 @@ std::string Context::timeout_text(HostLane& lane, const Flight& flight) {
     text +=
         name + " has not called it" + (waits.empty() ? " and waits for nothing" : " and waits for " + waits);
   }
+  if (lane.by_copies()) text += lane.copies_text(host_machine_, flight);
   return text;
 }
 

@@ -19,11 +19,12 @@
 
 namespace starling::device {
 
-// One message of this rank to a peer.
+// One message of this rank to a peer, or what it keeps for itself.
 struct CopySend {
-  CopyOffer* offer;  // in the peer's region
+  CopyOffer* offer;  // in the peer's region; null: none, the rank's own buffer is where it goes
   void* peer;  // whom the engine knows by it
   const std::byte* from;
+  std::byte* to;  // without an offer
   uint64_t bytes;
   uint64_t ticket = 0;  // of its copy; 0: not begun
   bool told = false;
@@ -53,14 +54,15 @@ struct CopyJob {
 inline constexpr uint64_t kCopiesUnderWay = 128;
 
 // clang-format off
-//   copy(send, offer)   puts the copy of all of the message into the engine's queue, where it begins when those
-//                       before it have ended. Its ticket; 0: the peer's buffer cannot be reached yet
+//   copy(send)          puts the copy of all of the message, to where its offer says, into the engine's queue,
+//                       where it begins when those before it have ended. Its ticket; 0: the peer's buffer cannot
+//                       be reached yet
 //   last()              the newest ticket that was given; they count up
 //   completed()         the newest ticket whose copy, and all before it, have ended: what they wrote is visible
 //                       to whoever acquires what is stored from now on
 template <class E>
-concept CopyEngineOf = requires(E e, const CopySend& send, const CopyOffer& offer) {
-  { e.copy(send, offer) } -> std::same_as<uint64_t>;
+concept CopyEngineOf = requires(E e, const CopySend& send) {
+  { e.copy(send) } -> std::same_as<uint64_t>;
   { e.last() } -> std::same_as<uint64_t>;
   { e.completed() } -> std::same_as<uint64_t>;
 };
@@ -119,17 +121,20 @@ class CopyHost {
 
   // True if it began.
   bool begin(const CopyJob& job, CopySend& send) {
-    // Acquire: pairs with the release in offer(). What the receiver does after it does not touch its buffer.
-    if (m_.load_acquire(&send.offer->offered) != job.sequence + 1) return false;
-    // Signatures were compared before either side was given to its proxy.
-    STARLING_ASSERT(m_.load_relaxed(&send.offer->bytes) == send.bytes,
-                    "a receiver offers room for another message");
+    if (send.offer != nullptr) {
+      // Acquire: pairs with the release in offer(). What the receiver does after it does not touch its
+      // buffer.
+      if (m_.load_acquire(&send.offer->offered) != job.sequence + 1) return false;
+      // Signatures were compared before either side was given to its proxy.
+      STARLING_ASSERT(m_.load_relaxed(&send.offer->bytes) == send.bytes,
+                      "a receiver offers room for another message");
+    }
     if (send.bytes == 0) {
       send.ticket = kNoCopy;
       return true;
     }
     if (e_.last() - e_.completed() >= kCopiesUnderWay) return false;
-    send.ticket = e_.copy(send, *send.offer);
+    send.ticket = e_.copy(send);
     return send.ticket != 0;
   }
 
@@ -137,7 +142,7 @@ class CopyHost {
   bool tell(const CopyJob& job, CopySend& send) {
     if (send.ticket == 0 || (send.ticket != kNoCopy && e_.completed() < send.ticket)) return false;
     // Release: the copy, which has ended; pairs with the receiver's acquire in step().
-    m_.store_release(&send.offer->arrived, job.sequence + 1);
+    if (send.offer != nullptr) m_.store_release(&send.offer->arrived, job.sequence + 1);
     return send.told = true;
   }
 

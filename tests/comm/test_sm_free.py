@@ -4,8 +4,10 @@ Method: on CPUs, where a rank's proxy makes the copies that a copy engine makes 
 and processes; the lanes, the proxy and the two sides' handshake are those of GPUs. What only streams do is tests/gpu's.
 """
 
+import dataclasses
 import functools
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -14,9 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance import call, cases
 from conformance.machines import MACHINES
+from conformance.test_conformance import check
 from starling import Communicator
 from starling.errors import MismatchError, OperationTimeoutError, PeerFailedError, StarlingError
+
+MOVING = ("all_gather", "all_to_all", "broadcast", "gather", "scatter")
 
 
 def run(machine: str, size: int, function: Callable[..., Any], **more: Any) -> list[Any]:
@@ -71,6 +77,32 @@ def crossed(comm: Communicator, messages: int) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_crossed_sends_finish(machine: str) -> None:
     run(machine, 2, functools.partial(crossed, messages=400))
+
+
+def collective_cases(comm: Communicator, taken: list[cases.Case]) -> tuple[list[call.Result], int]:
+    before = comm.context.statistics().instructions
+    results = call.run_cases(comm, taken, seed=7)
+    return results, comm.context.statistics().instructions - before
+
+
+def moving_cases(size: int, count: int) -> list[cases.Case]:
+    """Some of the conformance suite's; not in place where copies cannot be."""
+    moved = {
+        dataclasses.replace(case, algorithm=None)
+        for case in cases.all_cases(size)
+        if case.collective in MOVING and not (case.collective == "all_to_all" and case.in_place)
+    }
+    return random.Random(size).sample(sorted(moved, key=str), count)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("size", [2, 4])
+def test_collectives_that_only_move(machine: str, size: int) -> None:
+    """Several at a time, in another order on each rank; no block takes part."""
+    taken = moving_cases(size, 60)
+    outcomes = run(machine, size, functools.partial(collective_cases, taken=taken))
+    check([results for results, _ in outcomes])
+    assert [instructions for _, instructions in outcomes] == [0] * size
 
 
 def from_any(comm: Communicator) -> list[int]:
@@ -149,6 +181,24 @@ def test_timeout(machine: str) -> None:
     text = run(machine, 2, late)[1]
     assert "rank 0 has not called it" in text
     assert "0->1 tag 1" in text
+
+
+def unmarked(comm: Communicator) -> str:
+    """The lane is connected, so the receive is with the proxy."""
+    first = np.zeros(1000, "uint8")
+    if comm.rank == 0:
+        comm.send(first, 1, tag=1).wait(30)
+        time.sleep(1)
+        return ""
+    comm.recv(first, 0, tag=1).wait(30)
+    with pytest.raises(OperationTimeoutError) as caught:
+        comm.recv(first, 0, tag=1, timeout=0.3).wait(30)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_timeout_says_what_was_missing(machine: str) -> None:
+    assert "nothing has come from rank 0" in run(machine, 2, unmarked)[1]
 
 
 def aborted(comm: Communicator) -> str:

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from comm.test_sm_free import collective_cases, moving_cases
+from conformance.test_conformance import check
 from gpu import gpus
 from starling import Communicator
 from starling.errors import MismatchError, OperationTimeoutError, PeerFailedError
@@ -126,6 +128,12 @@ def test_right_bytes(machine: str) -> None:
     assert run(right_bytes, machine) == [0, 0]
 
 
+@pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
+def test_collectives_that_only_move(machine: str) -> None:
+    outcomes = run(functools.partial(collective_cases, taken=moving_cases(2, 200)), machine)
+    check([results for results, _ in outcomes])
+
+
 def in_a_row(comm: Communicator, messages: int) -> None:
     """More than the lane has places for, the host far ahead of its streams."""
     import torch
@@ -186,14 +194,14 @@ def test_disorder_with_synchronization(machine: str) -> None:
     run(functools.partial(disorder, rounds=15, tags=8), machine)
 
 
-def behind_copies(comm: Communicator) -> float:
+def behind_copies(comm: Communicator, kind: str) -> float:
     """Copies of the program stand behind receives that are held, on both ranks, when both send."""
     import torch
 
     device = device_of(comm)
     first = Exchange(comm, 4 * MIB, 1, streams_of(comm))
     pinned = torch.empty(4 * MIB, dtype=torch.uint8, pin_memory=True)
-    others = [torch.cuda.Stream(device) for _ in range(8)]
+    others = [torch.cuda.Stream(device) for _ in range(4)] if kind == "of five streams" else []
     torch.cuda.synchronize()
     begin = time.monotonic()
     first.receive(True)
@@ -212,9 +220,10 @@ def behind_copies(comm: Communicator) -> float:
     return time.monotonic() - begin
 
 
+@pytest.mark.parametrize("kind", ["of one stream", "of five streams"])
 @pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
-def test_copies_of_the_program_behind_a_receive(machine: str) -> None:
-    for took in run(behind_copies, machine):
+def test_copies_of_the_program_behind_a_receive(machine: str, kind: str) -> None:
+    for took in run(functools.partial(behind_copies, kind=kind), machine):
         assert took < 5
 
 

@@ -18,7 +18,8 @@ uint16_t OwnRegistrations::number_of(const void* memory, const std::string& plac
         "a buffer of " + place +
             " is not of cudaMalloc (but of cudaMallocAsync, an expandable segment, cuMemCreate, managed "
             "or in host memory): other processes cannot open it",
-        "set STARLING_PULL=0 on all ranks, or PYTORCH_CUDA_ALLOC_CONF without expandable_segments:True "
+        "set STARLING_PULL=0 and STARLING_SM_FREE=0 on all ranks, or PYTORCH_CUDA_ALLOC_CONF without "
+        "expandable_segments:True "
         "and backend:cudaMallocAsync");
   if (const auto known = by_base_.find(found->base); known != by_base_.end()) {
     const Allocation& earlier = known_[known->second];
@@ -31,10 +32,11 @@ uint16_t OwnRegistrations::number_of(const void* memory, const std::string& plac
     number = take_number();
   }
   if (number == 0)
-    throw Error(Code::exhausted,
-                "a rank has " + std::to_string(kMaxRegistrations - 1) + " allocations on " + place +
-                    " that peers have opened, or had when they were freed",
-                "set STARLING_PULL=0 on all ranks, or use fewer and larger allocations");
+    throw Error(
+        Code::exhausted,
+        "a rank has " + std::to_string(kMaxRegistrations - 1) + " allocations on " + place +
+            " that peers have opened, or had when they were freed",
+        "set STARLING_PULL=0 and STARLING_SM_FREE=0 on all ranks, or use fewer and larger allocations");
   publish(number, *found);
   return number;
 }

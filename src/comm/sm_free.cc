@@ -1,0 +1,40 @@
+// Which operations copy engines move, and their lanes (docs/design/0020-sm-free.md).
+#include <algorithm>
+
+#include "comm/communicator.h"
+#include "comm/transfers.h"
+
+namespace starling {
+
+// A graph captures kernels, and who names an algorithm means its plan.
+bool Communicator::goes_by_copies(const starling_operation& call, const Capture& capture) const {
+  if (sm_free_ == SmFree::kNever || capture || call.algorithm != nullptr || size() == 1) return false;
+  if (uint32_t(call.data_type) >= kDataTypeCount || !only_moves(call)) return false;
+  const bool message = call.kind == STARLING_SEND || call.kind == STARLING_RECV;
+  if (message ? call.peer == int32_t(rank_) : across_hosts_) return false;
+  if (sm_free_ == SmFree::kAlways) return true;
+  return moved_bytes(call, size()) >= (message ? kSmFreeBytes : kSmFreeCollectiveBytes);
+}
+
+// Of the plan that was chosen nothing counts but its hash, which is in the signature.
+void Communicator::lower_to_copies(Lowered& lowered, uint32_t rank, const std::vector<Member>& members) {
+  lowered.by_copies = true;
+  lowered.opens = std::any_of(members.begin(), members.end(), [](const Member& member) {
+    return member.peer.memory != nullptr && member.peer.memory->opened() != nullptr;
+  });
+  const std::vector<Transfer> receives = transfers_of(lowered, rank, uint32_t(members.size())).receives;
+  const bool any = std::any_of(receives.begin(), receives.end(),
+                               [](const Transfer& receive) { return receive.bytes > 0; });
+  lowered.offered = lowered.opens && any ? 1u << uint32_t(BufferKind::kOutput) : 0;
+}
+
+HostLane& Communicator::copy_lane(const char* name) {
+  if (const auto found = copy_lanes_.find(name); found != copy_lanes_.end()) return *found->second;
+  HostLane& lane = context_.copy_lane(remember(key_of(key_, std::string("copies/") + name)),
+                                      std::string(name) + " sm_free", rank_, members_, &control(),
+                                      {flight_group_, -1, -1});
+  copy_lanes_.emplace(name, &lane);
+  return lane;
+}
+
+}  // namespace starling

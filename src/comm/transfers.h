@@ -1,0 +1,36 @@
+// Which parts of its buffers a rank sends to whom, and from whom it receives which, in operations that only
+// move data: what a rank's proxy does of them (docs/design/0020-sm-free.md).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "comm/lowering.h"
+
+namespace starling {
+
+struct Transfer {
+  uint32_t peer;
+  uint64_t from;  // offset into our input; of what is received 0
+  uint64_t to;    // offset into our output; of what is sent 0
+  uint64_t bytes;
+};
+
+struct Transfers {
+  // To those behind this rank first: at any time every rank sends to another one, and none has two senders.
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  std::vector<Transfer> own;  // within this rank, if it is not there already: one, or none
+};
+
+// Every message of all_gather, all_to_all, broadcast, gather, scatter and send/recv goes to the one who needs
+// it, once; none is passed on.
+Transfers transfers_of(const Lowered& lowered, uint32_t rank, uint32_t size);
+
+// Can copies alone do it, in whatever group? Not what reduces, and no all_to_all in place, where a peer's
+// message would overwrite what has not been sent.
+bool only_moves(const starling_operation& call);
+
+// Of all ranks together, where every rank computes the same from its call; 0: they differ from rank to rank.
+uint64_t moved_bytes(const starling_operation& call, uint32_t size);
+
+}  // namespace starling

@@ -1,0 +1,233 @@
+// Goal: a copy is put into an engine's queue only when both sides are ready, a side hears of it only when it
+// has ended, and a broken lane ends only when no copy of ours is under way.
+//
+// Method: two ranks' hosts over one memory, an engine whose copies end when the test says so, and steps in
+// the order of each case, or in random ones with a seed.
+#include "device/copy_host.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "machine/cpu/machine.h"
+
+namespace starling::device {
+namespace {
+
+cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
+
+struct FakeEngine {
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    uint64_t bytes;
+  };
+  std::vector<Copy> begun;
+  uint64_t ended = 0;
+  bool reaches = true;
+
+  uint64_t copy(const CopySend& send) {
+    if (!reaches) return 0;
+    std::byte* to = send.offer ? reinterpret_cast<std::byte*>(send.offer->address) : send.to;
+    begun.push_back({to, send.from, send.bytes});
+    return begun.size();
+  }
+  uint64_t last() const { return begun.size(); }
+  uint64_t completed() const { return ended; }
+  // The oldest under way.
+  void end_one() {
+    std::memcpy(begun[ended].to, begun[ended].from, begun[ended].bytes);
+    ++ended;
+  }
+};
+
+using Host = CopyHost<cpu::CpuMachine, FakeEngine>;
+using Step = Host::Step;
+
+// A sender and a receiver of one message of a lane.
+struct Message {
+  CopyOffer offer{};
+  uint64_t sender_fault = 0, receiver_fault = 0;
+  uint64_t sender_mark = 0, receiver_mark = 0;
+  uint64_t sender_done = 0, receiver_done = 0;
+  std::vector<std::byte> input, output;
+  CopyJob send, receive;
+
+  Message(uint64_t sequence, size_t bytes)
+      : input(bytes, std::byte(sequence + 1)),
+        output(bytes),
+        send{nullptr,
+             sequence,
+             &sender_fault,
+             &sender_mark,
+             &sender_done,
+             {{&offer, nullptr, input.data(), nullptr, bytes}},
+             {}},
+        receive{nullptr,
+                sequence,
+                &receiver_fault,
+                &receiver_mark,
+                &receiver_done,
+                {},
+                {{&offer, output.data(), bytes, 0}}} {}
+};
+
+class CopyHostTest : public testing::Test {
+ protected:
+  FakeEngine engine_, other_engine_;
+  cpu::CpuMachine machine_{0, no_waiting(), nullptr, nullptr};
+  Host sender_{machine_, engine_};
+  Host receiver_{machine_, other_engine_};
+};
+
+TEST_F(CopyHostTest, ACopyBeginsWhenBothSidesAreReady) {
+  Message m(4, 100);
+  m.sender_mark = 5;
+  EXPECT_EQ(sender_.step(m.send), Step::kProgress);  // its own stream has come
+  EXPECT_EQ(receiver_.step(m.receive), Step::kNothing);
+  EXPECT_EQ(m.offer.offered, 0u);
+  EXPECT_EQ(sender_.step(m.send), Step::kNothing);
+  EXPECT_TRUE(engine_.begun.empty());
+  m.receiver_mark = 5;
+  EXPECT_EQ(receiver_.step(m.receive), Step::kProgress);
+  EXPECT_EQ(m.offer.offered, 5u);
+  EXPECT_EQ(sender_.step(m.send), Step::kProgress);
+  EXPECT_EQ(engine_.begun.size(), 1u);
+}
+
+TEST_F(CopyHostTest, AReceiverAloneBeginsNothing) {
+  Message m(0, 100);
+  m.receiver_mark = 1;
+  EXPECT_EQ(receiver_.step(m.receive), Step::kProgress);
+  EXPECT_EQ(sender_.step(m.send), Step::kNothing);
+  EXPECT_TRUE(engine_.begun.empty());
+}
+
+TEST_F(CopyHostTest, BothAreDoneWhenTheCopyHasEnded) {
+  Message m(0, 100);
+  m.sender_mark = m.receiver_mark = 1;
+  receiver_.step(m.receive);
+  sender_.step(m.send);
+  EXPECT_EQ(sender_.step(m.send), Step::kNothing);
+  EXPECT_EQ(receiver_.step(m.receive), Step::kNothing);
+  EXPECT_EQ(m.sender_done + m.receiver_done + m.offer.arrived, 0u);
+  engine_.end_one();
+  EXPECT_EQ(sender_.step(m.send), Step::kFinished);
+  EXPECT_EQ(receiver_.step(m.receive), Step::kFinished);
+  EXPECT_EQ(m.sender_done, 1u);
+  EXPECT_EQ(m.receiver_done, 1u);
+  EXPECT_EQ(m.output, m.input);
+}
+
+// Operation s + kCopyDepth finds what operation s left.
+TEST_F(CopyHostTest, AnOldOfferIsNotTaken) {
+  Message m(kCopyDepth, 100);
+  m.offer.offered = m.offer.arrived = 1;
+  m.sender_mark = m.receiver_mark = kCopyDepth + 1;
+  sender_.step(m.send);
+  EXPECT_TRUE(engine_.begun.empty());
+  EXPECT_EQ(receiver_.step(m.receive), Step::kProgress);
+  EXPECT_EQ(m.receiver_done, 0u);
+}
+
+TEST_F(CopyHostTest, ABrokenLaneOffersNothing) {
+  Message m(0, 100);
+  m.receiver_mark = m.receiver_fault = 1;
+  EXPECT_EQ(receiver_.step(m.receive), Step::kFinished);
+  EXPECT_EQ(m.offer.offered, 0u);
+  EXPECT_EQ(m.receiver_done, 0u);  // the host releases streams, by poison
+}
+
+TEST_F(CopyHostTest, ABrokenLaneBeginsNothing) {
+  Message m(0, 100);
+  m.sender_mark = m.receiver_mark = 1;
+  sender_.step(m.send);
+  receiver_.step(m.receive);
+  m.sender_fault = 1;
+  EXPECT_EQ(sender_.step(m.send), Step::kFinished);
+  EXPECT_TRUE(engine_.begun.empty());
+}
+
+// Until then the receiver's buffer is written: its owner waits for our withdrawal, which waits for this.
+TEST_F(CopyHostTest, ABrokenLaneEndsBehindItsCopies) {
+  Message m(0, 100);
+  m.sender_mark = m.receiver_mark = 1;
+  receiver_.step(m.receive);
+  sender_.step(m.send);
+  m.sender_fault = m.receiver_fault = 1;
+  EXPECT_EQ(receiver_.step(m.receive), Step::kFinished);
+  for (int k = 0; k < 3; ++k) EXPECT_EQ(sender_.step(m.send), Step::kNothing);
+  engine_.end_one();
+  EXPECT_NE(sender_.step(m.send), Step::kNothing);
+  EXPECT_EQ(m.sender_done, 0u);
+}
+
+TEST_F(CopyHostTest, ABufferThatIsNotOpenYetIsAskedForAgain) {
+  Message m(0, 100);
+  m.sender_mark = m.receiver_mark = 1;
+  receiver_.step(m.receive);
+  engine_.reaches = false;
+  sender_.step(m.send);
+  EXPECT_EQ(sender_.step(m.send), Step::kNothing);
+  engine_.reaches = true;
+  EXPECT_EQ(sender_.step(m.send), Step::kProgress);
+  EXPECT_EQ(engine_.begun.size(), 1u);
+}
+
+TEST_F(CopyHostTest, TheEnginesQueueIsBounded) {
+  std::vector<std::unique_ptr<Message>> messages;
+  for (uint64_t k = 0; k < kCopiesUnderWay + 1; ++k) {
+    messages.push_back(std::make_unique<Message>(0, 8));
+    messages.back()->sender_mark = messages.back()->receiver_mark = 1;
+    receiver_.step(messages.back()->receive);
+    sender_.step(messages.back()->send);
+  }
+  EXPECT_EQ(engine_.begun.size(), kCopiesUnderWay);
+  engine_.end_one();
+  sender_.step(messages.back()->send);
+  EXPECT_EQ(engine_.begun.size(), kCopiesUnderWay + 1);
+}
+
+TEST_F(CopyHostTest, EmptyMessagesNeedNoCopy) {
+  Message m(0, 0);
+  m.sender_mark = m.receiver_mark = 1;
+  receiver_.step(m.receive);
+  EXPECT_EQ(sender_.step(m.send), Step::kFinished);
+  EXPECT_EQ(receiver_.step(m.receive), Step::kFinished);
+  EXPECT_TRUE(engine_.begun.empty());
+}
+
+// Crossed messages of several lanes, with streams, steps and ends of copies in any order.
+TEST_F(CopyHostTest, AllFinishInAnyOrder) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    FakeEngine engines[2];
+    Host hosts[2]{{machine_, engines[0]}, {machine_, engines[1]}};
+    std::vector<std::unique_ptr<Message>> messages;
+    for (uint64_t k = 0; k < 6; ++k) messages.push_back(std::make_unique<Message>(k, random() % 50));
+    // Message k goes from rank k % 2 to the other one.
+    std::vector<std::pair<CopyJob*, uint64_t>> jobs;
+    std::vector<uint64_t*> marks;
+    for (uint64_t k = 0; k < messages.size(); ++k) {
+      jobs.push_back({&messages[k]->send, k % 2});
+      jobs.push_back({&messages[k]->receive, 1 - k % 2});
+      marks.push_back(&messages[k]->sender_mark);
+      marks.push_back(&messages[k]->receiver_mark);
+    }
+    for (uint32_t turn = 0; !jobs.empty() && turn < 100'000; ++turn) {
+      if (random() % 4 == 0) *marks[random() % marks.size()] = messages.size();
+      if (FakeEngine& engine = engines[random() % 2]; random() % 3 == 0 && engine.ended < engine.last())
+        engine.end_one();
+      const auto at = jobs.begin() + ptrdiff_t(random() % jobs.size());
+      if (hosts[at->second].step(*at->first) == Step::kFinished) jobs.erase(at);
+    }
+    ASSERT_TRUE(jobs.empty());
+    for (const auto& message : messages) EXPECT_EQ(message->output, message->input);
+  }
+}
+
+}  // namespace
+}  // namespace starling::device

@@ -158,9 +158,8 @@ void Proxy::open_rails() {
       reactor_, {options_.queue_pairs, arena_.header()->pool_slot_bytes},
       [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); }, why);
   if (rails_ != nullptr && !options_.device.empty())
-    log(LogLevel::info, "links over RDMA: what GPU ", options_.device,
-        " sends and receives passes through pinned memory of the host; network cards do not reach the GPU's "
-        "own (no GPUDirect)");
+    log(LogLevel::info, "links over RDMA: messages of GPU ", options_.device,
+        " pass through pinned memory of the host; network cards do not reach the GPU's own (no GPUDirect)");
   if (rails_ != nullptr) return;
   if (options_.rdma == Rdma::kAlways)
     throw Error(Code::system, "STARLING_LINK=verbs, but " + why, "set STARLING_LINK=auto, or tcp");

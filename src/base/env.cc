@@ -34,7 +34,7 @@ struct Row {
   double max = 1e9;  // 31 years as seconds, in nanoseconds well within 64 bits; a count in 32. Not of bytes
 };
 
-// The table. Other programs of the project (build, tests) read no STARLING_* variable that is not here.
+// long: the table. Other programs of the project (build, tests) read no STARLING_* variable that is not here.
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"STARLING_LOG", "off|error|warn|info|debug|trace", "warn", "How much is logged to stderr.",

@@ -1,7 +1,7 @@
 #include "comm/link_options.h"
 
 #include "base/error.h"
-#include "link/near.h"
+#include "link/tcp/near.h"
 
 namespace starling {
 namespace {

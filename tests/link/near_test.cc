@@ -1,6 +1,6 @@
 // Goal: ports near a device come first, and its cores are known. Method: a sysfs of our own: two switches
 // with a card each under one root, a third card on the other processor, and a port without a card.
-#include "link/near.h"
+#include "link/tcp/near.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

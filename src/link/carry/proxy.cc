@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "link/near.h"
+#include "link/tcp/near.h"
 #include "machine/cpu/doorbell.h"
 
 namespace starling::link::carry {

@@ -1,4 +1,4 @@
-#include "link/near.h"
+#include "link/tcp/near.h"
 
 #include <algorithm>
 #include <charconv>

@@ -23,7 +23,7 @@
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
-#                (gpu_send_recv_{sm_free,slots,ipc}.json)
+#                (gpu_sm_free_{copies,slots,pulls}_2.json); which copies stand behind which (copy_probe)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   package      builds only
@@ -201,12 +201,13 @@ for step in "${steps[@]}"; do
   sm_free)
     build_adapter
     [ ! -f "$PREBUILT/gpu.copy_probe" ] || LINES_SHOWN=40 bounded 70 copy_probe "$PREBUILT/gpu.copy_probe"
-    LINES_SHOWN=90 run_pytest "${LIMIT_S:-230}" sm_free -rA --tb=short tests/gpu/test_sm_free.py
-    for by in sm_free:SM_FREE=1 slots:PULL=0 ipc:PULL=1; do
+    for by in copies:SM_FREE=1 slots:PULL=0 pulls:PULL=1; do
       export "STARLING_${by#*:}"
-      LINES_SHOWN=70 bench 40 "gpu_send_recv_${by%%:*}" gpu -n 2 -C "${COLLECTIVES:-send_recv}" -e 512M --timeout 38
+      LINES_SHOWN=80 bench 40 "gpu_sm_free_${by%%:*}_2" gpu -n 2 -C "${COLLECTIVES:-send_recv,all_gather,all_to_all,broadcast}" \
+        -e 512M --timeout 38
       unset STARLING_SM_FREE STARLING_PULL
     done
+    LINES_SHOWN=120 run_pytest "${LIMIT_S:-200}" sm_free -rA --tb=short tests/gpu/test_sm_free.py
     ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;

@@ -66,11 +66,11 @@ const std::vector<Row>& table() {
        "ranks. 0: 1m on GPUs, 256k on CPUs.",
        Bytes{&Settings::pull_bytes}},
       {"STARLING_SM_FREE", "0|auto|1", "0",
-       "Whether sends and receives between GPUs are moved by copy engines, which cost no multiprocessor and "
-       "no "
-       "kernel; between hosts through pinned memory. 1: all; auto: those of 1 MiB and more. The least "
-       "willing "
-       "rank decides.",
+       "Whether sends, receives, all_gather, all_to_all, broadcast, gather and scatter between GPUs are "
+       "moved by "
+       "copy engines, which cost no multiprocessor and no kernel; between hosts sends and receives alone, "
+       "through pinned memory. 1: all; auto: messages of 2 MiB and more, and others of 32 MiB and more. The "
+       "least willing rank decides.",
        &Settings::sm_free},
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",

@@ -38,7 +38,7 @@ struct LoweringContext {
 
 // SmFree::kBySize: messages from here on go by copy engines, and other operations from here on, all ranks'
 // parts together. Below, their handshakes cost more than blocks take.
-inline constexpr uint64_t kSmFreeBytes = 1 << 20;
+inline constexpr uint64_t kSmFreeBytes = 2 << 20;
 inline constexpr uint64_t kSmFreeCollectiveBytes = 32 << 20;
 
 // Everything of an operation but its place in the lane.

@@ -19,7 +19,7 @@
 #   ipc          processes that read each other's buffers through CUDA IPC (STARLING_PULL=1): whether an opening stands behind
 #                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
-#   pulls        8 to 512 MB between processes: by slots, and read with pieces of 1, 2 and 4 MB (gpu_pull_*_N.json)
+#   pulls        8 to 512 MB between processes: by slots (gpu_pull_0_N.json), and read (gpu_pull_1_N.json)
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
@@ -172,7 +172,7 @@ for step in "${steps[@]}"; do
     build_adapter
     bounded 60 ipc_call "$PREBUILT/gpu.resident_probe" ipc_call
     STARLING_PULL=1 run_pytest 240 conformance_ipc -x tests/gpu/test_conformance.py -k processes
-    STARLING_PULL=1 run_pytest 100 ipc tests/gpu/test_ipc.py
+    run_pytest 240 ipc tests/gpu/test_ipc.py
     STARLING_PULL=1 run_pytest 240 torch_ipc tests/gpu/test_torch_cuda.py
     STARLING_PULL=0 bench 150 "gpu_slots_$GPUS" gpu -n "$GPUS" --quick --timeout 130
     STARLING_PULL=1 bench 150 "gpu_ipc_$GPUS" gpu -n "$GPUS" --quick --timeout 130
@@ -180,9 +180,8 @@ for step in "${steps[@]}"; do
   pulls)
     build_package
     large=(-n "$GPUS" -b 8M -e 512M -f 2 --no-check --timeout 55)
-    STARLING_PULL=0 bench 60 "gpu_pull_slots_$GPUS" gpu "${large[@]}"
-    for tile in 1m 2m 4m; do
-      STARLING_PULL=1 STARLING_PULL_BYTES=$tile bench 60 "gpu_pull_${tile}_$GPUS" gpu "${large[@]}"
+    for pull in 0 1; do
+      STARLING_PULL=$pull bench 60 "gpu_pull_${pull}_$GPUS" gpu "${large[@]}"
     done
     ;;
   hosts)

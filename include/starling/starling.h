@@ -136,6 +136,11 @@ STARLING_API uint32_t starling_context_blocks(const starling_context* context);
  * cudaDeviceSynchronize does. It does not wait for parked operations: the daemon quits under it and is
  * started again. */
 STARLING_API starling_status starling_context_synchronize(starling_context* context);
+/* Looks whether ranks that are other processes can open GPU memory of the kind that `buffer` is, which lies
+ * on the context's GPU. If not (cudaMallocAsync, expandable segments), groups that the context joins from now
+ * on send everything through slots, on all ranks: otherwise such buffers are copied before they are read,
+ * which costs memory. Nothing on CPUs. */
+STARLING_API starling_status starling_context_try_buffer(starling_context* context, const void* buffer);
 /* Measures this machine and sets the scheduling parameters from it (DFCCL 4.3, automated profiling). */
 STARLING_API starling_status starling_context_profile(starling_context* context, starling_scheduling* chosen);
 

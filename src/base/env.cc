@@ -57,14 +57,12 @@ const std::vector<Row>& table() {
        &Settings::job},
       {"STARLING_PULL", "auto|0|1", "auto",
        "Whether ranks read large operations' buffers directly. auto: ranks of one process do, and processes "
-       "on CPUs where the kernel lets them and it was faster when they joined. 1: whatever is faster, and "
-       "processes on GPUs of one host too (CUDA IPC; not run on GPUs yet). 0: never, on no rank; for memory "
-       "that peers cannot read (of GPUs: cudaMallocAsync, expandable segments).",
+       "on CPUs where the kernel lets them and it was faster when they joined, and processes on GPUs of one "
+       "host, through CUDA IPC, from sizes on where that is faster. 1: all of these, whatever is faster and "
+       "of all sizes but small ones. 0: never, on no rank; for threads on GPUs whose memory peers cannot "
+       "read "
+       "(cudaMallocAsync, expandable segments).",
        &Settings::pull},
-      {"STARLING_PULL_BYTES", "bytes", "0",
-       "What a block reads of a peer's buffer between two looks at what else there is to do; the same on all "
-       "ranks. 0: 1m on GPUs, 256k on CPUs.",
-       Bytes{&Settings::pull_bytes}},
       {"STARLING_SM_FREE", "0|auto|1", "0",
        "Whether sends, receives, all_gather, all_to_all, broadcast, gather and scatter between GPUs are "
        "moved by "

@@ -30,7 +30,6 @@ struct Settings {
   std::string topology;
   std::string flight_dir;
   Pull pull{};
-  std::int64_t pull_bytes{};
   SmFree sm_free{};
   std::string host_id;
   std::string tcp_interfaces;

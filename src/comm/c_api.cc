@@ -347,6 +347,14 @@ starling_status starling_stream_capturing(starling_context* context, void* strea
   });
 }
 
+starling_status starling_context_try_buffer(starling_context* context, const void* buffer) {
+  return guarded([&] {
+    if (buffer == nullptr)
+      throw Error(Code::invalid_argument, "buffer is a null pointer", "pass memory of the context's GPU");
+    living(context, "context")->context.place().try_buffer(buffer);
+  });
+}
+
 starling_status starling_stream_create(starling_context* context, int32_t urgent, void** stream) {
   return guarded([&] {
     required(stream, "stream") = nullptr;

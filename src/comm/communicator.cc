@@ -84,6 +84,7 @@ LoweringContext Communicator::lowering(uint32_t rank, uint32_t size, bool across
           reads_large_messages(),
           &chosen_,
           opens_ && !across_hosts,
+          !always_reads_,
           across_hosts};
 }
 

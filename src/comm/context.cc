@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "comm/device.h"
 #include "comm/job_store.h"
+#include "comm/offer.h"
 #include "device/submission_queue.h"
 #include "monitor/publish.h"
 
@@ -236,29 +237,16 @@ void Context::ring_peers(const HostLane& lane) {
     if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
 }
 
-// Throws Error(invalid_argument). Returns as register_buffers().
+// Throws Error(invalid_argument). Returns as offer_to_peers().
 std::string Context::check_buffers(Lowered& lowered) {
   Operation& op = lowered.operation;
   place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
   if (!place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output"))
     op.hints |= kOutputElsewhere;
-  if (lowered.plan->protocol() == Protocol::kPull)
+  if (!lowered.opens && lowered.plan->protocol() == Protocol::kPull)
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
       place_->check_pulled(op.buffers[uint32_t(kind)].base);
-  return register_buffers(lowered.offered, op);
-}
-
-// Calls of the driver: on the caller's thread, and without the lock. Returns why it cannot be; "" if all is
-// well.
-std::string Context::register_buffers(uint32_t offered, Operation& operation) {
-  try {
-    for (uint32_t kind = 0; offered >> kind != 0; ++kind)
-      if ((offered >> kind) & 1)
-        operation.registrations[kind] = place_->registration_of(operation.buffers[kind].base);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return lowered.opens ? offer_to_peers(*place_, lowered) : "";
 }
 
 const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {

@@ -173,7 +173,6 @@ class Context {
   // now_ns: 0 for a look at the clock.
   void end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns = 0);
   void record_fault(HostLane& lane, const Fault& fault);
-  std::string register_buffers(uint32_t offered, Operation& operation);
   std::string check_buffers(Lowered& lowered);
   bool open_lane(HostLane& lane, const Lowered& lowered);
   void connect_soon(HostLane& lane, bool opens);

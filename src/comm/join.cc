@@ -102,7 +102,9 @@ class Joining {
     group_.members.resize(options.size);
     group_.readable = settings().pull != Pull::kNever && !context.on_gpu();
     group_.always_reads = settings().pull == Pull::kAlways;
-    group_.opens = group_.always_reads && context.on_gpu();
+    // Where buffers have bounced, slots are as fast and take less memory.
+    group_.opens = context.on_gpu() && (group_.always_reads ||
+                                        (settings().pull == Pull::kAuto && !context.place().has_bounced()));
     group_.sm_free = options.sm_free.value_or(context.on_gpu() ? settings().sm_free : SmFree::kNever);
     // Where a stream that stands stops others, it would stop the copies that release it.
     if (context.on_gpu() && single_hardware_queue()) group_.sm_free = SmFree::kNever;

@@ -48,7 +48,8 @@ struct Group {
   bool readable = false;  // every rank may read every other's memory
   bool own_cores = false;  // there is a core for each
   bool always_reads = false;  // STARLING_PULL=1, on every rank
-  bool opens = false;  // on GPUs: every rank's blocks may read what every other one registers
+  bool opens = false;  // on GPUs: every rank's blocks may read what every other one registers; where that is
+                       // faster, or whatever is large if `always_reads`
   std::optional<LargeMessageTimes> times;  // as rank 0 knew them from an earlier group
   bool subgroup = false;  // of another communicator
   SmFree sm_free = SmFree::kNever;  // messages may go by copy engines: every rank wants it, and can

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 
-#include "base/env.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "link/carry/channels.h"
@@ -42,8 +41,7 @@ uint32_t packet_bytes_for(uint32_t slot_bytes, const PlaceTraits& traits) {
 uint64_t tile_bytes_for(const PlanHeader& plan, const LaneShared& lane, const PlaceTraits& traits) {
   uint64_t message = lane.slot_bytes;
   if (plan.protocol == Protocol::kPackets) message = lane.packet_bytes;
-  if (plan.protocol == Protocol::kPull)
-    message = settings().pull_bytes != 0 ? uint64_t(settings().pull_bytes) : traits.pull_bytes;
+  if (plan.protocol == Protocol::kPull) message = traits.pull_bytes;
   return (message / std::max<uint32_t>(plan.largest_chunks, 1)) & ~uint64_t(15);
 }
 

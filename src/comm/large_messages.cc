@@ -80,7 +80,7 @@ std::optional<LargeMessageTimes> known_times() {
 
 bool Communicator::reads_large_messages() const {
   if (!one_process_ && !readable_ && !opens_) return false;
-  if (always_reads_) return true;
+  if (always_reads_ || opens_) return true;
   const bool faster = large_message_times_ && large_message_times_->read_ns < large_message_times_->slots_ns;
   return own_cores_ && (one_process_ || faster);
 }

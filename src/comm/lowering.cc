@@ -183,6 +183,7 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   ChoiceRequest wanted{shape.collective,    context.size,   shape.choice_bytes, DataType(call.data_type),
                        context.block_limit, context.on_gpu, pulls.at_all,       pulls.by_address,
                        context.reads};
+  wanted.pulls_if_faster = context.opens && context.opens_if_faster && !context.one_process;
   wanted.across_hosts = context.across_hosts;
   wanted.equal_hosts = context.hosts != nullptr && context.hosts->node_count != 0;
   const Choice choice = choose(wanted);
@@ -247,8 +248,8 @@ void sign(const starling_operation& call, const Shape& shape, const LoweringCont
   // The factor of premul_sum is no part of it: ranks may scale by factors of their own.
 }
 
-// Which of the rank's buffers messages name; others need not be there, or may be anything.
-uint32_t offered_buffers(const Lowered& lowered) {
+// What messages name of the rank's buffers; others need not be there, or may be anything.
+void find_offered(Lowered& lowered) {
   for (uint32_t rank = 0; rank < lowered.plan->rank_count(); ++rank)
     if (lowered.own_buffer || lowered.plan->header(rank)->scratch_chunks > 0)
       throw Error(Code::unsupported,
@@ -257,18 +258,23 @@ uint32_t offered_buffers(const Lowered& lowered) {
                   "compile it with another protocol, or set STARLING_PULL=0 on all ranks");
   const Operation& op = lowered.operation;
   const PlanView plan{op.plan};
-  uint32_t offered = 0;
   for (uint32_t n = 0; n < op.plan->instruction_count; ++n) {
     const Instruction& i = plan.instructions()[n];
     if (!sends(i.opcode)) continue;
+    const bool written = writes_destination(i.opcode);
+    const BufferKind kind = written ? i.destination_buffer : i.source_buffer;
+    const BufferBinding& buffer = op.buffers[uint32_t(kind)];
     const BufferBinding& sizes = op.buffers[uint32_t(i.size_buffer)];
-    bool empty = true;
-    for (uint32_t k = 0; k < i.chunks && empty; ++k)
-      empty = chunk_length(op, sizes, i.size_buffer, i.size_chunk + k) == 0;
-    if (!empty)
-      offered |= 1u << uint32_t(writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer);
+    Extent& offered = lowered.offered[kind == BufferKind::kOutput];
+    for (uint32_t k = 0; k < i.chunks; ++k) {
+      const uint64_t bytes = chunk_length(op, sizes, i.size_buffer, i.size_chunk + k);
+      if (bytes == 0) continue;
+      const uint64_t begin =
+          chunk_begin(op, buffer, kind, (written ? i.destination_chunk : i.source_chunk) + k);
+      offered.begin = offered.end == 0 ? begin : std::min(offered.begin, begin);
+      offered.end = std::max(offered.end, begin + bytes);
+    }
   }
-  return offered;
 }
 
 }  // namespace
@@ -303,7 +309,7 @@ Lowered lower(const LoweringContext& context, const starling_operation& call) {
   }
   lowered.own_buffer = call.kind == STARLING_BARRIER;
   lowered.opens = context.opens && !context.one_process && lowered.plan->protocol() == Protocol::kPull;
-  if (lowered.opens) lowered.offered = offered_buffers(lowered);
+  if (lowered.opens) find_offered(lowered);
   lowered.count = call.count;
   lowered.reduces = shape.reduces;
   return lowered;

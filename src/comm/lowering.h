@@ -31,7 +31,8 @@ struct LoweringContext {
   bool readable = false;  // all ranks: their blocks can copy out of each other's buffers
   bool reads = false;  // all ranks: what is large, unless told otherwise
   ChosenPlans* chosen = nullptr;  // of the communicator: earlier choices; null: none are kept
-  bool opens = false;  // all ranks: their blocks address what the others have registered
+  bool opens = false;  // all ranks: their blocks address what the others have registered ...
+  bool opens_if_faster = false;  // ... but only where that was measured to be faster
   bool across_hosts = false;  // the lane's ranks are not all of one
   const HostLayout* hosts = nullptr;  // of the group; null: one, or of no account
 };
@@ -40,6 +41,12 @@ struct LoweringContext {
 // parts together. Below, their handshakes cost more than blocks take.
 inline constexpr uint64_t kSmFreeBytes = 2 << 20;
 inline constexpr uint64_t kSmFreeCollectiveBytes = 32 << 20;
+
+// Bytes of a buffer.
+struct Extent {
+  uint64_t begin = 0;
+  uint64_t end = 0;  // behind the last one; 0: there are none
+};
 
 // Everything of an operation but its place in the lane.
 struct Lowered {
@@ -51,7 +58,8 @@ struct Lowered {
   std::vector<Traffic> traffic;             // per peer; varying operations only
   bool own_buffer = false;  // barrier: its lane gives it what it reduces
   bool opens = false;  // ranks of other processes read or write each other's buffers
-  uint32_t offered = 0;  // then: bit k, this rank's buffer of BufferKind k is the one
+  Extent offered[2];  // then: what they touch of this rank's input and of its output
+  std::shared_ptr<const void> bounced;  // memory that they read in place of a buffer
   bool by_copies = false;  // no block moves its messages, but a copy engine (comm/copies.cc)
   uint64_t size_class_bytes = 0;  // the same on all ranks: from it a new lane takes its slot size
   uint64_t largest_group_bytes = 0;

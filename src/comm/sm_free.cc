@@ -23,9 +23,10 @@ void Communicator::lower_to_copies(Lowered& lowered, uint32_t rank, const std::v
     return member.peer.memory != nullptr && member.peer.memory->opened() != nullptr;
   });
   const std::vector<Transfer> receives = transfers_of(lowered, rank, uint32_t(members.size())).receives;
-  const bool any = std::any_of(receives.begin(), receives.end(),
-                               [](const Transfer& receive) { return receive.bytes > 0; });
-  lowered.offered = lowered.opens && any ? 1u << uint32_t(BufferKind::kOutput) : 0;
+  lowered.offered[0] = lowered.offered[1] = {};
+  for (const Transfer& receive : receives)
+    if (lowered.opens && receive.bytes > 0)
+      lowered.offered[1].end = std::max(lowered.offered[1].end, receive.to + receive.bytes);
 }
 
 HostLane& Communicator::copy_lane(const char* name) {

@@ -236,7 +236,7 @@ class Interpreter {
       if (protocol_ == Protocol::kPackets) {
         const uint32_t set = ahead_ ? c.instruction - first_ahead_ : 0;
         if (i.opcode != Opcode::nop && !exchange_packets(i, x_.operands[set])) return false;
-      } else if (i.opcode == Opcode::send && protocol_ == Protocol::kPull) {
+      } else if (i.opcode == Opcode::send && protocol_ == Protocol::kPull && !is_bounced<M>(op_, i)) {
         // Nothing moves here. What the slice holds was written before this operation, or by instructions that
         // ended with a barrier.
         if (leads(m_)) signal(i);
@@ -419,9 +419,7 @@ class Interpreter {
   STARLING_HOST_DEVICE void offer(const Instruction& i, SendEnd& end) {
     Pack message{uint64_t(x_.operands->offered), 0};
     if constexpr (M::kReadsOwned) message.high = m_.owner();
-    if constexpr (M::kOpensPeers)
-      message.high =
-          op_.registrations[uint32_t(writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer)];
+    if constexpr (M::kOpensPeers) message.high = op_.registrations[uint32_t(offered_buffer(i))];
     m_.store_few(next_send_slot(*x_.lane, end), message, kPullMessageBytes<M>);
   }
 

@@ -25,6 +25,18 @@ struct Piece {
 template <class M>
 inline constexpr uint64_t kPullMessageBytes = M::kReadsOwned || M::kOpensPeers ? 16 : 8;
 
+// Of an instruction that sends, what its messages name.
+STARLING_HOST_DEVICE inline BufferKind offered_buffer(const Instruction& i) {
+  return writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer;
+}
+
+// Does it copy what they name to where peers can open it?
+template <class M>
+STARLING_HOST_DEVICE bool is_bounced(const Operation& op, const Instruction& i) {
+  if constexpr (M::kOpensPeers) return bounce_of(op, offered_buffer(i)) != 0;
+  return false;
+}
+
 // The one that comes next, which is there.
 template <class M>
 STARLING_HOST_DEVICE Pack next_message(M& m, const Execution& x, const ReceiveEnd& end) {
@@ -74,7 +86,7 @@ class Binding {
     source_count_ = into_ + local_ + (receives(i.opcode) ? i.receive_count : 0);
     written_ = writes_destination(i.opcode);
     // A message of protocol pull is what the interpreter writes when it signals.
-    sent_ = sends(i.opcode) && protocol_ != Protocol::kPull ? i.send_count : 0;
+    sent_ = !sends(i.opcode) ? 0 : protocol_ != Protocol::kPull ? i.send_count : is_bounced<M>(op_, i);
   }
 
   // By `threads` threads, of which this is number `thread`. The first comes last: it has enough to do where
@@ -112,7 +124,7 @@ class Binding {
     c_.past_caches = written_ != 0 && (op_.hints & kPastCaches);
     c_.owner = 0;
     c_.offered = nullptr;
-    if (protocol_ == Protocol::kPull && sends(i_.opcode)) c_.offered = written_ ? destination() : source();
+    if (protocol_ == Protocol::kPull && sends(i_.opcode)) c_.offered = offered();
     bind_packets();
   }
 
@@ -170,6 +182,10 @@ class Binding {
       c_.destinations[at] = destination();
       return;
     }
+    if (protocol_ == Protocol::kPull) {
+      c_.destinations[at] = offered();
+      return;
+    }
     const uint32_t connection = i_.send_first + at - written_;
     const SendEnd& end = ends_.send(connection);
     if (protocol_ == Protocol::kSlots) {
@@ -188,6 +204,12 @@ class Binding {
   STARLING_HOST_DEVICE std::byte* source() const { return local(i_.source_buffer, i_.source_chunk); }
   STARLING_HOST_DEVICE std::byte* destination() const {
     return local(i_.destination_buffer, i_.destination_chunk);
+  }
+  // Where peers read it: in its buffer, or where it bounces.
+  STARLING_HOST_DEVICE std::byte* offered() const {
+    std::byte* slice = written_ ? destination() : source();
+    if constexpr (M::kOpensPeers) slice += bounce_of(op_, offered_buffer(i_));
+    return slice;
   }
   STARLING_HOST_DEVICE std::byte* local(BufferKind kind, uint32_t chunk) const {
     const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
@@ -208,7 +230,7 @@ class Binding {
   uint32_t local_at_;
   uint32_t source_count_;
   uint32_t written_;  // 1: the first destination is the plan's
-  uint32_t sent_;  // and so many follow
+  uint32_t sent_;  // and so many follow: slots, or where a pulled slice bounces
 };
 
 // By all threads, once all that the instruction waits for is there. A barrier must follow.

@@ -229,8 +229,16 @@ class Place {
   // Blocks of peers in this process will read there (protocol pull). Says in the log, once, if they cannot.
   virtual void check_pulled(const void* memory) const = 0;
   // By which number peers of other processes know the allocation that a buffer is in; it is published when
-  // this returns. Any thread. Throws Error(unsupported) if they cannot open it, Error(exhausted).
-  virtual uint16_t registration_of(const void*) { return 0; }
+  // this returns. 0: they cannot open it; or it is one too many, unless it `must` be opened. Any thread.
+  virtual uint16_t registration_of(const void*, bool /*must*/) { return 0; }
+  // Memory that they can open, with its number in `registration`: a buffer that they cannot bounces there,
+  // which is said in the log, once. Any thread. Throws Error(exhausted).
+  virtual std::byte* take_bounce(uint64_t, uint16_t&) { return nullptr; }
+  virtual void give_bounce(std::byte*, uint64_t) {}
+  // Would it bounce? Any thread.
+  virtual void try_buffer(const void*) {}
+  // Some buffer has bounced, or one that was tried would.
+  virtual bool has_bounced() const { return false; }
 
   virtual std::unique_ptr<Executor> start(const DaemonStart& start) = 0;
   // Null where there is none. Throws Error.

@@ -146,6 +146,30 @@ constexpr Row kGpuTable[] = {
     {kBarrier, kAnySize, "ring", 1},
 };
 
+// From how many bytes on processes on GPUs are faster if they read each other's buffers through CUDA IPC than
+// by slots. Beside each, us by slots and read of a size below and of that one, 2 x H200, out of place
+// (bench/results/gpu_pull_slots_2.json, gpu_pull_4m_2.json):
+struct PulledFrom {
+  Collective collective;
+  std::uint64_t bytes;
+};
+constexpr std::uint64_t kMiB = 1024 * kKiB;
+constexpr PulledFrom kPulledFrom[] = {
+    {kAllReduce, 16 * kMiB},      // 61 and 62, 110 and 87
+    {kAllGather, 16 * kMiB},      // 43 and 43, 72 and 58
+    {kReduceScatter, 16 * kMiB},  // 43 and 41, 75 and 54
+    {kBroadcast, 8 * kMiB},       // 32 and 35 (4 MB: gpu_slots_2.json, gpu_ipc_2.json), 52 and 46
+    {kReduce, 64 * kMiB},         // 133 and 147, 239 and 219
+    {kAllToAll, 16 * kMiB},       // 43 and 43, 75 and 57
+    {kSendRecv, 128 * kMiB},      // 280 and 284, 474 and 450
+};
+
+bool pulling_is_faster(const ChoiceRequest& request) {
+  return std::any_of(std::begin(kPulledFrom), std::end(kPulledFrom), [&](const PulledFrom& from) {
+    return from.collective == request.collective && request.bytes >= from.bytes;
+  });
+}
+
 bool speaks_of(const Row& row, const ChoiceRequest& request) {
   switch (row.only) {
     case kNothing: return true;
@@ -158,6 +182,7 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
 // Whether the request allows what the row's algorithm reads.
 bool may_pull(const Row& row, const ChoiceRequest& request) {
   if (without_pull(row.algorithm) == row.algorithm) return true;
+  if (request.on_gpu && request.pulls_if_faster && !pulling_is_faster(request)) return false;
   return request.pulls && (request.on_gpu || request.pulling_pays || row.only == kThreads);
 }
 

@@ -35,6 +35,7 @@ struct ChoiceRequest {
   bool pulls = false;  // blocks can read peers' buffers
   bool one_process = false;  // and address them: all ranks are threads of one
   bool pulling_pays = false;  // between processes, or where a rank waits for one that may not run
+  bool pulls_if_faster = false;  // of processes on GPUs: not what goes faster by slots
   bool across_hosts = false;  // the ranks are on several: messages go by slots, also those of GPUs
   bool equal_hosts = false;  // and each has equally many ranks: algorithms that know nodes can be chosen
 };

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 
@@ -55,6 +56,13 @@ ContextClaim claim_or_decline(const CommunicatorOptions& options) {
   }
 }
 
+// What torch allocates may be memory that other processes cannot open (expandable segments, cudaMallocAsync).
+void try_allocator(starling_context* context, c10::Device device) {
+  if (!device.is_cuda()) return;
+  const at::Tensor any = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(device));
+  check(starling_context_try_buffer(context, any.data_ptr()), "looking at torch's memory");
+}
+
 }  // namespace
 
 Communicator::Communicator(const CommunicatorOptions& options)
@@ -74,6 +82,7 @@ Communicator::Communicator(const CommunicatorOptions& options)
     comm_options.interrupted = Interruption::asked;
     comm_options.interrupted_user = &interruption;
   }
+  try_allocator(context_.get(), c10::Device(options.device));
   const starling_status joined = starling_comm_create(context_.get(), &comm_options, &comm_);
   interruption.rethrow();
   check(joined, "joining process group '" + options.name + "'");

@@ -49,8 +49,15 @@ struct alignas(16) Operation {
                              // the ring may hold a later operation before the last block looks
   uint16_t registrations[4];  // indexed by BufferKind: what peers of other processes know the buffer by
                               // (wire/registration.h); 0: they are not told
+  int64_t bounces[2];  // of kInput and kOutput: from the buffer to memory that peers can open, if they cannot
+                       // open the buffer: what they read is copied there first; 0: they read the buffer
 };
-static_assert(sizeof(Operation) == 160);
+static_assert(sizeof(Operation) == 176);
+
+// Operation::bounces of a buffer.
+STARLING_HOST_DEVICE inline int64_t bounce_of(const Operation& op, BufferKind kind) {
+  return kind == BufferKind::kInput ? op.bounces[0] : kind == BufferKind::kOutput ? op.bounces[1] : 0;
+}
 
 // First byte of chunk `chunk` (also one past the last chunk). Chunks of a group are rounded up to 16 bytes,
 // so that tiles and messages stay aligned; the last ones take what is left.

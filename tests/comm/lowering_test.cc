@@ -107,8 +107,12 @@ struct OnGpus {
   AddedPlans added;
 };
 
-constexpr uint32_t kOfInput = 1u << uint32_t(BufferKind::kInput);
-constexpr uint32_t kOfOutput = 1u << uint32_t(BufferKind::kOutput);
+uint64_t offered_bytes(const Lowered& lowered, BufferKind kind) {
+  const Extent& offered = lowered.offered[kind == BufferKind::kOutput];
+  return offered.end - offered.begin;
+}
+uint64_t offered_input(const Lowered& lowered) { return offered_bytes(lowered, BufferKind::kInput); }
+uint64_t offered_output(const Lowered& lowered) { return offered_bytes(lowered, BufferKind::kOutput); }
 
 TEST(Lowering, KnowsWhichBuffersAreReadByProcessesOnGpus) {
   OnGpus ranks;
@@ -117,21 +121,26 @@ TEST(Lowering, KnowsWhichBuffersAreReadByProcessesOnGpus) {
   const Lowered sum = ranks.lowered(0, ranks.call_of(STARLING_ALL_REDUCE, large));
   EXPECT_TRUE(sum.opens);
   EXPECT_EQ(sum.plan->protocol(), Protocol::kPull);
-  EXPECT_EQ(sum.offered, kOfInput | kOfOutput);
+  // Two blocks: of four parts the other rank sums the second and the last, this one the others.
+  EXPECT_EQ(sum.offered[0].begin, large);
+  EXPECT_EQ(sum.offered[0].end, 4 * large);
+  EXPECT_EQ(sum.offered[1].begin, 0u);
+  EXPECT_EQ(sum.offered[1].end, 3 * large);
   // A gather's root is sent everything, and reads; the other rank's output may be anything.
   const starling_operation gather = ranks.call_of(STARLING_GATHER, large);
-  EXPECT_EQ(ranks.lowered(0, gather).offered, 0u);
+  EXPECT_EQ(offered_input(ranks.lowered(0, gather)), 0u);
   EXPECT_TRUE(ranks.lowered(0, gather).opens);
-  EXPECT_EQ(ranks.lowered(1, gather).offered, kOfInput);
+  EXPECT_EQ(offered_input(ranks.lowered(1, gather)), 4 * large);
+  EXPECT_EQ(offered_output(ranks.lowered(1, gather)), 0u);
   // What has no bytes is not there.
   const std::array<size_t, 2> none = {0, 0}, some = {0, large};
   starling_operation exchange = ranks.call_of(STARLING_ALL_TO_ALL, 0);
   exchange.algorithm = "pairwise_pull";
   exchange.input_counts = none.data();
   exchange.output_counts = some.data();
-  EXPECT_EQ(ranks.lowered(0, exchange).offered, 0u);
+  EXPECT_EQ(offered_input(ranks.lowered(0, exchange)), 0u);
   exchange.input_counts = some.data();
-  EXPECT_EQ(ranks.lowered(0, exchange).offered, kOfInput);
+  EXPECT_EQ(offered_input(ranks.lowered(0, exchange)), 4 * large);
   // Small ones go another way.
   EXPECT_FALSE(ranks.lowered(0, ranks.call_of(STARLING_ALL_REDUCE, 16)).opens);
   // A factor is the owner's alone.

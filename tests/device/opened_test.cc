@@ -192,6 +192,34 @@ TEST(Opened, AMessageNamesTheBufferItsAddressLiesIn) {
           << "rank " << rank->rank << ", element " << k;
 }
 
+// Rank 0's buffers cannot be opened: rank 1 knows nothing but where they bounce.
+TEST(Opened, WhatCannotBeOpenedIsCopiedToWhereItCan) {
+  const auto plan = plan_of("two_shot_pull", Collective::kAllReduce);
+  Rank zero(*plan, 0), one(*plan, 1);
+  Buffer bounced_input, bounced_output;
+  for (auto [own, other] : {std::pair(&zero, &one), std::pair(&one, &zero)}) {
+    own->connect(*other);
+    own->operation.chunk_bytes = kBytes / 2;
+    own->operation.tile_count = (kBytes / 2 + kTile - 1) / kTile;
+  }
+  zero.operation.bounces[0] = bounced_input.here() - zero.input.here();
+  zero.operation.bounces[1] = bounced_output.here() - zero.output.here();
+  one.open(zero.input_number(), bounced_input);
+  one.open(zero.output_number(), bounced_output);
+  zero.open(one.input_number(), one.input);
+  zero.open(one.output_number(), one.output);
+  bool done[2] = {false, false};
+  for (int turn = 0; turn < 100 && !(done[0] && done[1]); ++turn) {
+    Rank& rank = turn % 2 ? one : zero;
+    if (!done[turn % 2]) done[turn % 2] = rank.run() == Outcome::kDone;
+  }
+  ASSERT_TRUE(done[0] && done[1]);
+  for (Rank* rank : {&zero, &one})
+    for (uint64_t k = 0; k < kBytes / 4; ++k)
+      ASSERT_EQ(rank->output.numbers(false)[k], zero.input.numbers(false)[k] + one.input.numbers(false)[k])
+          << "rank " << rank->rank << ", element " << k;
+}
+
 // Blocks of a rank look at once; each copies, or acquires what another one copied.
 TEST(Opened, WhoeverComesFirstCopiesWhatTheHostTells) {
   for (int round = 0; round < 100; ++round) {

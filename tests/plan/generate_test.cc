@@ -264,6 +264,30 @@ TEST(Choice, KnowsHosts) {
   EXPECT_EQ(chosen(Collective::kAllReduce, 8), "one_shot_packets");
 }
 
+TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {
+  ChoiceRequest request{Collective::kAllReduce, 2, 0, DataType::kFloat32, 32};
+  request.on_gpu = request.pulls = true;
+  const auto reads = [&](Collective collective, std::uint64_t mebibytes, bool if_faster) {
+    request.collective = collective;
+    request.bytes = mebibytes << 20;
+    request.pulls_if_faster = if_faster;
+    const std::string_view algorithm = choose(request).algorithm;
+    return without_pull(algorithm) != algorithm;
+  };
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
+        Collective::kAllToAll, Collective::kReduce, Collective::kSendRecv}) {
+    EXPECT_FALSE(reads(collective, 4, true));
+    EXPECT_TRUE(reads(collective, 128, true));
+    EXPECT_TRUE(reads(collective, 4, false));  // asked for, or threads
+  }
+  EXPECT_FALSE(reads(Collective::kReduce, 32, true));
+  EXPECT_FALSE(reads(Collective::kSendRecv, 64, true));
+  EXPECT_TRUE(reads(Collective::kAllReduce, 16, true));
+  for (const Collective collective : {Collective::kGather, Collective::kScatter})
+    EXPECT_FALSE(reads(collective, 1024, true)) << "was not measured";
+}
+
 TEST(Choice, KnowsThreadsTypesAndCores) {
   ChoiceRequest request{Collective::kAllReduce, 4, 1 << 20, DataType::kFloat32, 1};
   EXPECT_EQ(choose(request).algorithm, "ring");

@@ -11,7 +11,7 @@
 
 namespace starling::cpu {
 
-class CpuPlace final : public Place {
+class CpuPlace : public Place {
  public:
   CpuPlace(Arena& arena, const WaitPolicy& waiting) : arena_(arena), waiting_(waiting) {}
 

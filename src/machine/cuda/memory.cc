@@ -83,6 +83,7 @@ DeviceMemory::~DeviceMemory() {
   if (keep)
     log(LogLevel::info, "a peer still maps this rank's GPU memory: it is kept until the process ends");
   for (const auto& chunk : chunks_) chunk->keep |= keep;
+  for (const auto& slab : slabs_) slab->keep |= keep;
 }
 
 void DeviceMemory::grow(uint64_t bytes) {
@@ -112,6 +113,21 @@ std::byte* DeviceMemory::allocate(uint64_t bytes) {
   std::lock_guard lock(mutex_);
   if (std::byte* piece = free_.take(bytes)) return piece;
   if (used_ + bytes > chunks_.back()->bytes) grow(bytes);
+  std::byte* piece = chunks_.back()->base + used_;
+  used_ += bytes;
+  return piece;
+}
+
+std::byte* DeviceMemory::slab(uint64_t bytes) {
+  try {
+    auto chunk = std::make_unique<Chunk>(device_, bytes);
+    const std::lock_guard lock(mutex_);
+    return slabs_.emplace_back(std::move(chunk))->base;
+  } catch (const Error&) {
+    (void)cudaGetLastError();
+  }
+  const std::lock_guard lock(mutex_);
+  if (used_ + bytes > chunks_.back()->bytes) return nullptr;
   std::byte* piece = chunks_.back()->base + used_;
   used_ += bytes;
   return piece;

@@ -45,6 +45,9 @@ class DeviceMemory {
 
   // 256-byte aligned; content as the last user left it.
   std::byte* allocate(uint64_t bytes);
+  // Of the driver, or where that has no more, of what was had from it before. Lives as long as this; null:
+  // there is not so much. Peers do not reach it by an offset.
+  std::byte* slab(uint64_t bytes);
   void release(std::byte* memory, uint64_t bytes);
   DeviceExport& exports() const { return *export_; }
   uint64_t offset_of(const std::byte* memory) const;
@@ -57,6 +60,7 @@ class DeviceMemory {
   DeviceExport* export_;  // in the segment
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Chunk>> chunks_;
+  std::vector<std::unique_ptr<Chunk>> slabs_;
   uint64_t used_ = 0;  // of the last chunk
   FreeLists free_;
 };

@@ -15,6 +15,17 @@
 namespace starling::cuda {
 namespace {
 
+// What peers have open of a GPU's memory, which stays allocated when the program frees it: one of so many
+// parts at most (docs/design/0011-direct.md).
+constexpr uint64_t kOpenedParts = 16;
+
+uint64_t opened_at_most(int device) {
+  const DeviceGuard guard(device);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return total / kOpenedParts;
+}
+
 // Before anything else asks the driver for memory of the device.
 int checked_device(int device) {
   int count = 0;
@@ -38,7 +49,7 @@ CudaPlace::CudaPlace(int device, cpu::Arena& arena)
       memory_(device, arena),
       copies_(device),
       allocations_(device),
-      registrations_(memory_.exports().registrations, allocations_) {}
+      registrations_(memory_.exports().registrations, allocations_, opened_at_most(device)) {}
 
 const PlaceTraits& CudaPlace::traits() const {
   // No trace: a record costs a release to memory that others read, on the path of every instruction.
@@ -50,7 +61,7 @@ const PlaceTraits& CudaPlace::traits() const {
                                        .lane_limit = 4096,
                                        .slot_bytes_limit = 1 << 17,
                                        .packet_bytes_limit = 8192,
-                                       .pull_bytes = 1 << 20,
+                                       .pull_bytes = 4 << 20,
                                        .trace_capacity = 0};
   return kTraits;
 }
@@ -103,6 +114,25 @@ bool CudaPlace::check_buffer(const void* memory, const char* name) const {
   if (attributes.type != cudaMemoryTypeDevice) return false;
   known.store(memory, std::memory_order_relaxed);
   return true;
+}
+
+std::byte* CudaPlace::take_bounce(uint64_t bytes, uint16_t& registration) {
+  std::byte* memory = bounces_.take(bytes);
+  registration = registrations_.number_of(memory, Need::kMust);
+  if (registration == 0) {
+    bounces_.give(memory, bytes);
+    throw Error(Code::exhausted, "no number is left for memory that buffers of " + name() + " bounce in",
+                "set STARLING_PULL=0 on all ranks");
+  }
+  if (!bounced_.exchange(true))
+    log(LogLevel::warn,
+        "peers cannot open a buffer of " + name() +
+            ", which is not of cudaMalloc (but of cudaMallocAsync or an expandable segment?), or one of too "
+            "many "
+            "that were freed: blocks copy such to where peers can read it, as slowly as through slots, and "
+            "it takes "
+            "as much memory; groups that join from now on use slots, as with STARLING_PULL=0");
+  return memory;
 }
 
 void CudaPlace::check_pulled(const void* memory) const {

@@ -9,6 +9,7 @@
 #include "machine/cuda/memory.h"
 #include "machine/cuda/registered_memory.h"
 #include "machine/place.h"
+#include "machine/registered/bounces.h"
 
 namespace starling::cuda {
 
@@ -40,7 +41,15 @@ class CudaPlace final : public Place {
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
   bool check_buffer(const void* memory, const char* name) const override;
   void check_pulled(const void* memory) const override;
-  uint16_t registration_of(const void* memory) override { return registrations_.number_of(memory, name()); }
+  uint16_t registration_of(const void* memory, bool must) override {
+    return registrations_.number_of(memory, must ? Need::kMust : Need::kMay);
+  }
+  std::byte* take_bounce(uint64_t bytes, uint16_t& registration) override;
+  void give_bounce(std::byte* memory, uint64_t bytes) override { bounces_.give(memory, bytes); }
+  void try_buffer(const void* memory) override {
+    if (!is_ipc_capable(memory)) bounced_.store(true, std::memory_order_relaxed);
+  }
+  bool has_bounced() const override { return bounced_.load(std::memory_order_relaxed); }
   std::unique_ptr<Executor> start(const DaemonStart& start) override;
   std::unique_ptr<CopyEngine> make_copy_engine() override;
 
@@ -48,11 +57,13 @@ class CudaPlace final : public Place {
   const int device_;
   cpu::Arena& arena_;
   DeviceMemory memory_;
+  Bounces bounces_{[this](uint64_t bytes) { return memory_.slab(bytes); }};
   PinnedMemory pinned_;
   mutable HostCopies copies_;
   DriverAllocations allocations_;
   OwnRegistrations registrations_;
   mutable std::atomic<bool> warned_{false};
+  std::atomic<bool> bounced_{false};
   // Buffers that were right, each at its address's place: programs use the same ones again and again.
   mutable std::array<std::atomic<const void*>, 256> checked_{};
 };

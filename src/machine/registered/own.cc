@@ -8,37 +8,52 @@
 #include "base/error.h"
 
 namespace starling {
+namespace {
 
-uint16_t OwnRegistrations::number_of(const void* memory, const std::string& place) {
+constexpr size_t kMostRefused = 64;
+
+}  // namespace
+
+uint16_t OwnRegistrations::number_of(const void* memory, Need need) {
   const std::lock_guard lock(mutex_);
   const std::optional<Allocation> found = allocations_.find(uint64_t(memory));
-  if (!found)
-    throw Error(
-        Code::unsupported,
-        "a buffer of " + place +
-            " is not of cudaMalloc (but of cudaMallocAsync, an expandable segment, cuMemCreate, managed "
-            "or in host memory): other processes cannot open it",
-        "set STARLING_PULL=0 and STARLING_SM_FREE=0 on all ranks, or PYTORCH_CUDA_ALLOC_CONF without "
-        "expandable_segments:True "
-        "and backend:cudaMallocAsync");
+  if (!found) return 0;
   if (const auto known = by_base_.find(found->base); known != by_base_.end()) {
     const Allocation& earlier = known_[known->second];
     if (earlier.identity == found->identity && earlier.bytes == found->bytes) return known->second;
   }
+  if (need == Need::kMay && std::find(refused_.begin(), refused_.end(), found->identity) != refused_.end())
+    return 0;
   retire_overlapped(*found);
-  uint16_t number = take_number();
+  uint16_t number = 0;
+  if (need == Need::kMust || has_room(*found)) number = take_number(need);
   if (number == 0) {
     retire_what_is_gone();
-    number = take_number();
+    if (need == Need::kMust || has_room(*found)) number = take_number(need);
   }
-  if (number == 0)
-    throw Error(
-        Code::exhausted,
-        "a rank has " + std::to_string(kMaxRegistrations - 1) + " allocations on " + place +
-            " that peers have opened, or had when they were freed",
-        "set STARLING_PULL=0 and STARLING_SM_FREE=0 on all ranks, or use fewer and larger allocations");
-  publish(number, *found);
-  return number;
+  if (number != 0 && publish(number, *found)) {
+    must_[number] = need == Need::kMust;
+    return number;
+  }
+  if (refused_.size() == kMostRefused) refused_.clear();  // there may be room again
+  refused_.push_back(found->identity);
+  return 0;
+}
+
+bool OwnRegistrations::has_room(const Allocation& allocation) {
+  const uint64_t held = held_bytes();
+  return held <= most_bytes_ && allocation.bytes <= most_bytes_ - held;
+}
+
+// Of what may be opened: published, or retired and open.
+uint64_t OwnRegistrations::held_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [base, number] : by_base_)
+    if (!must_[number]) bytes += known_[number].bytes;
+  for (const uint16_t number : retired_)
+    if (std::atomic_ref<uint64_t>(table_.entries[number].openers).load(std::memory_order_seq_cst) != 0)
+      bytes += known_[number].bytes;
+  return bytes;
 }
 
 // What was registered where another allocation lies now was freed.
@@ -68,11 +83,11 @@ void OwnRegistrations::retire(uint16_t number) {
   retired_.push_back(number);
 }
 
-uint16_t OwnRegistrations::take_number() {
+uint16_t OwnRegistrations::take_number(Need need) {
   // Numbers that were never used first: who frees and allocates all the time disturbs readers least.
   const uint64_t used =
       std::max<uint64_t>(std::atomic_ref<uint64_t>(table_.used).load(std::memory_order_relaxed), 1);
-  if (used < kMaxRegistrations) {
+  if (used < kMaxRegistrations - (need == Need::kMust ? 0 : kKeptForMust)) {
     // Relaxed: the release of `published` comes after.
     std::atomic_ref<uint64_t>(table_.used).store(used + 1, std::memory_order_relaxed);
     return uint16_t(used);
@@ -88,13 +103,15 @@ uint16_t OwnRegistrations::take_number() {
   return number;
 }
 
-void OwnRegistrations::publish(uint16_t number, const Allocation& allocation) {
+// False: the driver has no handle of it.
+bool OwnRegistrations::publish(uint16_t number, const Allocation& allocation) {
   Registration& entry = table_.entries[number];
   try {
     allocations_.export_to(allocation, entry.handle);
-  } catch (...) {
+  } catch (const Error&) {
+    known_[number].bytes = 0;
     retired_.push_back(number);
-    throw;
+    return false;
   }
   entry.base = allocation.base;
   entry.bytes = allocation.bytes;
@@ -105,6 +122,7 @@ void OwnRegistrations::publish(uint16_t number, const Allocation& allocation) {
   std::atomic_ref<uint64_t>(table_.published).fetch_add(1, std::memory_order_release);
   known_[number] = allocation;
   by_base_.emplace(allocation.base, number);
+  return true;
 }
 
 }  // namespace starling

@@ -29,31 +29,49 @@ class Allocations {
   virtual void export_to(const Allocation& allocation, uint8_t (&handle)[kRegistrationHandleBytes]) = 0;
 };
 
+enum class Need {
+  kMay,  // else it bounces
+  kMust,  // there is no other way: the memory that buffers bounce in, and what copy engines write
+};
+
 // Thread-safe. `table` and `allocations` outlive it.
 class OwnRegistrations {
  public:
-  OwnRegistrations(RegistrationTable& table, Allocations& allocations)
-      : table_(table), allocations_(allocations), known_(kMaxRegistrations) {}
+  static constexpr uint32_t kKeptForMust = 64;
 
-  // The number of the allocation that `memory` is in, which is published when this returns. `place` names the
-  // device in messages. The caller keeps the memory until the operations that name it have ended.
-  // Throws Error(unsupported) if other processes cannot open it, Error(exhausted) if the table is full.
-  uint16_t number_of(const void* memory, const std::string& place);
+  // What peers have open stays allocated when its owner frees it: `most_bytes` of what may be opened are
+  // published or open at a time. Some numbers are kept for what must be.
+  OwnRegistrations(RegistrationTable& table, Allocations& allocations, uint64_t most_bytes = UINT64_MAX)
+      : table_(table),
+        allocations_(allocations),
+        most_bytes_(most_bytes),
+        known_(kMaxRegistrations),
+        must_(kMaxRegistrations) {}
+
+  // The number of the allocation that `memory` is in, which is published when this returns; 0: other
+  // processes cannot open it, or no number or not enough of `most_bytes` is left. The caller keeps the memory
+  // until the operations that name it have ended.
+  uint16_t number_of(const void* memory, Need need = Need::kMay);
 
  private:
+  bool has_room(const Allocation& allocation);
+  uint64_t held_bytes() const;
   void retire(uint16_t number);
   void retire_overlapped(const Allocation& by);
   void retire_what_is_gone();
   // One that nobody has open; 0: none.
-  uint16_t take_number();
-  void publish(uint16_t number, const Allocation& allocation);
+  uint16_t take_number(Need need);
+  bool publish(uint16_t number, const Allocation& allocation);
 
   RegistrationTable& table_;
   Allocations& allocations_;
+  const uint64_t most_bytes_;
   std::mutex mutex_;  // guards all below, and the table's writing
   std::map<uint64_t, uint16_t> by_base_;  // published
   std::vector<Allocation> known_;  // by number
+  std::vector<bool> must_;  // by number
   std::vector<uint16_t> retired_;  // with openers perhaps
+  std::vector<uint64_t> refused_;  // identities: not asked about in each operation
 };
 
 }  // namespace starling

@@ -103,6 +103,7 @@ void let_buffers_be_registered(Case& drawn) {
   if (!pulls || drawn.options.bells || !random.chance(kAlways / 2)) return;
   drawn.options.opens = 1;
   drawn.options.open_delay_ns = random.skewed(100'000);
+  drawn.options.bounces = uint32_t(random.below(3));
 }
 
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {

@@ -259,14 +259,20 @@ void SimLane::submit(uint64_t now) {
   count_submitted(now);
 }
 
+// Of the largest operation: buffers are used again and again.
+uint64_t SimLane::most_bytes(uint64_t (Oracle::*bytes)(uint32_t) const) const {
+  uint64_t most = 0;
+  for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
+    const Oracle truth = oracle(k);
+    most = std::max(most, (truth.*bytes)(rank_));
+  }
+  return most;
+}
+
 void SimLane::make_buffers(uint64_t index) {
   Buffers& b = buffers_[index % buffers_.size()];
   Region& region = world_->shadow.buffers();
-  uint64_t in = 0, out = 0;  // of the largest operation: these are used again and again
-  for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
-    in = std::max(in, oracle(k).input_bytes(rank_));
-    out = std::max(out, oracle(k).output_bytes(rank_));
-  }
+  const uint64_t in = most_bytes(&Oracle::input_bytes), out = most_bytes(&Oracle::output_bytes);
   if (in && !b.input) b.input = region.allocate(in);
   if (out && !b.output) b.output = region.allocate(out);
 }
@@ -291,7 +297,10 @@ void SimLane::fill(uint64_t index) {
 }
 
 void SimLane::reuse_buffers() {
-  for (uint64_t index = 0; index < std::min<uint64_t>(placed_, buffers_.size()); ++index) fill(index);
+  for (uint64_t index = 0; index < std::min<uint64_t>(placed_, buffers_.size()); ++index) {
+    fill(index);
+    reuse_bounces(buffers_[index]);
+  }
 }
 
 std::string SimLane::check(uint64_t index) const {
@@ -343,6 +352,7 @@ Operation SimLane::operation_at(uint64_t index) {
     if (b.registration != 0)
       op.registrations[uint32_t(kind)] =
           uint16_t(b.registration + uint32_t(kind) - uint32_t(BufferKind::kInput));
+  if (b.registration != 0) let_bounce(index, op);
   return op;
 }
 

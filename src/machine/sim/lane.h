@@ -138,7 +138,11 @@ class SimLane {
     std::byte* output;
     std::byte* scratch;
     uint16_t registration;  // of the input, and the next two of the output and the scratch; 0: none
+    std::byte* bounces[2];  // of the input and the output, which peers cannot open; null: they can
   };
+  uint64_t most_bytes(uint64_t (Oracle::*bytes)(uint32_t) const) const;
+  void let_bounce(uint64_t index, Operation& op);
+  void reuse_bounces(const Buffers& b);
   void make_slots(const Plan& plan);
   void expect(uint32_t peer);
   const uint64_t* make_packets();

@@ -65,6 +65,7 @@ struct Options {
   uint64_t connect_delay_ns = 0;  // a lane finds a peer's region so late, at most
   uint32_t opens = 0;  // pulled buffers are registered, and peers' hosts open them ...
   uint64_t open_delay_ns = 0;  // ... so late, at most
+  uint32_t bounces = 0;  // ... but for so many of four, which they cannot open
   uint32_t late_rank_chance = 0;  // per rank: that its application starts late
   uint64_t late_rank_ns = 0;  // by so much at most
   uint32_t callback_submits =

@@ -99,6 +99,7 @@ std::string machine_text(const Options& o) {
       {"fence_chance", o.fence_chance, calm.fence_chance},
       {"callback_submits", o.callback_submits, calm.callback_submits},
       {"opens", o.opens, calm.opens},
+      {"bounces", o.bounces, calm.bounces},
       {"submission_capacity", o.submission_capacity, calm.submission_capacity},
       {"completion_capacity", o.completion_capacity, calm.completion_capacity},
       {"completion_kind", o.completion_kind, calm.completion_kind},

@@ -1,0 +1,65 @@
+#include "comm/offer.h"
+
+#include <vector>
+
+#include "base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kAlignment = 256;  // copies are as fast as the buffer's own alignment lets them be
+
+// Pieces of a place, until nobody reads them.
+class Bounced {
+ public:
+  explicit Bounced(Place& place) : place_(place) {}
+  ~Bounced() {
+    for (const auto& [memory, bytes] : pieces_) place_.give_bounce(memory, bytes);
+  }
+  Bounced(const Bounced&) = delete;
+  Bounced& operator=(const Bounced&) = delete;
+
+  // Where the slice's first byte goes.
+  std::byte* place_for(const std::byte* slice, uint64_t bytes, uint16_t& registration) {
+    const uint64_t whole = bytes + kAlignment;
+    std::byte* memory = place_.take_bounce(whole, registration);
+    pieces_.emplace_back(memory, whole);
+    return memory + uintptr_t(slice) % kAlignment;
+  }
+
+ private:
+  Place& place_;
+  std::vector<std::pair<std::byte*, uint64_t>> pieces_;
+};
+
+}  // namespace
+
+std::string offer_to_peers(Place& place, Lowered& lowered) {
+  Operation& op = lowered.operation;
+  std::shared_ptr<Bounced> bounced;
+  try {
+    for (const BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
+      const Extent& offered = lowered.offered[kind == BufferKind::kOutput];
+      if (offered.end == 0) continue;
+      const std::byte* slice = op.buffers[uint32_t(kind)].base + offered.begin;
+      uint16_t& registration = op.registrations[uint32_t(kind)];
+      registration = place.registration_of(slice, lowered.by_copies);
+      if (registration != 0) continue;
+      if (lowered.by_copies)  // a copy engine has no instruction that could bounce it
+        throw Error(Code::unsupported,
+                    "other processes cannot open a buffer of " + place.name() +
+                        ", which is not of cudaMalloc (but of cudaMallocAsync or an expandable segment?)",
+                    "set STARLING_SM_FREE=0 on all ranks, or PYTORCH_CUDA_ALLOC_CONF without "
+                    "expandable_segments:True and backend:cudaMallocAsync");
+      if (bounced == nullptr) bounced = std::make_shared<Bounced>(place);
+      op.bounces[kind == BufferKind::kOutput] =
+          bounced->place_for(slice, offered.end - offered.begin, registration) - slice;
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  lowered.bounced = std::move(bounced);
+  return "";
+}
+
+}  // namespace starling

@@ -1,0 +1,60 @@
+#include "machine/registered/bounces.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kLeastBytes = uint64_t(1) << 20;
+
+// Of few sizes, so that what is given back fits again.
+uint64_t rounded(uint64_t bytes) { return std::bit_ceil(std::max(bytes, kLeastBytes)); }
+
+}  // namespace
+
+std::byte* Bounces::take(uint64_t bytes) {
+  const uint64_t size = rounded(bytes);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = free_.find(size); found != free_.end()) {
+    std::byte* memory = found->second;
+    free_.erase(found);
+    return memory;
+  }
+  if (std::byte* memory = cut(size)) return memory;
+  throw Error(Code::exhausted,
+              "no " + std::to_string(size >> 20) +
+                  " MiB are left to copy a buffer to that peers cannot open (it is not of cudaMalloc, but of "
+                  "cudaMallocAsync or an expandable segment?)",
+              "set STARLING_PULL=0 on all ranks, or leave more memory free");
+}
+
+std::byte* Bounces::cut(uint64_t bytes) {
+  if (rest_bytes_ < bytes) {
+    const uint64_t slab = std::max(bytes, kSlabBytes);
+    std::byte* memory = allocate_(slab);
+    if (memory == nullptr) return slab == bytes ? nullptr : allocate_(bytes);
+    while (rest_bytes_ >= kLeastBytes) {
+      const uint64_t piece = std::bit_floor(rest_bytes_);
+      free_.emplace(piece, rest_);
+      rest_ += piece;
+      rest_bytes_ -= piece;
+    }
+    rest_ = memory;
+    rest_bytes_ = slab;
+  }
+  std::byte* memory = rest_;
+  rest_ += bytes;
+  rest_bytes_ -= bytes;
+  return memory;
+}
+
+void Bounces::give(std::byte* memory, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  free_.emplace(rounded(bytes), memory);
+}
+
+}  // namespace starling

@@ -191,7 +191,7 @@ for step in "${steps[@]}"; do
     ;;
   hosts:quick)
     build_adapter
-    LINES_SHOWN=60 run_pytest 200 hosts_quick -rP --tb=short tests/gpu/test_hosts.py -k "test_graphs or copy_engines or test_torch and (messages or collectives)"
+    LINES_SHOWN=60 run_pytest 200 hosts_quick -rP --tb=short tests/gpu/test_hosts.py -k "graphs or copy_engines or test_torch and (messages or collectives)"
     run_pytest 60 torch_messages tests/gpu/test_torch_cuda.py -k "messages or collectives or disorder"
     LINES_SHOWN=60 LIMIT_S=50 bounded 90 host_figures "$PYTHON" tests/gpu/host_figures.py --json "$OUT/gpu_hosts_2.json"
     STARLING_SM_FREE=1 LINES_SHOWN=60 LIMIT_S=30 bounded 60 host_figures_sm_free "$PYTHON" tests/gpu/host_figures.py \

@@ -131,6 +131,9 @@ void Context::capture(HostLane& lane, Flight&& flight, uint64_t capture) {
   if (!streams.may_capture())
     throw Error(Code::unsupported, "operations cannot be captured with CUDA_DEVICE_MAX_CONNECTIONS=1",
                 "unset it, or leave collectives out of the graph");
+  if (lane.carried())  // replays between hosts were not seen to work
+    throw Error(Code::unsupported, "a graph captures an operation between hosts",
+                "leave it out of the graph");
   const bool news = open_lane(lane, flight.lowered);
   if (lane.captures() == nullptr) {
     auto dropped = std::make_shared<std::atomic<bool>>(false);

@@ -21,7 +21,8 @@ void release(uint64_t& word, uint64_t value) {
 std::byte* CarriedConnector::next_slot() {
   if (under_way() == kMaxCredits) return nullptr;
   if (sends_) {
-    // Acquire: pairs with the release of the links' proxy: the grant, which comes when the slot was read there.
+    // Acquire: pairs with the release of the links' proxy: the grant, which comes when the slot was read
+    // there.
     const Credit& credit = channels_->arrivals().credit[0];
     if (begun_ >= acquire(credit.granted)) return nullptr;
     return channels_->slot(channels_->departures(), 0, credit.grants[begun_ % kMaxCredits]);
@@ -71,8 +72,7 @@ CarriedStep step(CarriedCopyJob& job, CopyEngine& engine, uint64_t& given) {
   }
   if (!job.begun) {
     // Acquire: pairs with the release of the stream's write: what it did before is done.
-    if (job.mark != nullptr && !reached(acquire(*job.mark), job.sequence + 1))
-      return CarriedStep::kNothing;
+    if (job.mark != nullptr && !reached(acquire(*job.mark), job.sequence + 1)) return CarriedStep::kNothing;
     job.begun = progress = true;
   }
   while (job.begun_bytes < job.bytes && !job.failed && given - engine.completed() < device::kCopiesUnderWay) {

@@ -1,12 +1,13 @@
-// Messages of a lane of copies whose two ranks are on different hosts (docs/design/0014-tcp-between-hosts.md): the
-// rank's proxy for copies is in the place of a block. A copy engine moves each piece between the caller's buffer
-// and a slot of the channels (link/carry/channels.h), which the links carry.
+// Messages of a lane of copies whose two ranks are on different hosts
+// (docs/design/0014-tcp-between-hosts.md): the rank's proxy for copies is in the place of a block. A copy
+// engine moves each piece between the caller's buffer and a slot of the channels (link/carry/channels.h),
+// which the links carry.
 //
 //   sender     its stream has come ─▶ granted? a copy into the slot ─▶ the copy has ended: posted
 //   receiver   its stream has come ─▶ posted? a copy out of the slot ─▶ the copy has ended: granted again
 //
-// Pieces have a slot's length, the last one what is left; both ranks know how many there are, since signatures
-// agree. Operations use the channel one after the other.
+// Pieces have a slot's length, the last one what is left; both ranks know how many there are, since
+// signatures agree. Operations use the channel one after the other.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -74,9 +74,9 @@ def test_torch(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_graphs() -> None:
-    names = ("one", "kinds", "messages", "asynchronous", "beside_eager", "any_order", "late", "ddp")
-    run_on_two_hosts("graph_checks.py", names)
+def test_graphs_are_refused_by_name() -> None:
+    with pytest.raises(AssertionError, match="a graph captures an operation between hosts"):
+        run_on_two_hosts("graph_checks.py", ("one",))
 
 
 @pytest.mark.timeout(90)

@@ -114,6 +114,8 @@ TEST_F(Gids, AreAskedAgain) {
   Gid moved = *gid;
   ++moved.index;
   EXPECT_FALSE(is_still(moved, port, root_)) << "another place";
+  add("mlx5_0", 1, 3, "0000:0000:0000:0000:0000:ffff:0a00:000b", "RoCE v2", "eth0");
+  EXPECT_FALSE(is_still(*gid, port_of("eth0", "10.0.0.11"), root_)) << "another address in its place";
 }
 
 TEST(Rails, AreThereOrSayWhyNot) {

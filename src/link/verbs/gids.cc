@@ -67,7 +67,9 @@ std::optional<Gid> find_gid(const tcp::Port& port, const std::string& sysfs) {
 
 bool is_still(const Gid& gid, const tcp::Port& port, const std::string& sysfs) {
   const fs::path folder = fs::path(sysfs) / gid.device / "ports" / std::to_string(gid.port);
-  return gid_at(folder, std::to_string(gid.index), port).has_value();
+  const auto now = gid_at(folder, std::to_string(gid.index), port);
+  // A new address may have the place of the one that it was found by.
+  return now && std::equal(gid.bytes, std::end(gid.bytes), now->bytes);
 }
 
 }  // namespace starling::link::verbs

@@ -23,7 +23,8 @@
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
-#                (gpu_sm_free_{copies,slots,pulls}_2.json); which copies stand behind which (copy_probe)
+#                (gpu_sm_free_{copies,slots,pulls}_2.json); which copies stand behind which (copy_probe);
+#                sm_free:quick without most tests, and slots
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   package      builds only
@@ -197,16 +198,19 @@ for step in "${steps[@]}"; do
     STARLING_SM_FREE=1 LINES_SHOWN=60 LIMIT_S=30 bounded 60 host_figures_sm_free "$PYTHON" tests/gpu/host_figures.py \
       --json "$OUT/gpu_hosts_sm_free_2.json" --calls there_and_back
     ;;
-  sm_free)
+  sm_free | sm_free:quick)
     build_adapter
-    [ ! -f "$PREBUILT/gpu.copy_probe" ] || LINES_SHOWN=40 bounded 70 copy_probe "$PREBUILT/gpu.copy_probe"
-    for by in copies:SM_FREE=1 slots:PULL=0 pulls:PULL=1; do
+    [ ! -f "$PREBUILT/gpu.copy_probe" ] || LINES_SHOWN=40 bounded 40 copy_probe "$PREBUILT/gpu.copy_probe"
+    ways=(copies:SM_FREE=1 pulls:PULL=1 slots:PULL=0)
+    chosen=()
+    [ "$step" = sm_free ] || { ways=("${ways[@]:0:2}"); chosen=(-k "behind_a_receive or collectives"); }
+    for by in "${ways[@]}"; do
       export "STARLING_${by#*:}"
       LINES_SHOWN=80 bench 40 "gpu_sm_free_${by%%:*}_2" gpu -n 2 -C "${COLLECTIVES:-send_recv,all_gather,all_to_all,broadcast}" \
         -e 512M --timeout 38
       unset STARLING_SM_FREE STARLING_PULL
     done
-    LINES_SHOWN=120 run_pytest "${LIMIT_S:-200}" sm_free -rA --tb=short tests/gpu/test_sm_free.py
+    LINES_SHOWN=120 run_pytest "${LIMIT_S:-200}" sm_free -rA --tb=short tests/gpu/test_sm_free.py "${chosen[@]}"
     ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;

@@ -189,8 +189,8 @@ typedef struct starling_store {
   int (*holds)(void* user, const char* key);
 } starling_store;
 
-/* Do copy engines move sends and receives between GPUs of one host? They cost no multiprocessor, and no
- * kernel of ours runs. The least willing rank decides. What a graph captures is moved by kernels. */
+/* Do copy engines move sends and receives between GPUs, of one host or of two? They cost no multiprocessor,
+ * and no kernel of ours runs. The least willing rank decides. What a graph captures is moved by kernels. */
 typedef enum starling_sm_free {
   STARLING_SM_FREE_DEFAULT = 0, /* as STARLING_SM_FREE has it */
   STARLING_SM_FREE_NEVER = 1,

@@ -73,7 +73,7 @@ class Communicator(Collectives, Messages):
         store: where the ranks meet (``starling.stores``); None: files in /dev/shm for the job that
             ``STARLING_JOB`` or the launcher names.
         timeout: seconds, of joining and of every operation without its own; None: ``STARLING_TIMEOUT_S``.
-        sm_free: whether copy engines move messages between GPUs of one host, at no cost in multiprocessors: True,
+        sm_free: whether copy engines move messages between GPUs, of hosts too, at no cost in multiprocessors: True,
             False, or "auto" for those for which it is faster; the least willing rank decides. None:
             ``STARLING_SM_FREE``.
 

@@ -20,6 +20,7 @@
 #                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
 #   pulls        8 to 512 MB between processes: by slots (gpu_pull_0_N.json), and read (gpu_pull_1_N.json)
+#   train        bench/train.py: ResNet-50, ViT-B/16 and GPT-2 small beside NCCL (gpu_train_N.json, .png); ITERATIONS=n
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
@@ -184,6 +185,11 @@ for step in "${steps[@]}"; do
     for pull in 0 1; do
       STARLING_PULL=$pull bench 60 "gpu_pull_${pull}_$GPUS" gpu "${large[@]}"
     done
+    ;;
+  train)
+    build_adapter
+    bounded 150 train "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-30}" --timeout 145 \
+      --json "$OUT/gpu_train_$GPUS.json" --plot "$OUT/gpu_train_$GPUS.png"
     ;;
   hosts)
     build_adapter

@@ -1,0 +1,93 @@
+"""Goal: bench/train.py trains the models it names, of their sizes, in every way, and its libraries agree; where loss
+curves differ it says so. Method: tiny models on CPUs, with Starling and gloo; sizes on the meta device.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+PROGRAM = Path(__file__).parents[2] / "bench" / "train.py"
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("train", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=150
+    )
+
+
+@pytest.mark.timeout(170)
+@pytest.mark.parametrize(
+    ("model", "ways", "rows"),
+    [
+        ("resnet50", "bucketed;unbucketed;unbucketed, own order;unbucketed, coordinated", 6),
+        ("gpt2", "bucketed, own order;tensor parallel;pipeline", 5),
+    ],
+)
+def test_libraries_agree(model: str, ways: str, rows: int, tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    ran = run(
+        *("--tiny", "--models", model, "--ways", ways, "--iterations", "2", "--warmup", "1"),
+        *("--timeout", "140", "--json", str(path), "--plot", str(tmp_path / "curves.png")),
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(path.read_text())["rows"]
+    assert len(found) == rows, ran.stdout + ran.stderr
+    curves: dict[str, list[list[float]]] = {}
+    for row in found:
+        key = "data parallel" if "bucketed" in row["way"] else row["way"]
+        curves.setdefault(key, []).append(row["losses"])
+    for key, each in curves.items():
+        for losses in each[1:]:
+            assert losses == pytest.approx(each[0], rel=1e-3), key
+        assert len(set(each[0])) > 1, f"{key}: nothing is trained"
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
+def test_curves_that_differ_are_told() -> None:
+    train = loaded()
+    row = {"model": "gpt2", "way": "bucketed", "library": "starling", "losses": [4.0, 3.0]}
+    other = {**row, "library": "nccl", "losses": [4.0, 3.1]}
+    assert train.disagreements([row, other]) == []
+    assert train.disagreements([row, {**other, "way": "pipeline", "losses": [4.0, 9.0]}]) == []
+    (text,) = train.disagreements([row, {**other, "losses": [4.0, 3.5]}])
+    assert "nccl" in text
+    assert "0.5 apart" in text
+    assert len(train.disagreements([row, {**other, "losses": [4.0, float("nan")]}])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "gradients"),
+    [("resnet50", 25_557_032, 161), ("vit_b16", 86_566_888, 0), ("gpt2", 163_000_000, 0)],
+)
+def test_models_are_of_full_size(name: str, parameters: int, gradients: int) -> None:
+    loaded()
+    from training.models import ALONE, parameter_count, workloads
+
+    with torch.device("meta"):
+        model = workloads(False)[name].build(ALONE)
+    assert parameter_count(model) == pytest.approx(parameters, rel=2e-3)
+    assert gradients in (0, len(list(model.parameters())))
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--models", "lenet"], ["--ways", "sideways"], ["--tiny", "--backends", "nccl"]]
+)
+def test_unknown_names_are_refused(wrong: list[str]) -> None:
+    ran = run(*wrong)
+    assert ran.returncode == 2
+    assert "choose from" in ran.stderr

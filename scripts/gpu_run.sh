@@ -20,7 +20,7 @@
 #                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
 #   pulls        8 to 512 MB between processes: by slots (gpu_pull_0_N.json), and read (gpu_pull_1_N.json)
-#   train        bench/train.py: ResNet-50, ViT-B/16 and GPT-2 small beside NCCL (gpu_train_N.json, .png); ITERATIONS=n
+#   train        bench/train.py: ResNet-50, ViT-B/16 and GPT-2 small beside NCCL (gpu_train_N.json, .png) in TRAIN_S; ITERATIONS=n
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
@@ -188,7 +188,8 @@ for step in "${steps[@]}"; do
     ;;
   train)
     build_adapter
-    bounded 150 train "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-30}" --timeout 145 \
+    bounded "${TRAIN_S:-150}" train "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-30}" \
+      --models resnet50,gpt2,vit_b16 --timeout $((${TRAIN_S:-150} - 5)) \
       --json "$OUT/gpu_train_$GPUS.json" --plot "$OUT/gpu_train_$GPUS.png"
     ;;
   hosts)

@@ -267,6 +267,13 @@ std::byte* HostLane::at_least(Private& memory, uint64_t bytes) {
   return memory.memory;
 }
 
+bool HostLane::lingered(uint64_t now_ns) {
+  constexpr uint64_t kLingerNs = 50'000'000;  // a store over NVLink or the bus takes microseconds
+  if (place_.traits().direct) return true;
+  if (abandoned_ns_ == 0) abandoned_ns_ = now_ns;
+  return now_ns - abandoned_ns_ >= kLingerNs;
+}
+
 bool HostLane::resolve() {
   bool any = false;
   for (uint32_t peer = 0; unresolved_ > 0 && peer < size(); ++peer) {

@@ -174,6 +174,10 @@ class HostLane {
   // After close(): has every peer said so too? Then the region may be used again.
   bool abandoned() const;
 
+  // And is it some time since it was first asked? The last credit that a block stores into a peer's memory is
+  // acknowledged by nobody: a lane that came to have that memory must not meet it.
+  bool lingered(uint64_t now_ns);
+
   // Looks for peers whose regions are not known yet, and connects the ends. True if any was new.
   bool resolve();
   bool resolved() const { return unresolved_ == 0; }
@@ -323,6 +327,7 @@ class HostLane {
       nullptr;  // of a lane of copies, [kCopyDepth]: s + 1 where a stream has come to operation s
   bool turns_known_ = false;
   std::optional<device::Stream> last_kernel_;
+  uint64_t abandoned_ns_ = 0;    // when lingered() was first asked; 0: not yet
   bool settled_ = false;         // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
   bool carried_ = false;         // some peer is on another host

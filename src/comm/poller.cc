@@ -287,6 +287,7 @@ void Context::maintain(uint64_t now) {
     if (lane->captures() != nullptr) lane->look_at_replays(host_machine_, now);
     if (lane->may_replay() || !quiet || !lane->abandoned() || lane->busy()) return false;
     if (std::find(broken_.begin(), broken_.end(), lane.get()) != broken_.end()) return false;
+    if (!lane->lingered(now)) return false;
     free_ids_.push_back(lane->id());
     return true;
   });

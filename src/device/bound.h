@@ -110,9 +110,12 @@ class BoundRun {
     bool ready = p_.tile_bytes <= 16 * threads;
     const BoundInstruction& first = p_.instructions[0];
     const Share share = share_of(first, 0);
-    if (share.bytes != 0 && first.source != nullptr) early_ = m_.load_early(source_of(first, share), share.bytes);
-    // Relaxed: as Interpreter::is_broken().
-    if (thread + 1 == threads) ready &= m_.load_relaxed(lane_.fault) == 0;
+    if (share.bytes != 0 && first.source != nullptr)
+      early_ = m_.load_early(source_of(first, share), share.bytes);
+    else
+      early_ = {0, 0};
+    // Relaxed: as Interpreter::is_broken(). Looked at last, so that nothing waits for it.
+    const uint64_t fault = thread + 1 == threads ? m_.load_relaxed(lane_.fault) : 0;
     if (leads(m_)) describe_reduction();
     for (uint32_t k = thread; k < p_.receive_count; k += threads) {
       const ReceiveEnd& end = lane_.receives[receive_place(k)];
@@ -126,6 +129,7 @@ class BoundRun {
       ready &= has_credit(k, 0) || (ours() && in_time(m_, budget_, lane_.fault, NeverYields{},
                                                     [&] { return has_credit(k, 0); }));
     }
+    ready &= fault == 0;
     return ready;
   }
 
@@ -363,7 +367,7 @@ class BoundRun {
   BoundState& s_;
   Combine& c_;
   const uint32_t block_;
-  Pack early_{0, 0};  // the first instruction's local slice in the first tile
+  Pack early_;  // the first instruction's local slice in the first tile
 };
 
 }  // namespace starling::device

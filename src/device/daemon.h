@@ -463,7 +463,7 @@ class Daemon {
   STARLING_HOST_DEVICE void complete(Lane& lane, const Operation& operation, uint64_t now) {
     const uint64_t sequence = operation.sequence;
     const uint64_t token = operation.token;
-    if (!count_finished(m_, lane, lane.handover, operation)) return;
+    if (!count_finished(m_, lane, lane.handover, Ending::of(operation))) return;
     // Our other blocks may sleep before the lane's next operation, if that fences.
     if (d_.block_count > 1) m_.notify(lane.doorbell);
     trace_at(m_, b_.trace, now, TraceEvent::kPublish, lane.id, sequence, 0);

@@ -64,10 +64,21 @@ STARLING_HOST_DEVICE void store_both(M& m, uint64_t* first, uint64_t value) {
   }
 }
 
+// What is to be known of an operation when it ends.
+struct Ending {
+  uint64_t sequence;
+  uint64_t finished_target;
+  bool tells_host;
+
+  STARLING_HOST_DEVICE static Ending of(const Operation& operation) {
+    return {operation.sequence, operation.finished_target, operation.token == 0};
+  }
+};
+
 // Adds to the count of the operation's parts that are through. `handover`: the lane's, or null.
 template <class M>
-STARLING_HOST_DEVICE bool are_last(M& m, const Lane& lane, const Handover* handover,
-                                   const Operation& operation, uint32_t parts) {
+STARLING_HOST_DEVICE bool are_last(M& m, const Lane& lane, const Handover* handover, const Ending& operation,
+                                   uint32_t parts) {
   uint64_t* finished = &lane.finished[operation.sequence % M::kLaneDepth];
   if (handover != nullptr && parts == handover->width) {
     // All parts at once: there is nobody to acquire from. Release: pairs with the acquire of an operation
@@ -84,9 +95,8 @@ STARLING_HOST_DEVICE bool are_last(M& m, const Lane& lane, const Handover* hando
 // it, and the host if it is to hear of it so; unless true, the lane's memory is not touched again.
 template <class M>
 STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Handover* handover,
-                                         const Operation& operation, uint32_t parts = 1) {
+                                         const Ending& operation, uint32_t parts = 1) {
   const uint64_t sequence = operation.sequence;
-  const bool tells_host = operation.token == 0;
   const uint32_t at = sequence % M::kLaneDepth;
   if (!are_last(m, lane, handover, operation, parts)) return false;
   if (handover == nullptr) return true;
@@ -94,7 +104,7 @@ STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Handover*
   static_assert(offsetof(Done, told) == offsetof(Done, done) + sizeof(uint64_t));
   // Release: what the operation wrote; pairs with the acquires in StartKernel::hold() and of streams that
   // wait, and with the host's in was_told(). What the host is told comes last: then all of the lane may go.
-  if (tells_host)
+  if (operation.tells_host)
     store_both(m, &done.done, sequence + 1);
   else
     m.store_release(&done.done, sequence + 1);

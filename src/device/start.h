@@ -96,7 +96,7 @@ class StartBlock {
   // Leader only: our part, and how many others were handed on.
   template <class Releasing>
   STARLING_HOST_DEVICE void finish(Releasing& m, const Lane& lane, const Handover& handover,
-                                   const Operation& operation, uint32_t passed) {
+                                   const Ending& operation, uint32_t passed) {
     hand_on_in_stream(m, handover, m_.block_index(), operation.sequence);
     if (!count_finished(m, lane, &handover, operation, passed + 1)) return;
     note(TraceEvent::kPublish, operation.sequence, 0);
@@ -164,15 +164,15 @@ template <class M>
 class BoundStart : StartBlock<M> {
  public:
   STARLING_HOST_DEVICE BoundStart(M& machine, const StartArguments& arguments, StartState& state)
-      : StartBlock<M>(machine, arguments),
-        op_(arguments.captured != nullptr ? state.operation : arguments.operation),
-        s_(state) {}
+      : StartBlock<M>(machine, arguments), s_(state) {}
 
   // On all threads, the same result on all: how many steps are done. All: so is the operation, on this block.
   // None: nothing was touched.
   STARLING_HOST_DEVICE uint32_t run() {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
-    const uint64_t sequence = op_.sequence;
+    // In registers from here on: behind the fence at the end nothing is cached.
+    const Ending ending = a_.captured != nullptr ? Ending::of(s_.operation) : Ending::of(a_.operation);
+    const uint64_t sequence = ending.sequence;
     BoundRun<M> run(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]);
     // Each thread learns of the turn for itself, before it looks at what is the part's; where nothing is to
     // be acquired no load waits for another. First of what is mostly all, then of the rest.
@@ -189,7 +189,7 @@ class BoundStart : StartBlock<M> {
     const uint32_t done = run.run();
     m_.barrier();  // all threads have stored their packets and counted their ends
     run.ring();
-    if (done == a_.bound.steps() && m_.thread_index() < kLastThreads) end(sequence);
+    if (done == a_.bound.steps() && m_.thread_index() < kLastThreads) end(ending);
     return done;
   }
 
@@ -207,19 +207,19 @@ class BoundStart : StartBlock<M> {
   }
 
   // No turn is left to hand on once the operation counts as complete: the leader's stores come after those of
-  // its warp, and nobody frees the lane's memory before this kernel has ended.
-  STARLING_HOST_DEVICE void end(uint64_t sequence) {
+  // its warp.
+  STARLING_HOST_DEVICE void end(const Ending& ending) {
     auto&& m = fenced_here(m_);
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
-    this->hand_on_others(m, sequence, thread, threads < kLastThreads ? threads : kLastThreads);
+    this->hand_on_others(m, ending.sequence, thread, threads < kLastThreads ? threads : kLastThreads);
+    if constexpr (requires { m_.sync_warp(); }) m_.sync_warp();
     if (!leads(m_)) return;
-    this->note(TraceEvent::kComplete, sequence, 0);
-    this->finish(m, a_.near, a_.handover, op_, this->others());
+    this->note(TraceEvent::kComplete, ending.sequence, 0);
+    this->finish(m, a_.near, a_.handover, ending, this->others());
   }
 
   using StartBlock<M>::m_;
   using StartBlock<M>::a_;
-  const Operation& op_;
   StartState& s_;
 };
 
@@ -326,7 +326,7 @@ class StartKernel : StartBlock<M> {
       note(outcome == Outcome::kFault ? TraceEvent::kFault : TraceEvent::kComplete, op_->sequence, 0);
       auto&& m = fenced(m_);
       const uint32_t passed = pass_others(m, op_->sequence);
-      return this->finish(m, *lane_, *lane_->handover, *op_, passed);
+      return this->finish(m, *lane_, *lane_->handover, Ending::of(*op_), passed);
     }
     note(TraceEvent::kPark, op_->sequence,
          uint64_t(context.instruction) << 32 | interpreter.awaits(context).peer);
@@ -349,7 +349,7 @@ class StartKernel : StartBlock<M> {
     auto&& m = fenced(m_);
     const uint32_t passed = pass_others(m, op_->sequence);
     // Not the last: our part is missing.
-    if (passed != 0) count_finished(m_, *lane_, lane_->handover, *op_, passed);
+    if (passed != 0) count_finished(m_, *lane_, lane_->handover, Ending::of(*op_), passed);
     leave(m_.block_index());
   }
 

@@ -522,7 +522,7 @@ MUTATIONS = [
         "others_not_counted",
         "the parts without a block are handed on and not counted where block 0 parks: the operation never ends",
         START,
-        "    if (passed != 0) count_finished(m_, *lane_, lane_->handover, *op_, passed);\n",
+        "    if (passed != 0) count_finished(m_, *lane_, lane_->handover, Ending::of(*op_), passed);\n",
         "    (void)passed;\n",
     ),
     Mutation(
@@ -731,8 +731,8 @@ MUTATIONS = [
         "not_told_by_daemon",
         "an operation that began as a kernel and ends in the daemon is not told of",
         HANDOVER,
-        "  const bool tells_host = operation.token == 0;",
-        "  const bool tells_host = operation.token == 0 && lane.submitted == nullptr;",
+        "  if (operation.tells_host)",
+        "  if (operation.tells_host && lane.submitted == nullptr)",
     ),
     Mutation(
         "turn_relaxed",

@@ -118,7 +118,10 @@ bool CudaExecutor::may_hold() {
 
 device::StreamEntry CudaExecutor::enter(const device::StreamCall& call) {
   std::lock_guard lock(mutex_);
-  return host_.enter(call);
+  // That handle names another stream on each thread.
+  device::StreamCall known = call;
+  known.follows = call.follows && call.stream != device::Stream(cudaStreamPerThread);
+  return host_.enter(known);
 }
 
 void CudaExecutor::hold(device::StreamEntry& entry) {

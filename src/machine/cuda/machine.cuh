@@ -186,6 +186,8 @@ class CudaMachine {
         : "memory");
     return result != 0;
   }
+  // For those of one warp that are together in the code.
+  __device__ void sync_warp() { __syncwarp(); }
   __device__ void barrier() {
     __syncwarp();
     asm volatile("bar.sync 1, %0;" ::"r"(threads_) : "memory");

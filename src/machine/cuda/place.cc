@@ -96,10 +96,11 @@ std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerAre
 
 bool CudaPlace::check_buffer(const void* memory, const char* name) const {
   if (memory == nullptr) return true;
-  // Relaxed: a hint. An address of the GPU's memory does not become one of pageable memory; one of pinned
-  // memory may.
-  std::atomic<const void*>& known = checked_[uintptr_t(memory) / 256 * 0x9e3779b97f4a7c15 >> 56];
-  if (known.load(std::memory_order_relaxed) == memory) return true;
+  // By the driver's number of the allocation, which is never used again: an address may become one of other
+  // memory. Relaxed: whoever finds the number knows all there is to know.
+  const uint64_t identity = identity_of(memory);
+  std::atomic<uint64_t>& known = checked_[identity % checked_.size()];
+  if (identity != 0 && known.load(std::memory_order_relaxed) == identity) return true;
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
   if (attributes.type == cudaMemoryTypeUnregistered)
@@ -112,7 +113,7 @@ bool CudaPlace::check_buffer(const void* memory, const char* name) const {
                     ", the context is one of " + this->name(),
                 "pass a tensor of the context's GPU");
   if (attributes.type != cudaMemoryTypeDevice) return false;
-  known.store(memory, std::memory_order_relaxed);
+  if (identity != 0) known.store(identity, std::memory_order_relaxed);
   return true;
 }
 

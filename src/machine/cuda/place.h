@@ -64,8 +64,8 @@ class CudaPlace final : public Place {
   OwnRegistrations registrations_;
   mutable std::atomic<bool> warned_{false};
   std::atomic<bool> bounced_{false};
-  // Buffers that were right, each at its address's place: programs use the same ones again and again.
-  mutable std::array<std::atomic<const void*>, 256> checked_{};
+  // Allocations of this GPU, each at its number's place: programs use the same ones again and again.
+  mutable std::array<std::atomic<uint64_t>, 256> checked_{};
 };
 
 }  // namespace starling::cuda

@@ -21,6 +21,15 @@ GetAttribute attribute_function() {
 
 }  // namespace
 
+uint64_t identity_of(const void* memory) {
+  const auto get_attribute = attribute_function();
+  unsigned long long identity = 0;
+  if (get_attribute == nullptr || get_attribute(&identity, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                                reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS)
+    return 0;
+  return identity;
+}
+
 bool is_ipc_capable(const void* memory) {
   const auto get_attribute = attribute_function();
   CUmemorytype type{};

@@ -30,6 +30,9 @@ class IpcHandles final : public Handles {
   const int device_;
 };
 
+// The driver's number of the allocation that the address is in, never used again; 0: it says none.
+uint64_t identity_of(const void* memory);
+
 // False if other processes cannot open the memory: it is not of cudaMalloc. True if the driver does not know.
 bool is_ipc_capable(const void* memory);
 

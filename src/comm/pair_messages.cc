@@ -10,8 +10,7 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
   const bool copies = goes_by_copies(call, capture);
   Lowered lowered = lower(lowering_of_pair(call, peer), call);
   if (copies)
-    lower_to_copies(lowered, sends ? 0 : 1,
-                    {members_[sends ? rank_ : peer], members_[sends ? peer : rank_]});
+    lower_to_copies(lowered, sends ? 0 : 1, {members_[sends ? rank_ : peer], members_[sends ? peer : rank_]});
   HostLane& lane =
       sends ? pair_lane(rank_, peer, call.tag, copies) : pair_lane(peer, rank_, call.tag, copies);
   submit_to(lane, flight_of(call, std::move(lowered), request), capture);

@@ -1,10 +1,21 @@
 // Buffers that peers cannot open: what is offered of them bounces (comm/offer.cc).
+#include <algorithm>
 #include <cstring>
 
 #include "base/hash.h"
 #include "machine/sim/lane.h"
 
 namespace starling::sim {
+
+// Of the largest operation: buffers are used again and again.
+uint64_t SimLane::most_bytes(uint64_t (Oracle::*bytes)(uint32_t) const) const {
+  uint64_t most = 0;
+  for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
+    const Oracle truth = oracle(k);
+    most = std::max(most, (truth.*bytes)(rank_));
+  }
+  return most;
+}
 
 // Drawn for each place of the ring.
 void SimLane::let_bounce(uint64_t index, Operation& op) {
@@ -17,6 +28,13 @@ void SimLane::let_bounce(uint64_t index, Operation& op) {
     if (buffers[k] == nullptr || bytes[k] == 0 || drawn >= options_->bounces) continue;
     if (b.bounces[k] == nullptr) b.bounces[k] = world_->shadow.buffers().allocate(bytes[k]);
     op.bounces[k] = b.bounces[k] - buffers[k];
+  }
+}
+
+void SimLane::reuse_buffers() {
+  for (uint64_t index = 0; index < std::min<uint64_t>(placed_, buffers_.size()); ++index) {
+    fill(index);
+    reuse_bounces(buffers_[index]);
   }
 }
 

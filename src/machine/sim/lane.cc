@@ -259,16 +259,6 @@ void SimLane::submit(uint64_t now) {
   count_submitted(now);
 }
 
-// Of the largest operation: buffers are used again and again.
-uint64_t SimLane::most_bytes(uint64_t (Oracle::*bytes)(uint32_t) const) const {
-  uint64_t most = 0;
-  for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
-    const Oracle truth = oracle(k);
-    most = std::max(most, (truth.*bytes)(rank_));
-  }
-  return most;
-}
-
 void SimLane::make_buffers(uint64_t index) {
   Buffers& b = buffers_[index % buffers_.size()];
   Region& region = world_->shadow.buffers();
@@ -293,13 +283,6 @@ void SimLane::fill(uint64_t index) {
   if (out) {
     std::memset(b.output, 0xa5, out);
     world_->shadow.wrote(b.output, out);
-  }
-}
-
-void SimLane::reuse_buffers() {
-  for (uint64_t index = 0; index < std::min<uint64_t>(placed_, buffers_.size()); ++index) {
-    fill(index);
-    reuse_bounces(buffers_[index]);
   }
 }
 

@@ -190,6 +190,7 @@ def test_who_reads_by_default() -> None:
 
 TORCH = """
 import os, sys, torch, torch.distributed as dist
+import starling.torch
 rank = int(sys.argv[1])
 device = torch.device("cuda", rank)
 torch.cuda.set_device(device)

@@ -86,7 +86,7 @@ def test_graphs_are_refused_by_name() -> None:
         sm_free.right_bytes,
         functools.partial(sm_free.in_a_row, messages=700),
         functools.partial(sm_free.disorder, rounds=8, tags=8),
-        sm_free.behind_copies,
+        functools.partial(sm_free.behind_copies, kind="of one stream"),
         functools.partial(sm_free.pageable, sends=False),
         functools.partial(sm_free.pageable, sends=True),
     ],

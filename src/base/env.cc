@@ -67,7 +67,7 @@ const std::vector<Row>& table() {
        "Whether sends, receives, all_gather, all_to_all, broadcast, gather and scatter between GPUs are "
        "moved by "
        "copy engines, which cost no multiprocessor and no kernel; between hosts sends and receives alone, "
-       "through pinned memory. 1: all; auto: messages of 2 MiB and more, and others of 32 MiB and more. The "
+       "through pinned memory. 1: all; auto: messages of 2 MiB and more, and others of 8 MiB and more. The "
        "least willing rank decides.",
        &Settings::sm_free},
       {"STARLING_TABLE", "path", "",

@@ -40,7 +40,7 @@ struct LoweringContext {
 // SmFree::kBySize: messages from here on go by copy engines, and other operations from here on, all ranks'
 // parts together. Below, their handshakes cost more than blocks take.
 inline constexpr uint64_t kSmFreeBytes = 2 << 20;
-inline constexpr uint64_t kSmFreeCollectiveBytes = 32 << 20;
+inline constexpr uint64_t kSmFreeCollectiveBytes = 8 << 20;
 
 // Bytes of a buffer.
 struct Extent {

@@ -907,20 +907,6 @@ MUTATIONS = [
         "m_.load_relaxed(&turn.next)",
     ),
     Mutation(
-        "bound_behind_another_stream",
-        "what a kernel of another stream has handed on is taken as if it were one of the same stream",
-        START,
-        "a_.follows == 0 ? m_.load_acquire(&turn.next)",
-        "false ? m_.load_acquire(&turn.next)",
-    ),
-    Mutation(
-        "bound_flags_come_round",
-        "messages that fill their slots to the end are bound, and do not",
-        BOUND,
-        "      ready &= end.connected != 0 && !refreshes_amid(end.packets_sent, uint64_t(p_.tile_count) * p_.sent[k]);\n",
-        "      ready &= end.connected != 0;\n",
-    ),
-    Mutation(
         "bound_first_operand_again",
         "every tile of a bound operation begins with the first tile's operand",
         BOUND,

@@ -29,7 +29,8 @@ void Context::await_stream(device::Stream stream, bool held) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      if (streams.may_enter({stream, held, true, true, false})) return;  // its lane is asked about when it is known
+      if (streams.may_enter({stream, held, true, true, false}))
+        return;  // its lane is asked about when it is known
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
   }

@@ -1,17 +1,17 @@
 // Short programs of packets, bound by the host. What the instructions are to do comes in the start kernel's
 // argument, so neither plan nor lane is read, and a block takes one straight way through:
 //
-//   our turn, ends, credit, fault, input: each a thread's ── vote ── something is missing ──▶ the interpreter,
-//     │ all there                                                                  from the beginning
+//   turn, ends, credit, fault, input: each a thread's ── vote ── one is missing ──▶ the interpreter, from
+//     │ all there                                                                   the beginning
 //   for each tile, for each instruction:
 //     wait for the units (bounded) ── too long ──▶ ends counted ─▶ the interpreter, from that instruction
 //     │
 //   ends counted ──▶ done
 //
 // Only what is usual comes this way (device/bind.h says what), and the interpreter does all the rest: also
-// what is seldom, as connecting, and messages that fill their slots to the end (refreshes_amid()). A thread has
-// one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's share. Each
-// operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
+// what is seldom, as connecting, and messages that fill their slots to the end (refreshes_amid()). A thread
+// has one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's share.
+// Each operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
 //
 // What counts is how many trips to memory are made one after the other, each 600 to 700 cycles, and how many
 // instructions a warp takes in turn, each some five (docs/design/0007-start-as-a-kernel.md).
@@ -56,8 +56,8 @@ struct BoundProgram {
   uint32_t chunk_bytes;
   uint32_t tile_bytes;
   uint32_t tile_count;
-  uint32_t leading;  // so many instructions come first that wait for nothing, and run a tile ahead; 0 unless there
-                     // are several tiles and sends
+  uint32_t leading;  // so many instructions come first that wait for nothing, and run a tile ahead; 0 unless
+                     // there are several tiles and sends
   uint8_t receive_count;  // connections of a block; their channel is the block's number
   uint8_t send_count;
   uint8_t reduced;  // sources of the instructions that reduce, all as many
@@ -102,8 +102,9 @@ class BoundRun {
         c_(reduction),
         block_(m_.block_index()) {}
 
-  // Is what this thread looks at there? `ours()`: so is the part. A vote must follow. All loads of a thread go
-  // out together; nothing is written but this block's fast memory, so it does no harm if the part is not ours.
+  // Is what this thread looks at there? `ours()`: so is the part. A vote must follow. All loads of a thread
+  // go out together; nothing is written but this block's fast memory, so it does no harm if the part is not
+  // ours.
   template <class Ours>
   STARLING_HOST_DEVICE bool look(Ours&& ours) {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
@@ -126,8 +127,8 @@ class BoundRun {
       const SendEnd& end = lane_.sends[send_place(k)];
       s_.sends[k] = {end.packets, end.packets_sent};
       ready &= end.connected != 0 && !refreshes_amid(end.packets_sent, uint64_t(p_.tile_count) * p_.sent[k]);
-      ready &= has_credit(k, 0) || (ours() && in_time(m_, budget_, lane_.fault, NeverYields{},
-                                                    [&] { return has_credit(k, 0); }));
+      ready &= has_credit(k, 0) ||
+               (ours() && in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return has_credit(k, 0); }));
     }
     ready &= fault == 0;
     return ready;
@@ -227,8 +228,8 @@ class BoundRun {
     Pack in[kMost] = {};
     if (i.receive_count != 0) {
       const Messages<kMost> messages = messages_of<kMost>(i, tile);
-      const bool stuck =
-          mine && !in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return take<kMost>(messages, in); });
+      const bool stuck = mine && !in_time(m_, budget_, lane_.fault, NeverYields{},
+                                          [&] { return take<kMost>(messages, in); });
       if (m_.any(stuck)) return false;
       count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier
     }
@@ -311,7 +312,8 @@ class BoundRun {
   STARLING_HOST_DEVICE void count_read(const BoundInstruction& i, uint32_t tile) {
     for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count()) {
       const uint32_t connection = i.receive_first + k;
-      m_.store_after_loads(&s_.receives[connection].credit->packets_read, next_received(i, tile, connection) + 1);
+      m_.store_after_loads(&s_.receives[connection].credit->packets_read,
+                           next_received(i, tile, connection) + 1);
     }
   }
 

@@ -102,8 +102,8 @@ void expect_same(const Operation& op, const BoundProgram& program) {
     for (uint32_t k = 0; k < block.receive_count; ++k) EXPECT_EQ(received[k], program.received[k]);
     for (uint32_t k = 0; k < block.send_count; ++k) EXPECT_EQ(sent[k], program.sent[k]);
     const Instruction* first = plan.instructions() + block.instruction_first;
-    const auto waits = std::find_if(first, first + program.count,
-                                    [](const Instruction& i) { return receives(i.opcode); });
+    const auto waits =
+        std::find_if(first, first + program.count, [](const Instruction& i) { return receives(i.opcode); });
     const bool fit_twice =
         std::all_of(sent.begin(), sent.end(), [](uint32_t messages) { return messages <= kPacketSlots / 2; });
     EXPECT_EQ(program.leading,

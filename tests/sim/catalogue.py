@@ -982,7 +982,7 @@ MUTATIONS = [
         "what a bound operation has sent a tile ahead counts as done when it waits too long",
         BOUND,
         "return tile * p_.count + n;\n",
-        "return p_.leading != 0 && tile + 1 < p_.tile_count ? (tile + 1) * p_.count + p_.leading : tile * p_.count + n;\n",
+        "return (tile + (p_.leading != 0 && tile + 1 < p_.tile_count)) * p_.count + n;\n",
     ),
     Mutation(
         "bound_chunk_of_block_0",

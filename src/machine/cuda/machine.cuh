@@ -212,8 +212,8 @@ class CudaMachine {
     for (uint32_t i = 0; i < 16; ++i) (i < 8 ? pack.low : pack.high) |= uint64_t(last[i]) << (i % 8 * 8);
     return pack;
   }
-  // Before it is known whether the bytes are the operation's: use_early() comes before the first use, once they
-  // are, with what load_few() would find.
+  // Before it is known whether the bytes are the operation's: use_early() comes before the first use, once
+  // they are, with what load_few() would find.
   __device__ Pack load_early(const std::byte* from, uint64_t bytes) const { return load_few(from, bytes); }
   __device__ void use_early(const std::byte*, uint64_t, const Pack&) const {}
   __device__ void store_few(std::byte* to, Pack pack, uint64_t bytes) {

@@ -226,7 +226,8 @@ void StreamRank::submit(SimLane& lane) {
 // As device/stream_host.h asks of its callers.
 void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) {
   const auto request = [&](bool room) {
-    return StreamRequest{step.stream, step.held != 0, lane.resolved(), room, last_kernels_[step.lane] == step.stream};
+    return StreamRequest{step.stream, step.held != 0, lane.resolved(), room,
+                         last_kernels_[step.lane] == step.stream};
   };
   for (lock(); !lane.broken; lock()) {
     lane.open_to_streams();

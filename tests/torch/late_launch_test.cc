@@ -43,9 +43,17 @@ class LateLaunches : public testing::Test {
   std::vector<std::thread> elsewhere_;
   // A launch may be made by the timer at any time after 50 us, so tests that must not meet it keep it busy.
   LateLaunch late_{{[this] { timer_ = std::this_thread::get_id(); },
-                    [this](std::function<void()> task) { elsewhere_.emplace_back(std::move(task)); }}};
+                    [this](std::function<void()> task) {
+                      const std::lock_guard lock(mutex_);  // who ends waits for it: then it is in the list
+                      elsewhere_.emplace_back(std::move(task));
+                    }}};
   void TearDown() override {
-    for (std::thread& thread : elsewhere_) thread.join();
+    std::vector<std::thread> threads;
+    {
+      const std::lock_guard lock(mutex_);
+      threads.swap(elsewhere_);
+    }
+    for (std::thread& thread : threads) thread.join();
   }
 };
 

@@ -200,6 +200,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
       flight_.submitted({lane.id(), appended.sequence, bytes_of(appended.lowered), appended.submitted_ns},
                         appended.lowered.signature);
   post_call(lane);
+  if (!left_to_caller) expect_rings();
   std::optional<StreamLaunch> launch;
   if (appended.on_stream)
     launch = enter_stream(lane, appended);

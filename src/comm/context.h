@@ -198,6 +198,7 @@ class Context {
   void release_streams(HostLane& lane);
   bool await(const Request& request, int64_t timeout_ns);
   void wake_poller();
+  void expect_rings();
   void show_poller();
   void start_late();
   void fail_all(const std::string& why);

@@ -105,9 +105,14 @@ bool Context::await(const Request& request, int64_t timeout_ns) {
   return request.wait(passed() < uint64_t(timeout_ns) ? int64_t(uint64_t(timeout_ns) - passed()) : 0);
 }
 
-// A waiter did the poller's work, and will not for what comes now.
-void Context::show_poller() {
+// A waiter did the poller's work, and will not for what comes now. Before it comes: the daemon may have
+// completed it before we go on, and rings for whom it sees.
+void Context::expect_rings() {
   std::atomic_ref<uint64_t>(arena_->header()->host.sleepers).fetch_or(kPollerBit);
+}
+
+void Context::show_poller() {
+  expect_rings();
   wake_poller();
 }
 
@@ -115,6 +120,8 @@ void Context::show_poller() {
 void Context::start_late() {
   show_poller();
   executor_->ring();
+  // A daemon that was still there has perhaps completed it before our bit was there: the poller looks.
+  cpu::ring(&arena_->header()->host);
 }
 
 }  // namespace starling

@@ -138,7 +138,8 @@ class StreamHost {
   void serve() {
     observe();
     if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && holds_ > 0));
-    if (replays_ && solo_ && resident_ && !launching_) end_solo();
+    // Also one that came for old news has places that the rest of the operation's blocks may wait for.
+    if (solo_ && resident_ && !launching_) end_solo();
   }
 
   // Asks the residency under way to end at the blocks' next yields. Where a launch may stand behind a stream,

@@ -105,8 +105,8 @@ TEST(PerhapsWaited, TheCallbackRunsOnceWhoeverRunsIt) {
   EXPECT_GT(by_others, 0);
 }
 
-// On one core the daemon is often through with an operation before its submitter goes on. The poller sleeps as
-// one whose work a waiter does, and has to be rung all the same.
+// On one core the daemon is often through with an operation before its submitter goes on. The poller sleeps
+// as one whose work a waiter does, and has to be rung all the same.
 TEST(PerhapsWaited, WhatTheDaemonEndsAtOnceIsHeardOf) {
   constexpr int kTimes = 100;
   cpu_set_t all, one;

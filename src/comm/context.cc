@@ -167,13 +167,8 @@ bool Context::open_lane(HostLane& lane, const Lowered& lowered) {
   return lane.resolve() || fresh;
 }
 
-void Context::submit(HostLane& lane, Flight&& flight) {
-  const std::string refused = check_buffers(flight.lowered);
-  if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
-  std::unique_lock lock(mutex_);
-  if (flight.on_stream) checked_streams();
-  if (flight.perhaps_waited) late_start_.begin();
-  const bool news = open_lane(lane, flight.lowered);
+// It is under way from here on. Why its buffers cannot be offered, or "".
+void Context::count_submitted(HostLane& lane, Flight& flight, const std::string& refused) {
   // Peers have come to this operation to read from us, or will: they are told as well.
   if (!refused.empty())
     starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
@@ -182,6 +177,27 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   ++under_way_;
   flight.carried = lane.carried();
   if (flight.carried) proxy_->begin_work();
+}
+
+// It has its place in the lane and in the flight record, and peers see the call.
+Flight& Context::append(HostLane& lane, Flight&& flight) {
+  Flight& appended = lane.append(std::move(flight));
+  appended.lane = lane.id();
+  appended.record =
+      flight_.submitted({lane.id(), appended.sequence, bytes_of(appended.lowered), appended.submitted_ns},
+                        appended.lowered.signature);
+  post_call(lane);
+  return appended;
+}
+
+void Context::submit(HostLane& lane, Flight&& flight) {
+  const std::string refused = check_buffers(flight.lowered);
+  if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
+  std::unique_lock lock(mutex_);
+  if (flight.on_stream) checked_streams();
+  if (flight.perhaps_waited) late_start_.begin();
+  const bool news = open_lane(lane, flight.lowered);
+  count_submitted(lane, flight, refused);
   waited_ += flight.waited;
   perhaps_waited_ += flight.perhaps_waited;
   if (flight.perhaps_waited) perhaps_since_ns_ = flight.submitted_ns;
@@ -194,12 +210,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   const bool left_to_caller = flight.waited || flight.perhaps_waited;
   const bool opens = flight.lowered.opens;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
-  Flight& appended = lane.append(std::move(flight));
-  appended.lane = lane.id();
-  appended.record =
-      flight_.submitted({lane.id(), appended.sequence, bytes_of(appended.lowered), appended.submitted_ns},
-                        appended.lowered.signature);
-  post_call(lane);
+  Flight& appended = append(lane, std::move(flight));
   if (!left_to_caller) expect_rings();
   std::optional<StreamLaunch> launch;
   if (appended.on_stream)

@@ -176,6 +176,8 @@ class Context {
   std::string check_buffers(Lowered& lowered);
   bool open_lane(HostLane& lane, const Lowered& lowered);
   void connect_soon(HostLane& lane, bool opens);
+  void count_submitted(HostLane& lane, Flight& flight, const std::string& refused);
+  Flight& append(HostLane& lane, Flight&& flight);
   void ring_peers(const HostLane& lane);
   void remove(HostLane& lane);
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);

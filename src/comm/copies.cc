@@ -144,25 +144,14 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
   lane.open(0, 0);
   const bool news = lane.resolve() || fresh;
   if (flight.on_stream) lane.open_marks();
-  if (!refused.empty())
-    starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
-                         "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " + refused);
-  ++submissions_;
-  ++under_way_;
-  flight.carried = lane.carried();
-  if (flight.carried) proxy_->begin_work();
+  count_submitted(lane, flight, refused);
   flight.waited = flight.perhaps_waited = false;
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
     record_fault(lane, fault);
     end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
     return;
   }
-  Flight& appended = lane.append(std::move(flight));
-  appended.lane = lane.id();
-  appended.record =
-      flight_.submitted({lane.id(), appended.sequence, bytes_of(appended.lowered), appended.submitted_ns},
-                        appended.lowered.signature);
-  post_call(lane);
+  Flight& appended = append(lane, std::move(flight));
   // Before the proxy has it: it may end there.
   const RequestPtr request = appended.request;
   const device::Stream stream = appended.stream;
@@ -171,6 +160,7 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
   if (streams != nullptr) request->set_place({lane.id(), sequence});
   const bool opens = appended.lowered.opens;
   const bool message = appended.lowered.signature.collective == Collective::kSendRecv;
+  expect_rings();
   feed_copies(lane, appended.submitted_ns);
   connect_soon(lane, opens);
   show_poller();

@@ -4,6 +4,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "base/thread.h"
 #include "machine/cpu/futex.h"
@@ -68,7 +70,7 @@ void CopyProxy::add(CarriedCopyJob&& job) {
 
 std::vector<CopyProxy::Report> CopyProxy::take() {
   std::lock_guard lock(mutex_);
-  return std::move(reports_);
+  return std::exchange(reports_, {});
 }
 
 void CopyProxy::report(Report&& report) {

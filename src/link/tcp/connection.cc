@@ -193,6 +193,7 @@ int Connection::fill(size_t& got) {
   if (bytes == 0) return kEnded;
   if (bytes < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
   got = size_t(bytes);
+  if (lent_ > 0) BulkSender::heard(batch_);
   const size_t placed = direct ? std::min(got, missing_) : 0;
   to_ += placed;
   missing_ -= placed;

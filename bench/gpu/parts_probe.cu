@@ -1,6 +1,6 @@
-// What each part of a small operation costs (docs/design/0007-start-as-a-kernel.md): a one-shot sum of 8 bytes
-// between two GPUs in one kernel of 64 threads, and the same with one part more, or with several. Kernels stand
-// in their streams before the first begins, so no caller counts.
+// What each part of a small operation costs (docs/design/0007-start-as-a-kernel.md): a one-shot sum of 8
+// bytes between two GPUs in one kernel of 64 threads, and the same with one part more, or with several.
+// Kernels stand in their streams before the first begins, so no caller counts.
 //
 //   parts_probe        a table: us an operation, the median and the least of nine rounds of 200
 #include <cuda_runtime.h>

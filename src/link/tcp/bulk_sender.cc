@@ -15,8 +15,9 @@ namespace {
 
 constexpr uint64_t kEagerNs = 200'000;  // without a batch, before it sleeps
 
-// A peer's answer makes a source its owner's again, perhaps before the call of the system that sent it returns here.
-// The wire orders that; ThreadSanitizer, which marks what was read when the call returns, has to be told.
+// A peer's answer makes a source its owner's again, perhaps before the call of the system that sent it
+// returns here. The wire orders that; ThreadSanitizer, which marks what was read when the call returns, has
+// to be told.
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_read_range(void* from, unsigned long bytes);
 extern "C" void __tsan_release(void* token);

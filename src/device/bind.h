@@ -52,7 +52,7 @@ class ProgramBinder {
 
   bool is_usual() const {
     const PlanHeader& plan = *plan_.header;
-    if (plan.protocol != Protocol::kPackets || plan.canonical == 0 || op_.fence_previous != 0) return false;
+    if (plan.protocol != Protocol::kPackets || plan.canonical == 0) return false;
     if (op_.hints & kOutputElsewhere) return false;  // BoundStart::end() fences for the GPU alone
     if (op_.tile_count == 0 || op_.group_bytes * plan.rank_count > kMostBytes) return false;
     if (op_.reduce_op == ReduceOp::kPremulSum) return false;

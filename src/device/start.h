@@ -120,13 +120,14 @@ class CapturedNumber : StartBlock<M> {
       : StartBlock<M>(machine, arguments) {}
 
   // Leader only. The lane's start kernels run one after the other, so all blocks of one find the same number;
-  // the last that comes makes it the next one. Their stream orders them, as it does who reads `captured`; the
-  // host only looks whether anything is under way.
+  // the last that comes makes it the next one. Relaxed: their stream orders them, as it does who reads
+  // `captured`; the host only looks whether anything is under way.
   STARLING_HOST_DEVICE uint64_t take() {
     uint64_t* issued = &a_.handover.turns[0].issued;
-    const uint64_t before = m_.fetch_add(issued, 1);
+    const bool alone = a_.operation.block_count == 1;
+    const uint64_t before = alone ? m_.load_relaxed(issued) : m_.add_relaxed(issued, 1);
     const uint64_t number = before / kIssued;
-    if (before % kIssued + 1 == a_.operation.block_count) m_.store_release(issued, (number + 1) * kIssued);
+    if (before % kIssued + 1 == a_.operation.block_count) m_.store_relaxed(issued, (number + 1) * kIssued);
     if (m_.block_index() == 0) {
       m_.store_relaxed(a_.captured, number);
       m_.store_relaxed(a_.handover.begun, number + 1);
@@ -171,7 +172,8 @@ class BoundStart : StartBlock<M> {
   STARLING_HOST_DEVICE uint32_t run() {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
     // In registers from here on: behind the fence at the end nothing is cached.
-    const Ending ending = a_.captured != nullptr ? Ending::of(s_.operation) : Ending::of(a_.operation);
+    const Operation& numbered = a_.captured != nullptr ? s_.operation : a_.operation;
+    const Ending ending = Ending::of(numbered);
     const uint64_t sequence = ending.sequence;
     BoundRun<M> run(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]);
     // Each thread learns of the turn for itself, before it looks at what is the part's; where nothing is to
@@ -179,7 +181,7 @@ class BoundStart : StartBlock<M> {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     const uint64_t turn = turn_of(m_.block_index());
     const uint64_t others_turn = thread < this->others() ? turn_of(this->other(thread)) : sequence;
-    bool ready = run.look([&] { return turn == sequence; });
+    bool ready = is_past_fence(numbered) && run.look([&] { return turn == sequence; });
     ready &= turn == sequence && others_turn == sequence;
     for (uint32_t k = thread + threads; k < this->others(); k += threads)
       ready &= turn_of(this->other(k)) == sequence;
@@ -204,6 +206,14 @@ class BoundStart : StartBlock<M> {
     const Turn& turn = a_.handover.turns[part];
     // Acquire: as has_turn().
     return a_.follows == 0 ? m_.load_acquire(&turn.next) : m_.load_relaxed(&turn.ended);
+  }
+
+  // Are others through with connections that may have been theirs? Each thread asks before it looks at any.
+  STARLING_HOST_DEVICE bool is_past_fence(const Operation& operation) {
+    if (operation.fence_previous == 0 || operation.sequence == 0) return true;
+    // Acquire: as Interpreter::pass_fence(), which waits.
+    const uint64_t finished = m_.load_acquire(&a_.near.finished[(operation.sequence - 1) % M::kLaneDepth]);
+    return reached(finished, operation.previous_target);
   }
 
   // No turn is left to hand on once the operation counts as complete: the leader's stores come after those of

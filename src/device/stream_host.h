@@ -224,6 +224,7 @@ class StreamHost {
   // `gate`: a block stays until it is complete. start.gate is filled in here.
   void capture(Stream stream, StartArguments& start, bool gate) {
     start.gate = gate;
+    start.follows = 1;  // the lane's captured operations run one after the other
     start.yield = nullptr;
     d_.launch_start(stream, start, start.operation.block_count);
   }

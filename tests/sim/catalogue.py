@@ -886,6 +886,20 @@ MUTATIONS = [
         "    ready &= others_turn == sequence;\n",
     ),
     Mutation(
+        "bound_before_the_fence",
+        "a bound operation uses connections that another block's operation still uses",
+        START,
+        "is_past_fence(numbered) && run.look(",
+        "run.look(",
+    ),
+    Mutation(
+        "bound_fence_relaxed",
+        "relaxed for acquire: a bound operation's look whether it is past its fence",
+        START,
+        "m_.load_acquire(&a_.near.finished[(operation.sequence - 1)",
+        "m_.load_relaxed(&a_.near.finished[(operation.sequence - 1)",
+    ),
+    Mutation(
         "bound_passes_others",
         "a bound operation hands on the parts without a block although their turn has not come",
         START,
@@ -996,8 +1010,8 @@ MUTATIONS = [
         "block_does_not_count",
         "the second block of a captured operation does not count",
         START,
-        "    const uint64_t before = m_.fetch_add(issued, 1);",
-        "    const uint64_t before = m_.fetch_add(issued, m_.block_index() == 1 ? 0 : 1);",
+        "m_.add_relaxed(issued, 1);",
+        "m_.add_relaxed(issued, m_.block_index() == 1 ? 0 : 1);",
     ),
     Mutation(
         "gate_of_first_replay",

@@ -59,6 +59,7 @@ class Litmus {
     shadow_.will_read(slot, 8);
     return *reinterpret_cast<uint64_t*>(slot);
   }
+  void add(uint64_t* p, uint64_t v, bool ordered) { memory_.fetch_add(p, v, ordered); }
   void until(const uint64_t* p, uint64_t v, bool acquire) {
     while (load(p, acquire) != v) scheduler_.sleep();
   }
@@ -93,15 +94,18 @@ Options weak() {
 
 using Outcome = std::pair<uint64_t, uint64_t>;
 
-// Message passing: the second store is seen and the first is not.
-std::set<Outcome> message_passing(bool release) {
+// Message passing: the second store is seen and the first is not. `adds`: the second one adds.
+std::set<Outcome> message_passing(bool release, bool adds = false) {
   Litmus litmus(weak());
   std::set<Outcome> seen;
   for (uint64_t seed = 0; seed < 500; ++seed) {
     Outcome outcome;
     const std::string failure = litmus.run(seed, {[&](Litmus& l) {
                                                     l.store(l.x, 1, false);
-                                                    l.store(l.y, 1, release);
+                                                    if (adds)
+                                                      l.add(l.y, 1, release);
+                                                    else
+                                                      l.store(l.y, 1, release);
                                                   },
                                                   [&](Litmus& l) {
                                                     outcome.first = l.load(l.y, release);
@@ -120,6 +124,11 @@ TEST(WeakMemory, ReleaseOrdersWhatCameBefore) {
   EXPECT_FALSE(seen.count({1, 0}));
   EXPECT_TRUE(seen.count({1, 1}));
   EXPECT_TRUE(seen.count({0, 0}));
+}
+
+TEST(WeakMemory, RelaxedAddsOvertakeStores) {
+  EXPECT_TRUE(message_passing(false, true).count({1, 0}));
+  EXPECT_FALSE(message_passing(true, true).count({1, 0}));
 }
 
 // Message passing by two threads of a block: one stores, the other releases, after a barrier or without one.

@@ -8,6 +8,7 @@
 
 #include "machine/sim/campaign.h"
 #include "machine/sim/stream_program.h"
+#include "sim/one_lane.h"
 #include "sim/run_seeds.h"
 
 namespace starling::sim {
@@ -52,6 +53,16 @@ TEST(Streams, IntroductionsThroughTheDriverHang) {
   std::printf("%u of 200 programs hang\n", hangs);
 }
 TEST(Streams, APeerDies) { run_seeds(Campaign::kStreamsDeath, 1, kSeeds); }
+
+// Plans that give connections to other blocks, among plans that come bound (device/lane_order.h).
+TEST(Streams, OneLaneOfPackets) {
+  Simulation simulation;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    const Case drawn = one_lane_of_packets(seed, simulation.plans());
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+  }
+}
 
 // In the ordered case nobody needs the daemon: every operation ends in the kernel it began as.
 TEST(Streams, OrderedOperationsNeverMeetTheDaemon) {

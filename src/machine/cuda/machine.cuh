@@ -108,6 +108,11 @@ class CudaMachine {
     asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
     return old;
   }
+  __device__ uint64_t add_relaxed(uint64_t* p, uint64_t v) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    return old;
+  }
   __device__ uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
     uint64_t old;
     asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"

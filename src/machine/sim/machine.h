@@ -93,6 +93,10 @@ class SimMachine {
     w_.scheduler.step(p);
     return w_.memory.fetch_add(p, v);
   }
+  uint64_t add_relaxed(uint64_t* p, uint64_t v) {
+    w_.scheduler.step(p);
+    return w_.memory.fetch_add(p, v, false);
+  }
   uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
     w_.scheduler.step(p);
     return w_.memory.compare_exchange(p, expected, desired);

@@ -251,8 +251,8 @@ void Memory::drain(uint32_t fiber) {
 
 uint64_t Memory::fetch_add(uint64_t* word, uint64_t value, bool ordered) {
   const uint32_t fiber = scheduler_->current_id();
-  drain(fiber);
-  if (shadow_) publish_(shadow_, fiber, mark_(shadow_, fiber));
+  if (ordered) drain(fiber);
+  if (ordered && shadow_) publish_(shadow_, fiber, mark_(shadow_, fiber));
   Location& location = at(word);
   watch(location, fiber);
   own(location, fiber);

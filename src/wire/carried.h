@@ -94,4 +94,30 @@ struct MessagePlace {
 };
 static_assert(sizeof(MessagePlace) == 16);
 
+// ---- of a proxy's own (device/carrying.h) ----------------------------------------------------------------
+
+// One side of one connector, in memory that blocks and proxy share.
+struct CarriedHalf {
+  Inbox* inbox;
+  Credit* credit;
+};
+
+// Of one connector: counts of messages and grants that were told to the peer's proxy, and that were seen
+// last.
+struct Carried {
+  uint64_t posted;
+  uint64_t granted;
+  uint64_t posted_seen;
+  uint64_t granted_seen;
+
+  bool has_message() const { return posted < posted_seen; }
+  bool has_grants() const { return granted != granted_seen; }
+};
+
+struct CarriedMessage {
+  uint64_t number;
+  uint32_t slot;
+  uint32_t bytes;
+};
+
 }  // namespace starling

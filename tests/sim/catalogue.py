@@ -23,6 +23,7 @@ SQ = "submission_queue.h"
 CQ = "completion_queue.h"
 WITHDRAWAL = "withdrawal.h"
 OPENED = "opened.h"
+CARRYING = "carrying.h"
 
 MUTATIONS = [
     # ---- orders of stores ------------------------------------------------------------------------------
@@ -1212,5 +1213,58 @@ MUTATIONS = [
         DAEMON,
         "if (b_.task_count > 0 || b_.unpublished_count > 0) return true;",
         "if (b_.task_count > 0) return true;",
+    ),
+    # ---- between hosts -----------------------------------------------------------------------------------
+    Mutation(
+        "departure_read_relaxed",
+        "relaxed for acquire: the proxy's look at what a block has posted for another host",
+        CARRYING,
+        "m.load_acquire(&departures.inbox->posted)",
+        "m.load_relaxed(&departures.inbox->posted)",
+    ),
+    Mutation(
+        "departing_grants_read_relaxed",
+        "relaxed for acquire: the proxy's look at what a block has granted to another host",
+        CARRYING,
+        "m.load_acquire(&departures.credit->granted)",
+        "m.load_relaxed(&departures.credit->granted)",
+    ),
+    Mutation(
+        "arrival_relaxed",
+        "relaxed for release: the counter of a message that came from another host",
+        CARRYING,
+        "m.store_release(&arrivals.inbox->posted,",
+        "m.store_relaxed(&arrivals.inbox->posted,",
+    ),
+    Mutation(
+        "arriving_grants_relaxed",
+        "relaxed for release: the counter of credits that came from another host",
+        CARRYING,
+        "m.store_release(&arrivals.credit->granted, record.granted);",
+        "m.store_relaxed(&arrivals.credit->granted, record.granted);",
+    ),
+    Mutation(
+        "grants_told_from_the_last",
+        "the proxy tells the credits behind those that are new",
+        CARRYING,
+        "departures.credit->grants[(carried.granted + k) % kMaxCredits];",
+        "departures.credit->grants[(carried.granted_seen + k) % kMaxCredits];",
+    ),
+    Mutation(
+        "measured_after_posting",
+        "a message for another host is posted before its length is there",
+        INTERPRETER,
+        "        measure(send_end(i, k), x_.operands->message_bytes);\n        post(m_, send_end(i, k));",
+        "        post(m_, send_end(i, k));\n"
+        "        --send_end(i, k).sent;\n"
+        "        measure(send_end(i, k), x_.operands->message_bytes);\n"
+        "        ++send_end(i, k).sent;",
+    ),
+    Mutation(
+        "carried_not_known",
+        "a block does not hear that its messages go to another host: none has a length",
+        CONNECTOR,
+        "  end.carried = peer.carried;\n",
+        "",
     ),
 ]

@@ -2,7 +2,9 @@
 // regions, as if the peer's hosts and blocks had written there.
 #include <cstring>
 
+#include "device/carrying.h"
 #include "link/carry/peer_link.h"
+#include "link/carry/words.h"
 #include "machine/cpu/doorbell.h"
 #include "machine/cpu/lane_fault.h"
 
@@ -68,10 +70,8 @@ void PeerLink::publish(const MessagePlace& place) {
   OwnLane* lane = own_lane(place.lane);
   // Ranks that mean different things exchange no byte (contract, point 6): hosts will break the lane.
   if (lane == nullptr || lane->mismatch) return;
-  Inbox& inbox = lane->channels->arrivals().inbox[place.channel];
-  // Release: the message, which this thread has read from a socket; pairs with the acquire in can_receive().
-  // Messages of a connector come in their order, so the next one is this one.
-  release(inbox.posted, inbox.posted + 1);
+  Words words;
+  device::deliver_message(words, lane->channels->arrivals().of(place.channel));
   cpu::ring(&common_.arena.header()->daemon);
 }
 
@@ -85,10 +85,7 @@ void PeerLink::apply(const RecordHeader& record, const std::byte* body) {
       auto lane = std::make_unique<TheirLane>();
       lane->description = open;
       lane->number = record.lane;
-      lane->posted.resize(open.channel_count);
-      lane->granted.resize(open.channel_count, open.private_slots);
-      lane->posted_seen = lane->posted;
-      lane->granted_seen = lane->granted;
+      lane->carried.assign(open.channel_count, {0, open.private_slots, 0, open.private_slots});
       lane->shadow = shadow_.open(open);
       theirs_[record.lane] = std::move(lane);
       cpu::ring(&own->host);  // lanes that wait for it
@@ -207,12 +204,8 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
         return;
       for (uint32_t k = 0; k < grants.count; ++k)
         if (grants.grants[k] >= lane->channels->shape().slots) return;
-      Credit& credit = lane->channels->arrivals().credit[grants.channel];
-      for (uint32_t k = 0; k < grants.count; ++k)
-        credit.grants[(grants.granted - grants.count + k) % kMaxCredits] = grants.grants[k];
-      // Release: the entries; and that the staging slots are free again, since the messages in them have
-      // landed. Pairs with the acquire in can_send().
-      release(credit.granted, grants.granted);
+      Words words;
+      device::deliver_grants(words, lane->channels->arrivals().of(grants.channel), grants);
       cpu::ring(&header->daemon);
       return;
     }

@@ -13,6 +13,7 @@
 // the message in it was read there, so it had landed, and what landed no path reads again.
 #pragma once
 #include "machine/place.h"
+#include "wire/carried.h"
 #include "wire/lane_layout.h"
 
 namespace starling::link::carry {
@@ -36,6 +37,8 @@ class Channels {
     Inbox* inbox;  // [channels]
     Credit* credit;  // likewise
     std::byte* slots;
+
+    CarriedHalf of(uint32_t channel) const { return {inbox + channel, credit + channel}; }
   };
   const ChannelShape& shape() const { return shape_; }
   const Half& arrivals() const { return arrivals_; }

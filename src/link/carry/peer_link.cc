@@ -5,10 +5,11 @@
 #include <cstring>
 #include <new>
 
-#include "base/assert.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "device/carrying.h"
+#include "link/carry/words.h"
 #include "machine/cpu/doorbell.h"
 #include "monitor/publish.h"
 
@@ -160,9 +161,9 @@ bool PeerLink::waits_for_messages(uint64_t now_ns) {
         (lane->closed_seen != 0 && !lane->closed_told))
       return false;
     if (lane->own == nullptr) continue;
-    for (uint32_t c = 0; c < lane->posted.size(); ++c) {
-      const uint64_t grants = lane->granted_seen[c] - lane->granted[c];
-      if (lane->posted_seen[c] != lane->posted[c] || grants >= kMaxCredits / 2) return false;
+    for (const Carried& carried : lane->carried) {
+      const uint64_t grants = carried.granted_seen - carried.granted;
+      if (carried.has_message() || grants >= kMaxCredits / 2) return false;
       held |= grants != 0;
     }
   }
@@ -192,11 +193,9 @@ void PeerLink::read_words(TheirLane& lane) {
 void PeerLink::read_counters(TheirLane& lane) {
   if (lane.own == nullptr || lane.own->channels == nullptr || !same_shape(*lane.shadow, *lane.own->shared))
     return;
-  const Channels::Half& departures = lane.own->channels->departures();
-  for (uint32_t c = 0; c < lane.posted.size(); ++c) {
-    lane.posted_seen[c] = acquire(departures.inbox[c].posted);
-    lane.granted_seen[c] = acquire(departures.credit[c].granted);
-  }
+  Words words;
+  for (uint32_t c = 0; c < lane.carried.size(); ++c)
+    device::look_at_departures(words, lane.own->channels->departures().of(c), lane.carried[c]);
 }
 
 void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
@@ -237,37 +236,27 @@ void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
   tell(RecordKind::kBroken, number, record);
 }
 
-// Message k lies in the departing slot that its grant names. The grant came through us: we are the writer of
-// our block's credit.
 void PeerLink::tell_messages(TheirLane& lane) {
   const std::shared_ptr<Channels>& channels = lane.own->channels;
-  for (uint32_t c = 0; c < lane.posted.size(); ++c)
-    for (uint64_t& k = lane.posted[c]; k < lane.posted_seen[c]; ++k) {
-      const uint32_t slot = channels->arrivals().credit[c].grants[k % kMaxCredits];
+  for (uint32_t c = 0; c < lane.carried.size(); ++c)
+    while (lane.carried[c].has_message()) {
+      const CarriedMessage message =
+          device::take_message(channels->arrivals().of(c), channels->departures().of(c), lane.carried[c]);
       transfers_.emplace_back();
       Transfer& transfer = transfers_.back();
       transfer.control.swap(batch_);
       transfer.channels = channels;
-      transfer.payload = channels->slot(channels->departures(), c, slot);
-      transfer.payload_bytes = channels->departures().inbox[c].bytes[k % kMaxCredits];
-      transfer.place = {lane.number, c, slot, uint32_t(k)};
+      transfer.payload = channels->slot(channels->departures(), c, message.slot);
+      transfer.payload_bytes = message.bytes;
+      transfer.place = {lane.number, c, message.slot, uint32_t(message.number)};
     }
 }
 
 void PeerLink::tell_grants(TheirLane& lane) {
-  for (uint32_t c = 0; c < lane.granted.size(); ++c) {
-    if (lane.granted_seen[c] == lane.granted[c]) continue;
-    STARLING_ASSERT(lane.granted_seen[c] - lane.granted[c] <= kMaxCredits,
-                    "grants are told before they are used up");
-    // Entry k is overwritten by grant k + 8, for which the peer must have used grant k: so not before we have
-    // told it.
-    const Credit& credit = lane.own->channels->departures().credit[c];
-    GrantsRecord record{lane.granted_seen[c], c, uint32_t(lane.granted_seen[c] - lane.granted[c]), {}};
-    for (uint32_t k = 0; k < record.count; ++k)
-      record.grants[k] = credit.grants[(lane.granted[c] + k) % kMaxCredits];
-    lane.granted[c] = lane.granted_seen[c];
-    tell(RecordKind::kGrants, lane.number, record);
-  }
+  for (uint32_t c = 0; c < lane.carried.size(); ++c)
+    if (lane.carried[c].has_grants())
+      tell(RecordKind::kGrants, lane.number,
+           device::take_grants(lane.own->channels->departures().of(c), c, lane.carried[c]));
 }
 
 void PeerLink::tell_words(TheirLane& lane) {

@@ -97,8 +97,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     OpenRecord description;
     uint32_t number;
     OwnLane* own = nullptr;
-    // Per channel: what was carried, and what was seen last.
-    std::vector<uint64_t> posted, granted, posted_seen, granted_seen;
+    std::vector<Carried> carried;  // by channel
     uint64_t fault_seen = 0, met = 0, met_seen = 0, out_seen = 0, closed_seen = 0;
     bool fault_known = false, out_told = false, closed_told = false;
   };

@@ -25,7 +25,9 @@ constexpr std::array<const char*, kCampaignCount> kNames = {"dfccl1",
                                                             "streams-graphs",
                                                             "streams-in-driver",
                                                             "streams-death",
-                                                            "streams-mixed"};
+                                                            "streams-mixed",
+                                                            "hosts",
+                                                            "hosts-death"};
 
 Case dfccl_case(uint32_t program, bool full, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, random_options(seed), seed};
@@ -113,6 +115,30 @@ Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   return drawn;
 }
 
+// GPUs on several hosts. Graphs capture nothing between hosts (comm/capture.cc).
+Case hosts_case(uint64_t seed, PlanCache& plans) {
+  static constexpr StreamKind kKinds[] = {
+      StreamKind::kDisorder, StreamKind::kSynchronized, StreamKind::kOneQueue, StreamKind::kFullQueue,
+      StreamKind::kFewSms,   StreamKind::kOneStream,    StreamKind::kInDriver};
+  const StreamKind kind = kKinds[seed % std::size(kKinds)];
+  Case drawn{{}, stream_options(kind, seed), seed};
+  Random random(seed, 14);
+  Options& o = drawn.options;
+  o.hosts = 2 + random.below(2);
+  o.carry_ns = 100 + random.skewed(100'000);
+  if (random.chance(kAlways / 2)) {
+    o.path_break_chance = random.below(kAlways / 8);
+    o.path_break_ns = 1 + random.below(200'000);
+  }
+  if (random.chance(kAlways / 2)) {
+    o.nap_chance = random.below(kAlways / 2);
+    o.nap_ns = 1 + random.below(100'000);
+  }
+  drawn.program = stream_program(kind, seed, o, plans);
+  drawn.program.name = "hosts";
+  return drawn;
+}
+
 }  // namespace
 
 const char* campaign_name(Campaign campaign) { return kNames[uint32_t(campaign)]; }
@@ -124,6 +150,7 @@ std::optional<Campaign> campaign_named(std::string_view name) {
 }
 
 Campaign turn_in_mixed(uint64_t seed) {
+  if (seed % 16 == 9) return seed / 16 % 4 == 3 ? Campaign::kHostsDeath : Campaign::kHosts;
   if (seed % 2) return Campaign(seed / 2 % 4);
   return Campaign(uint32_t(Campaign::kStreams) + seed / 2 % kStreamCampaignCount);
 }
@@ -141,6 +168,12 @@ Case draw_plain_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
       // The last kind, where a host can be caught in the driver, more often than the others.
       const uint64_t kind = seed / kStreamCampaignCount % (kStreamKindCount + 3);
       Case drawn = stream_case(StreamKind(std::min<uint64_t>(kind, kStreamKindCount - 1)), seed, plans);
+      let_a_rank_die(drawn);
+      return drawn;
+    }
+    case Campaign::kHosts: return hosts_case(seed, plans);
+    case Campaign::kHostsDeath: {
+      Case drawn = hosts_case(seed, plans);
       let_a_rank_die(drawn);
       return drawn;
     }

@@ -27,12 +27,14 @@ enum class Campaign : uint8_t {
   kStreamsInDriver = 14,
   kStreamsDeath = 15,  // ... of any kind, and one rank dies: every stream is released
   kStreamsMixed = 16,  // the nine in turn
+  kHosts = 17,        // programs with streams, the ranks on two or three hosts; no graphs
+  kHostsDeath = 18,   // ... and one rank dies
 };
-inline constexpr uint32_t kCampaignCount = 17;
+inline constexpr uint32_t kCampaignCount = 19;
 inline constexpr uint32_t kStreamCampaignCount = 9;
 const char* campaign_name(Campaign campaign);
 std::optional<Campaign> campaign_named(std::string_view name);
-// The four without streams, and between them the nine with.
+// The four without streams, and between them the nine with; of sixteen, one between hosts.
 Campaign turn_in_mixed(uint64_t seed);
 
 struct Case {

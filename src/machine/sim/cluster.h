@@ -10,6 +10,8 @@
 
 namespace starling::sim {
 
+class Proxy;
+
 struct Cluster {
   World* world;
   const Options* options;
@@ -19,6 +21,7 @@ struct Cluster {
   std::vector<uint32_t> depth;               // per lane: Program::depth()
   std::vector<uint64_t> completed;           // per lane: operations checked, all ranks together
   std::vector<Expected> expected;  // per lane: the last one computed that is the same on all ranks
+  std::vector<Proxy*> proxies;  // by rank; empty: one host
 };
 
 }  // namespace starling::sim

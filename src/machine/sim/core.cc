@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "device/bind.h"
+#include "device/carrying.h"
 #include "device/daemon.h"
 #include "device/start.h"
 #include "device/stream_host.h"
@@ -263,7 +264,12 @@ const Core& shipped_core() {
         return device::Daemon<SimMachine>(m, arguments, *static_cast<device::BlockState*>(block_state)).run();
       },
       &device::run_start_kernel,
-      &device::run_gate_kernel};
+      &device::run_gate_kernel,
+      &device::look_at_departures<SimMachine>,
+      &device::take_message,
+      &device::take_grants,
+      &device::deliver_message<SimMachine>,
+      &device::deliver_grants<SimMachine>};
   return kCore;
 }
 

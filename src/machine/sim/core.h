@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "machine/sim/machine.h"
+#include "wire/carried.h"
 #include "wire/daemon.h"
 
 namespace starling::sim {
@@ -99,6 +100,12 @@ struct Core {
   // traces: of the slot's own, one a block; null: none.
   void (*run_start)(SimMachine&, const std::byte* arguments, TraceRing* traces, void* state);
   void (*run_gate)(SimMachine&, const std::byte* arguments);
+  // What proxies do (device/carrying.h).
+  void (*look_at_departures)(SimMachine&, const CarriedHalf& departures, Carried&);
+  CarriedMessage (*take_message)(const CarriedHalf& arrivals, const CarriedHalf& departures, Carried&);
+  GrantsRecord (*take_grants)(const CarriedHalf& departures, uint32_t channel, Carried&);
+  void (*deliver_message)(SimMachine&, const CarriedHalf& arrivals);
+  void (*deliver_grants)(SimMachine&, const CarriedHalf& arrivals, const GrantsRecord&);
 };
 
 // What users run.

@@ -45,6 +45,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   inboxes_ = region.make<Inbox>(ends);
   credits_ = region.make<Credit>(ends);
   registrations_.build(world, options, size, rank_, 3 * depth);
+  departures_.build(world, spec.crosses_hosts(options) ? size : 0, channels_);
   for (uint32_t e = 0; e < ends; ++e) {
     sends_[e].credit = &credits_[e];
     receives_[e].inbox = &inboxes_[e];
@@ -91,15 +92,16 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
 // Only connections that a plan has get slots, and are made.
 void SimLane::make_slots(const Plan& of) {
   const PlanView plan = of.view(rank_);
-  const uint32_t slots = core_->private_slots;
   const uint64_t first = options_->first_message;
   for (uint32_t b = 0; b < plan.header->block_count; ++b) {
     const BlockPlan& block = plan.blocks()[b];
     for (uint32_t k = 0; k < block.receive_count; ++k) {
       const Connection c = plan.connections()[block.receive_first + k];
+      const uint32_t slots = slots_of(c.peer);
       expect(c.peer);
       ReceiveEnd& end = receive_end(c.peer, c.channel);
       if (end.private_slots != nullptr) continue;  // another plan has it, too
+      if (is_carried(c.peer)) departures_.make(c, first, core_->slot_bytes);
       end.private_slots = world_->shadow.slots().allocate(uint64_t(slots) * options_->slot_bytes);
       end.received = end.expected = end.posted_seen = first;
       end.granted = first + slots;
@@ -110,10 +112,12 @@ void SimLane::make_slots(const Plan& of) {
     }
     for (uint32_t k = 0; k < block.send_count; ++k) {
       const Connection c = plan.connections()[block.send_first + k];
+      const uint32_t slots = slots_of(c.peer);
       expect(c.peer);
       send_end(c.peer, c.channel).sent = first;
       send_end(c.peer, c.channel).packets_sent = first;
       credit(c.peer, c.channel).packets_read = first;
+      if (is_carried(c.peer)) departures_.make(c, first, core_->slot_bytes);
       Credit& granted = credit(c.peer, c.channel);
       granted.granted = first + slots;
       for (uint32_t g = 0; g < slots; ++g) granted.grants[(first + g) % kMaxCredits] = g;
@@ -141,7 +145,7 @@ void SimLane::open(SimMachine& host) {
   open_ = true;
   // The slots are the owner's until it says that they are there.
   for (uint32_t e = 0; e < spec_->ranks.size() * channels_; ++e)
-    for (uint32_t s = 0; receives_[e].private_slots && s < core_->private_slots; ++s)
+    for (uint32_t s = 0; receives_[e].private_slots && s < slots_of(e / channels_); ++s)
       world_->shadow.wrote(receives_[e].private_slots + uint64_t(s) * options_->slot_bytes, 16);
   // Release: the slots; pairs with the acquire in resolve().
   host.store_release(opened_, 1);
@@ -150,8 +154,9 @@ void SimLane::open(SimMachine& host) {
 bool SimLane::resolve(SimMachine& host, std::vector<SimLane*>& peers) {
   bool any = false;
   for (uint32_t peer = 0; unresolved_ > 0 && peer < peers.size(); ++peer) {
-    // Acquire: pairs with the release in open().
-    if (peer == rank_ || connected_[peer] || host.load_acquire(peers[peer]->opened()) == 0) continue;
+    if (peer == rank_ || connected_[peer]) continue;
+    // Acquire: pairs with the release in open(), or of our proxy, which was told.
+    if (host.load_acquire(is_carried(peer) ? departures_.met(peer) : peers[peer]->opened()) == 0) continue;
     connect(peer, *peers[peer], host);
     any = true;
   }
@@ -172,6 +177,7 @@ void SimLane::connect(uint32_t peer, SimLane& other, SimMachine& host) {
 
 void SimLane::introduce(uint32_t peer, uint32_t channel, SimLane& other) {
   PeerIntroduction& theirs = introductions_[peer * channels_ + channel];
+  if (is_carried(peer)) return introduce_carrier(peer, channel, theirs);
   theirs.credit = &other.credit(rank_, channel);
   theirs.inbox = &other.inbox(rank_, channel);
   theirs.private_slots = other.receive_end(rank_, channel).private_slots;
@@ -182,6 +188,18 @@ void SimLane::introduce(uint32_t peer, uint32_t channel, SimLane& other) {
   memory.allow_one_reader(&theirs.credit->granted);
   memory.allow_one_reader(&theirs.credit->packets_read);
   memory.allow_one_reader(&theirs.inbox->posted);
+}
+
+// In the peer's place our proxy, whose blocks do not ring (comm/lane_ends.cc).
+void SimLane::introduce_carrier(uint32_t peer, uint32_t channel, PeerIntroduction& theirs) {
+  const CarriedHalf departing = departures_.half(peer, channel);
+  theirs.credit = departing.credit;
+  theirs.inbox = departing.inbox;
+  theirs.private_slots = departures_.slots(peer, channel);
+  theirs.carried = 1;
+  Memory& memory = world_->memory;
+  memory.allow_one_reader(&credit(peer, channel).granted);
+  memory.allow_one_reader(&inbox(peer, channel).posted);
 }
 
 void SimLane::open_buffers(SimMachine& host, std::vector<SimLane*>& peers) {
@@ -401,90 +419,6 @@ uint64_t SimLane::ends_hash(uint32_t number) const {
     for (uint64_t counter : {end.sent, end.granted_seen, end.packets_sent, end.packets_granted}) add(counter);
   }
   return hash;
-}
-
-std::string SimLane::leaks(const std::vector<SimLane*>& peers) const {
-  for (uint32_t peer = 0; peer < peers.size(); ++peer)
-    for (uint32_t channel = 0; channel < channels_; ++channel) {
-      const uint32_t e = peer * channels_ + channel;
-      const ReceiveEnd& end = receives_[e];
-      if (end.private_slots == nullptr) continue;
-      const auto who = [&] {
-        return "connector " + std::to_string(peer) + " -> " + std::to_string(rank_) + ": ";
-      };
-      const SendEnd& other = peers[peer]->sends_[rank_ * channels_ + channel];
-      // Who dies may have counted in its fast memory what it sent.
-      const bool dies = options_->dying_rank >= 0 && spec_->ranks[peer] == uint32_t(options_->dying_rank);
-      const uint64_t sent = dies ? inboxes_[e].posted : other.sent;
-      if (sent != end.received)
-        return who() + std::to_string(sent - options_->first_message) + " messages were sent, " +
-               std::to_string(end.received - options_->first_message) + " received";
-      if (other.packets_sent != end.packets_received && !dies)
-        return who() + std::to_string(other.packets_sent - options_->first_message) +
-               " packet messages were sent, " +
-               std::to_string(end.packets_received - options_->first_message) + " received";
-      if (end.granted - end.received != core_->private_slots)
-        return who() + std::to_string(end.granted - end.received) +
-               " credits are left, not the private slots'";
-      uint32_t seen = 0;
-      for (uint64_t g = end.received; g < end.granted; ++g)
-        seen |= 1u << std::min(end.grants[g % kMaxCredits], 31u);
-      if (seen != (1u << core_->private_slots) - 1) return who() + "a private slot did not come home";
-    }
-  for (uint32_t b = 0; b < options_->blocks; ++b)
-    if (core_->blocks[b].pending != 0) return "a block still has an operation pending";
-  return "";
-}
-
-std::string SimLane::describe(const void* address) const {
-  const auto* p = static_cast<const std::byte*>(address);
-  auto within = [&](const auto* array, uint64_t count) {
-    return p >= reinterpret_cast<const std::byte*>(array) &&
-           p < reinterpret_cast<const std::byte*>(array + count);
-  };
-  const uint64_t ends = spec_->ranks.size() * channels_;
-  auto peer_of = [&](const auto* array) {
-    const uint64_t index = uint64_t(p - reinterpret_cast<const std::byte*>(array)) / sizeof(*array);
-    return std::to_string(index / channels_) + " (channel " + std::to_string(index % channels_) + ")";
-  };
-  const std::string lane = "lane " + std::to_string(core_->id) + " of its rank " + std::to_string(rank_);
-  if (within(sends_, ends)) return "send end to " + peer_of(sends_) + ", " + lane;
-  if (within(receives_, ends)) return "receive end from " + peer_of(receives_) + ", " + lane;
-  if (within(introductions_, ends)) return "introduction to " + peer_of(introductions_) + ", " + lane;
-  if (within(inboxes_, ends)) return "posted, from " + peer_of(inboxes_) + ", " + lane;
-  if (within(credits_, ends)) return "granted, by " + peer_of(credits_) + ", " + lane;
-  if (within(fault_, 1)) return "fault, " + lane;
-  if (within(opened_, 1)) return "opened, " + lane;
-  if (registrations_.describes(address)) return "a peer's registered buffers, " + lane;
-  if (within(out_, spec_->ranks.size())) return "a peer's withdrawal, " + lane;
-  if (within(core_->finished, kLaneDepth)) return "finished, " + lane;
-  if (handover_ != nullptr) {
-    if (within(handover_->turns, handover_->width)) return "a block's turn, " + lane;
-    if (within(handover_->ready, 1)) return "a stream's mark, " + lane;
-    if (within(handover_->done, kLaneDepth)) return "done, " + lane;
-    if (within(handover_->gates, kLaneDepth)) return "gates, " + lane;
-    if (spec_->captured && within(handover_->begun, 1)) return "captured operations begun, " + lane;
-    if (within(captured_, captured_ ? spec_->calls.size() : 0))
-      return "a captured operation's number, " + lane;
-  }
-  if (within(operations_, kLaneDepth) || within(core_, 1)) return "lane's operations, " + lane;
-  if (within(core_->blocks, options_->blocks)) return "a block's part of " + lane;
-  const uint64_t ring_words = uint64_t(core_->packet_bytes) / sizeof(uint32_t) * kPacketSlots;
-  for (uint64_t e = 0; e < ends; ++e)
-    if (receives_[e].packets && within(receives_[e].packets, ring_words))
-      return "packets of the connector from " + std::to_string(e / channels_) + ", " + lane;
-  for (uint64_t e = 0; e < ends; ++e)
-    if (receives_[e].private_slots &&
-        within(receives_[e].private_slots, core_->private_slots * core_->slot_bytes))
-      return "slot of the connector from " + std::to_string(e / channels_) + ", " + lane;
-  for (const Buffers& b : buffers_) {
-    for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
-      if (b.input && within(b.input, oracle(k).input_bytes(rank_))) return "input, " + lane;
-      if (b.output && within(b.output, oracle(k).output_bytes(rank_))) return "output, " + lane;
-    }
-    if (b.scratch && within(b.scratch, scratch_bytes())) return "scratch, " + lane;
-  }
-  return "";
 }
 
 }  // namespace starling::sim

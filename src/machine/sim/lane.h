@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/lane_order.h"
+#include "machine/sim/departures.h"
 #include "machine/sim/machine.h"
 #include "machine/sim/oracle.h"
 #include "machine/sim/program.h"
@@ -124,6 +125,19 @@ class SimLane {
   ReceiveEnd& receive_end(uint32_t peer, uint32_t channel) { return receives_[peer * channels_ + channel]; }
   Inbox& inbox(uint32_t peer, uint32_t channel) { return inboxes_[peer * channels_ + channel]; }
   Credit& credit(uint32_t peer, uint32_t channel) { return credits_[peer * channels_ + channel]; }
+  // ---- peers on other hosts ------------------------------------------------------------------------------
+  bool is_carried(uint32_t peer) const {
+    return options_->host_of(spec_->ranks[peer]) != options_->host_of(spec_->ranks[rank_]);
+  }
+  bool carried() const { return spec_->crosses_hosts(*options_); }
+  uint32_t channel_count() const { return channels_; }
+  Departures& departures() { return departures_; }
+  CarriedHalf arrivals(uint32_t peer, uint32_t channel) {
+    return {&inbox(peer, channel), &credit(peer, channel)};
+  }
+  std::byte* arriving_slot(uint32_t peer, uint32_t channel, uint32_t slot) {
+    return receive_end(peer, channel).private_slots + uint64_t(slot) * core_->slot_bytes;
+  }
   std::byte* pool() const { return pool_; }
   // What the address is; empty if it is not of this lane.
   std::string describe(const void* address) const;
@@ -144,6 +158,7 @@ class SimLane {
   void let_bounce(uint64_t index, Operation& op);
   void reuse_bounces(const Buffers& b);
   void make_slots(const Plan& plan);
+  uint32_t slots_of(uint32_t peer) const { return is_carried(peer) ? kMaxCredits : core_->private_slots; }
   void expect(uint32_t peer);
   const uint64_t* make_packets();
   uint64_t scratch_bytes() const;
@@ -157,6 +172,7 @@ class SimLane {
   }
   void connect(uint32_t peer, SimLane& other, SimMachine& host);
   void introduce(uint32_t peer, uint32_t channel, SimLane& other);
+  void introduce_carrier(uint32_t peer, uint32_t channel, PeerIntroduction& theirs);
 
   World* world_ = nullptr;
   const Options* options_ = nullptr;
@@ -181,6 +197,7 @@ class SimLane {
   bool on_streams_ = false;
   uint32_t unresolved_ = 0;
   LaneRegistrations registrations_;
+  Departures departures_;
   std::vector<uint8_t> connected_;  // per peer; 1 also: the plan has no use for it
   std::vector<Buffers> buffers_;
   std::vector<uint64_t> times_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "machine/sim/proxy.h"
+
 namespace starling::sim {
 
 void LaneTable::build(Cluster& cluster, uint32_t rank, std::byte* pool) {
@@ -29,6 +31,7 @@ void LaneTable::open(SimLane& lane) {
   SimMachine host(*c_->world, nullptr, 0, 0);
   lane.open(host);
   ring_hosts(lane);
+  wake_proxy(lane);
   Scheduler& scheduler = c_->world->scheduler;
   connect_after_[lane.core().id] = scheduler.now() + scheduler.random().skewed(c_->options->connect_delay_ns);
 }
@@ -38,6 +41,10 @@ void LaneTable::ring_hosts(const SimLane& lane) {
   SimMachine host(*c_->world, nullptr, 0, 0);
   if (!c_->options->bells) return;
   for (const uint32_t rank : lane.spec().ranks) host.ring_host(c_->world->bells[rank]);
+}
+
+void LaneTable::wake_proxy(const SimLane& lane) {
+  if (!c_->proxies.empty()) c_->proxies[lane.spec().ranks[lane.rank()]]->wake();
 }
 
 bool LaneTable::may_connect(const SimLane& lane) const {
@@ -79,7 +86,11 @@ bool LaneTable::breaks(SimLane& lane) {
     return false;
   }
   for (SimLane* peer : c_->lanes[lane.number()])
-    if (host.load_acquire(peer->fault()) == 0) host.store_release(peer->fault(), 1);
+    if (lane.is_carried(peer->rank()))
+      host.store_release(lane.departures().broken(peer->rank()), 1);
+    else if (host.load_acquire(peer->fault()) == 0)
+      host.store_release(peer->fault(), 1);
+  wake_proxy(lane);
   if (c_->options->bells)
     for (const uint32_t rank : lane.spec().ranks) host.notify(&c_->world->bells[rank]);
   ring_hosts(lane);

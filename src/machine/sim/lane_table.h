@@ -50,6 +50,7 @@ class LaneTable {
  private:
   bool breaks(SimLane& lane);
   void ring_hosts(const SimLane& lane);
+  void wake_proxy(const SimLane& lane);
   void withdraw(SimLane& lane);
   bool is_read(SimLane& lane);
   void learn_from_dead(uint32_t rank);

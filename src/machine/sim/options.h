@@ -43,6 +43,15 @@ struct Options {
   uint32_t before_streams_chance = 0;  // per lane: that its first operations are submitted from the CPU
   uint32_t driver_connects = 0;  // a lane is connected by calls of the driver: what one must not do
 
+  // Hosts, and what is between them (proxy.h).
+  uint32_t hosts = 1;  // ranks are dealt out to them
+  uint64_t carry_ns = 20'000;  // a transfer is under way so long, at most
+  uint32_t path_break_chance = 0;  // per transfer: that the path breaks, with all that is under way on it ...
+  uint64_t path_break_ns = 0;  // ... and the next one carries so late, at most
+  uint32_t nap_chance = 0;  // per look of a proxy in vain: that it looks again only ...
+  uint64_t nap_ns = 0;  // ... after so long, at most
+  uint32_t proxies_hear = 1;  // of operations that are under way; 0: what one must not do
+
   // The daemon's parameters (wire/daemon.h, Scheduling), in ns.
   uint64_t initial_budget = 4001;
   uint64_t minimum_budget = 501;
@@ -96,6 +105,8 @@ struct Options {
   // For exploration: the host is a few steps, and nothing polls (explore.h).
   uint32_t core_only = 0;
   uint32_t trace_capacity = 0;  // records a block keeps for the story; no effect on the execution
+
+  uint32_t host_of(uint32_t rank) const { return rank % hosts; }
 };
 
 }  // namespace starling::sim

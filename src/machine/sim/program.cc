@@ -26,6 +26,11 @@ bool LaneSpec::has(Protocol protocol) const {
                      [protocol](const CallSpec& call) { return call.plan->protocol() == protocol; });
 }
 
+bool LaneSpec::crosses_hosts(const Options& machine) const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](uint32_t rank) { return machine.host_of(rank) != machine.host_of(ranks[0]); });
+}
+
 uint32_t Program::depth(uint32_t lane) const {
   if (lanes[lane].captured) return uint32_t(lanes[lane].calls.size());
   uint32_t deepest = 1;

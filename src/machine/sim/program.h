@@ -44,6 +44,8 @@ struct LaneSpec {
   // The widest plan's.
   uint32_t block_count() const;
   bool has(Protocol protocol) const;
+  // Some of its ranks are on different hosts.
+  bool crosses_hosts(const Options& machine) const;
 };
 
 enum class StepKind : uint8_t {

@@ -96,6 +96,17 @@ void Shadow::will_read(const std::byte* from, uint64_t bytes) {
     for (Cell& cell : cells) cell.reader = mine;
 }
 
+void Shadow::will_copy(const std::byte* from, uint64_t bytes) {
+  if (!memory_->checks() || bytes == 0) return;
+  const uint64_t begin = region_of(from).offset(from), end = begin + bytes;
+  uint64_t at = begin;
+  for (const Cell& cell : cells_of(from, bytes)) {
+    const uint64_t next = std::min((at / cell_bytes_ + 1) * cell_bytes_, end);
+    if (cell.writer >> 48 == generation_) will_read(from + (at - begin), next - at);
+    at = next;
+  }
+}
+
 void Shadow::check_write(const std::byte* to, uint64_t bytes) {
   const std::span<Cell> cells = cells_of(to, bytes);
   const uint32_t fiber = scheduler_->current_id();

@@ -24,6 +24,8 @@ class Shadow {
 
   // By the running fiber, before it moves the bytes.
   void will_read(const std::byte* from, uint64_t bytes);
+  // The same where nobody may have written some of them: what is read there is not used.
+  void will_copy(const std::byte* from, uint64_t bytes);
   // Moves them and notes it; into slots perhaps late.
   void write(std::byte* to, const std::byte* from, uint64_t bytes);
   // The bytes are there, and the running fiber wrote them (an application filled its buffer).

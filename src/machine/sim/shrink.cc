@@ -151,6 +151,9 @@ class Shrinker {
                         &Options::drain_chance,
                         &Options::late_rank_chance,
                         &Options::callback_submits,
+                        &Options::hosts,
+                        &Options::path_break_chance,
+                        &Options::nap_chance,
                         &Options::fence_chance,
                         &Options::priority_order,
                         &Options::submission_capacity,
@@ -164,10 +167,11 @@ class Shrinker {
                         &Options::mean_slice,
                         &Options::op_ns})
       reset(member);
-    for (auto member : {&Options::connect_delay_ns, &Options::open_delay_ns, &Options::first_sequence,
-                        &Options::first_message, &Options::first_position, &Options::launch_delay_ns,
-                        &Options::restart_ns, &Options::residency_limit, &Options::quit_period,
-                        &Options::initial_budget, &Options::minimum_budget, &Options::maximum_budget})
+    for (auto member :
+         {&Options::connect_delay_ns, &Options::carry_ns, &Options::open_delay_ns, &Options::first_sequence,
+          &Options::first_message, &Options::first_position, &Options::launch_delay_ns, &Options::restart_ns,
+          &Options::residency_limit, &Options::quit_period, &Options::initial_budget,
+          &Options::minimum_budget, &Options::maximum_budget})
       reset(member);
     return small_calls() || any;
   }

@@ -20,6 +20,7 @@ void Report::add(const Report& other) {
   synchronizations += other.synchronizations;
   started_as_kernel += other.started_as_kernel;
   replayed += other.replayed;
+  carried += other.carried;
 }
 
 Simulation::Simulation(const Core& core) : core_(&core) {
@@ -52,7 +53,7 @@ Report Simulation::run(const Program& program, const Options& options, uint64_t 
 }
 
 void Simulation::prepare(const Program& program, const Options& options, uint64_t seed) {
-  cluster_ = Cluster{&world_, &options, &program, core_, {}, {}, {}, {}};
+  cluster_ = Cluster{&world_, &options, &program, core_, {}, {}, {}, {}, {}};
   world_.scheduler.reset(options, seed, &Memory::commit_due, &world_.memory);
   world_.memory.reset(world_.scheduler, options);
   world_.shadow.reset(world_.scheduler, world_.memory, options);
@@ -100,6 +101,7 @@ void Simulation::build() {
 void Simulation::build_streams() {
   const Program& program = *cluster_.program;
   for (uint32_t r = 0; r < program.rank_count; ++r) stream_ranks_.push_back(std::make_unique<StreamRank>());
+  cluster_.proxies.assign(cluster_.options->hosts > 1 ? program.rank_count : 0, nullptr);
   for (uint32_t r = 0; r < program.rank_count; ++r) stream_ranks_[r]->build(cluster_, r);
   for (auto& rank : stream_ranks_) rank->add_fibers();
   if (cluster_.options->dying_rank >= 0)
@@ -145,6 +147,7 @@ void Simulation::collect(Report& report) const {
   for (const Rank& rank : ranks_) count(rank);
   for (const auto& rank : stream_ranks_) {
     count(*rank);
+    report.carried += rank->carried();
     report.started_as_kernel += rank->started_as_kernel();
     report.replayed += rank->replayed();
   }

@@ -118,6 +118,10 @@ std::string machine_text(const Options& o) {
       {"begin_delay_ns", o.begin_delay_ns, calm.begin_delay_ns},
       {"daemon_first", o.daemon_first, calm.daemon_first},
       {"driver_connects", o.driver_connects, calm.driver_connects},
+      {"hosts", o.hosts, calm.hosts},
+      {"carry_ns", o.carry_ns, calm.carry_ns},
+      {"path_break_chance", o.path_break_chance, calm.path_break_chance},
+      {"nap_chance", o.nap_chance, calm.nap_chance},
   };
   std::string text = "machine:";
   for (const Field& field : fields)

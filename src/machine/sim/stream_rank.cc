@@ -14,6 +14,7 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   build_core({cluster.world, cluster.options, cluster.core, index}, lanes, uint64_t(lanes) * kLaneDepth);
   make_parked_rings();
   lanes_.build(cluster, index, pool_);
+  if (has_proxy()) proxy_.build(cluster, index, lanes_.mine());
   make_handovers();
   tickets_.assign(lanes, {});
   last_kernels_.assign(lanes, kNoStream);
@@ -55,6 +56,7 @@ void StreamRank::add_fibers() {
   Memory& memory = w_->memory;
   add_host_fibers(first_unit());
   gpu_.add_fibers();
+  if (has_proxy()) proxy_.add_fiber(c_->program->rank_count * (o_->sm_slots + 2) + 1 + index_);
   block_states_.resize(o_->sm_slots);
   for (std::byte*& state : block_states_)
     state = memory.region().allocate(std::max(core_->block_state_bytes, core_->start_state_bytes));
@@ -216,6 +218,7 @@ void StreamRank::submit(SimLane& lane) {
   lanes_.open(lane);
   lane.submit(w_->scheduler.now());
   ++submitted_;
+  if (lane.carried()) proxy_.begin_work();
   ++by_path_[kByQueue];
   feed(lane);
   driver_->poll();
@@ -240,6 +243,7 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
   lanes_.open(lane);
   lane.count_submitted(w_->scheduler.now());
   ++submitted_;
+  if (lane.carried()) proxy_.begin_work();
   const bool placed = lane.placed() == index && lane.has_work_for_core();
   const StreamTicket ticket = driver_->enter(request(placed));
   const Submission submission =
@@ -379,6 +383,7 @@ bool StreamRank::take_told_captured(SimLane& lane) {
 
 void StreamRank::completed(SimLane& lane, uint64_t index, bool faulty) {
   ++c_->completed[lane.number()];
+  if (lane.carried()) proxy_.end_work(1);
   finish_ticket(lane.number(), index);
   if (faulty) fail_waiting(lane);
   lane.make_turns();
@@ -407,6 +412,7 @@ void StreamRank::fail_waiting(SimLane& lane) {
   lane.drop_waiting();
   for (uint64_t index = lane.submitted(); index < before; ++index) finish_ticket(number, index);
   submitted_ -= before - lane.submitted();
+  if (lane.carried()) proxy_.end_work(before - lane.submitted());
   w_->scheduler.wake(app_fiber_);
 }
 
@@ -420,6 +426,11 @@ bool StreamRank::ended() {
   return unsubmitted_.empty() && driver_->settled();
 }
 
+void StreamRank::end_fibers() {
+  gpu_.end();
+  if (has_proxy()) proxy_.end();
+}
+
 // ---- for reports --------------------------------------------------------------------------------------
 
 std::string StreamRank::describe(const void* address) const {
@@ -430,6 +441,7 @@ std::string StreamRank::describe(const void* address) const {
 
 std::string StreamRank::leftovers() {
   if (!driver_->quiet()) return name() + ": the host believes that operations are under way";
+  if (has_proxy() && !proxy_.idle()) return name() + ": the proxy believes that operations are under way";
   std::string text = core_leftovers(lanes_.whole());
   if (text.empty()) text = lanes_.leftovers();
   if (!text.empty()) return name() + ": " + text;
@@ -450,6 +462,7 @@ std::string StreamRank::state() const {
   std::string text = progress_text() + ", " + (driver_->resident() ? "daemon resident" : "no daemon") + ", " +
                      std::to_string(by_path_[0]) + " started as kernels, " + std::to_string(by_path_[1]) +
                      " through the queue, " + std::to_string(by_path_[2]) + " by marks" + gpu_.state();
+  if (has_proxy()) text += proxy_.state();
   if (locked_) text += "; the host's lock is taken";
   for (SimLane* lane : lanes_.mine())
     if (*lane->fault() != 0) text += "; lane " + std::to_string(lane->number()) + " is broken";

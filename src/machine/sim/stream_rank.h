@@ -5,6 +5,7 @@
 //   application   puts kernels and operations into streams, synchronizes, waits   \ under the host's lock,
 //   but for poller        completes, connects, launches and drains the daemon             / what may stand in
 //   the driver GPU           front end, SM slots: start kernels, the daemon, the program's own kernels
+//   proxy         carries what goes to ranks of other hosts (proxy.h)
 #pragma once
 #include <cstdint>
 #include <map>
@@ -17,6 +18,7 @@
 #include "machine/sim/gpu.h"
 #include "machine/sim/graphs.h"
 #include "machine/sim/lane_table.h"
+#include "machine/sim/proxy.h"
 #include "machine/sim/rank_core.h"
 
 namespace starling::sim {
@@ -36,6 +38,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   std::vector<std::pair<uint32_t, const TraceRing*>> traces() const;
   uint64_t started_as_kernel() const { return by_path_[0]; }
   uint64_t replayed() const { return replayed_; }
+  uint64_t carried() const { return has_proxy() ? proxy_.messages() : 0; }
 
  private:
   void make_handovers();
@@ -60,7 +63,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
 
   bool poll_once() override;
   bool ended() override;
-  void end_fibers() override { gpu_.end(); }
+  void end_fibers() override;
   SimLane* lane_numbered(uint64_t number) override { return lanes_.at(number); }
   Expected& expected_of(uint64_t lane) override { return c_->expected[lane]; }
   bool take_told();
@@ -69,12 +72,14 @@ class StreamRank final : public RankCore, private Gpu::Client {
   Submission place(SimLane& lane) override;
   void fail_waiting(SimLane& lane);
   void finish_ticket(uint32_t lane, uint64_t index);
+  bool has_proxy() const { return o_->hosts > 1; }
   uint64_t newest(const SimLane& lane) const;
 
   Cluster* c_ = nullptr;
   LaneTable lanes_;
   Gpu gpu_;
   RankGraphs graphs_;
+  Proxy proxy_;
   std::unique_ptr<StreamDriver> driver_;
   static constexpr uint32_t kNoStream = ~0u;
   std::vector<uint32_t> last_kernels_;  // per lane: the stream where its last operation began as a kernel

@@ -66,6 +66,19 @@ def test_the_local_destination_of_a_fused_instruction_is_the_rank_s_own() -> Non
         c.copy(rank, "output", 0)
     for fusion in (True, False):
         assert_runs(made.compile(fusion=fusion))
+    # Sums that the program leaves in inputs lie behind each rank's own scratch.
+    made = Program("behind", AllReduce(3, 1))
+    for rank in range(3):
+        for index in range(2 * rank):
+            made.chunk(rank, "input", 0).copy(rank, "scratch", index)
+    s = made.chunk(1, "input", 0).reduce(made.chunk(0, "input", 0))
+    s = made.chunk(2, "input", 0).reduce(s)
+    for rank in (0, 1):
+        s = s.copy(rank, "input", 0)
+    for rank in range(3):
+        made.chunk(rank, "input", 0).copy(rank, "output", 0)
+    for fusion in (True, False):
+        assert_runs(made.compile(fusion=fusion))
 
 
 class Bounce(Collective):
@@ -95,6 +108,23 @@ def test_rcs_of_a_part_of_what_was_received_is_no_rcs() -> None:
     c[0].copy(2, "output", 0)
     plan = made.compile()
     assert all(not (i.receives and i.sends) for i in instructions(plan, 1))
+
+
+def test_rcs_of_what_was_overwritten_since_is_no_rcs() -> None:
+    """The slice that is sent is where the message was put, but one of its chunks is another by then."""
+    made = Program("since", Bounce(3, 2))
+    made.chunk(0, "input", 0).copy(1, "output", 0)
+    made.chunk(0, "input", 0, 2).copy(1, "scratch", 0)
+    made.chunk(1, "input", 1).copy(1, "scratch", 1)
+    made.chunk(1, "scratch", 0, 2).copy(2, "scratch", 0)
+    made.chunk(0, "input", 0, 2).copy(2, "output", 0)
+    made.chunk(2, "scratch", 1).copy(2, "scratch", 5)
+    values = [np.arange(40, dtype=np.int32) + 100 * rank for rank in range(3)]
+    plan = made.compile()
+    assert all(not (i.receives and i.sends) for i in instructions(plan, 1))
+    np.testing.assert_array_equal(
+        ir.run(plan, values, counts=40, data_type="int32", tile_bytes=16)[2], values[0]
+    )
 
 
 def test_rrs_keeps_a_store_that_is_only_partly_overwritten() -> None:
@@ -178,6 +208,15 @@ def test_copy_maps_the_buffer_by_the_rank_that_owns_it() -> None:
             if peer != rank:
                 c = c.reduce(scattered.chunk(peer, "input", rank).copy(rank, "scratch", peer))
     assert_runs(scattered.compile())
+    away = Program("away", lang.ReduceScatter(3, in_place=True))
+    for rank in range(3):  # its neighbour adds up its part, and puts it where that rank has its output
+        helper = (rank + 1) % 3
+        c = away.chunk(helper, "input", rank).copy(helper, "scratch", rank)
+        for peer in range(3):
+            if peer != helper:
+                c = c.reduce(away.chunk(peer, "input", rank))
+        c.copy(rank, "output", 0)
+    assert_runs(away.compile())
     plan = Program("rooted", Upward(2))
     plan.chunk(0, "input", 0).copy(1, "output", 0)
     plan.chunk(0, "input", 0).copy(0, "output", 0)

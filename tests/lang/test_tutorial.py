@@ -4,6 +4,7 @@ Method: its Python blocks are run in their order, its errors are provoked.
 """
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ def blocks(repository_root: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (repository_root / "docs/LANGUAGE.md").read_text(), re.S)
 
 
-def test_the_tutorial_runs(repository_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_tutorial_runs(
+    repository_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, run, own = blocks(repository_root)
     file = tmp_path / "my.py"
     file.write_text(first)
@@ -27,7 +30,9 @@ def test_the_tutorial_runs(repository_root: Path, tmp_path: Path, capsys: pytest
     assert _described(plan, ir.verify(plan)) in text
     assert all(rank.scratch_chunks == 0 for rank in plan.ranks)
     names: dict[str, object] = {}
-    exec(first + run, names)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my", raising=False)
+    exec(run, names)
     assert "4.0" in capsys.readouterr().out
     exec(own, names)
     assert str(names["Neighbours"](3).expected(2, 0)) == "rank 0 input[0] + rank 2 input[0]"  # type: ignore[operator]
@@ -53,6 +58,17 @@ def test_every_collective_and_parameter_is_on_the_page(repository_root: Path) ->
     text = (repository_root / "docs/LANGUAGE.md").read_text()
     for name, collective in {**lang.STANDARD, "all_to_next": lang.AllToNext}.items():
         assert f"`{collective.__name__}`" in text, name
-    for word in ("blocks", "policy", "slots", "fusion", "fans", "by_hand", "verify", "instances", "protocol"):
+    for word in (
+        "blocks",
+        "policy",
+        "slots",
+        "fusion",
+        "fans",
+        "by_hand",
+        "verify",
+        "instances",
+        "protocol",
+        "tile_bytes",
+    ):
         assert word in text
     assert ALGORITHMS

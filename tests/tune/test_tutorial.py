@@ -6,6 +6,7 @@ commands there, broken as described, run on four ranks, tuned, and the table use
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,11 @@ def test_mistakes_are_told_as_the_page_says(line: str, instead: str, number: int
     assert re.fullmatch(told, result.output.replace(f"{Path.cwd()}/", "").strip()), result.output
 
 
-def test_it_runs_on_four_ranks(capsys: pytest.CaptureFixture[str]) -> None:
-    text = blocks("python")[0] + blocks("python")[1]
-    exec(compile(text, "my.py", "exec"), {"__name__": "tutorial"})
+def test_it_runs_on_four_ranks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = blocks("python")[1]
+    monkeypatch.syspath_prepend(Path.cwd())
+    monkeypatch.delitem(sys.modules, "my", raising=False)
+    exec(compile(text, "run.py", "exec"), {"__name__": "tutorial"})
     printed = re.findall(r"print\(.*# (\[.*\])", text)
     assert capsys.readouterr().out.strip() == printed[0]
 

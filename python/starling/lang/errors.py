@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_HERE = str(Path(__file__).resolve().parent)
+_HERE = str(Path(__file__).parent)  # as frames name it, symbolic links and all
 
 
 @dataclass(frozen=True)

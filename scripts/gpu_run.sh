@@ -12,7 +12,8 @@
 #   graphs       all_reduce inside of CUDA graphs, beside NCCL's (gpu_graphs_N.json)
 #   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
 #   plans        programs of the language, preempted (tests/gpu/test_plans.py)
-#   tune         `starling tune` on GPUs, then its table beside the library's choice (gpu_table_N.txt, gpu_choice_N.json)
+#   tune         `starling tune` on GPUs, tiles included, then its table beside the library's choice, and beside chance (gpu_table_N.txt,
+#                gpu_tune_N.json, gpu_choice_N.json): 195 s at most
 #   figure7      GC3's Fig. 7 on two GPUs (figure_7_gpu.json, .png)
 #   many         1,000 registered collectives, a million small operations (OPERATIONS=n), ranks that are killed
 #   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives and small cases of the conformance suite
@@ -149,13 +150,13 @@ for step in "${steps[@]}"; do
   tune)
     build_package
     collectives=${COLLECTIVES:-all_reduce,all_gather,reduce_scatter,broadcast,all_to_all}
-    bounded 130 tune "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as threads -C "$collectives" --dtypes float32 \
-      -e $((64 << 20)) -f 4 --repetitions 3 --finals 9 --slice-ms 2 --timeout 110 -o "$OUT/gpu_table_$GPUS.txt" \
+    bounded 110 tune "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as threads -C "$collectives" --dtypes float32 \
+      -e $((64 << 20)) -f 4 --repetitions 3 --finals 9 --slice-ms 2 --timeout 100 -o "$OUT/gpu_table_$GPUS.txt" \
       --json "$OUT/gpu_tune_$GPUS.json"
-    bounded 60 tune_processes "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as processes -C all_reduce --dtypes float32 \
-      --places separate -e $((1 << 20)) -f 128 --repetitions 3 --finals 9 --slice-ms 2 --timeout 50 -o "$OUT/gpu_table_$GPUS.txt"
-    bench 60 "gpu_choice_$GPUS" choice --device cuda -n "$GPUS" --as threads -c "$collectives" --table "$OUT/gpu_table_$GPUS.txt" \
-      --sizes 64,4096,65536,262144,1048576,4194304,16777216 --repetitions 3 --finals 12
+    bounded 40 tune_processes "$PYTHON" -m starling.cli tune --device cuda -n "$GPUS" --as processes -C all_reduce --dtypes float32 \
+      --places separate -e $((1 << 20)) -f 128 --repetitions 3 --finals 9 --slice-ms 2 --timeout 35 -o "$OUT/gpu_table_$GPUS.txt"
+    bench 45 "gpu_choice_$GPUS" choice --device cuda -n "$GPUS" --as threads -c "$collectives" --table "$OUT/gpu_table_$GPUS.txt" \
+      --sizes 64,65536,1048576,16777216,67108864 --repetitions 3 --finals 12
     ;;
   figure7)
     build_package

@@ -19,7 +19,8 @@ extern "C" {
  * reduce_scatter, "leaders" of all_reduce, broadcast, reduce and barrier, "two_step" and "three_step" of
  * all_to_all) take their number behind a colon, here and in starling_operation.algorithm: "hierarchical:4".
  * Ranks follow each other node by node. Without it: a communicator's hosts, if it has several of equally many
- * ranks, and else the smallest number above 1 that divides the ranks. */
+ * ranks, and else the smallest number above 1 that divides the ranks. Behind an @, last, any may have the
+ * most bytes of a chunk that go at once, a multiple of 16: "ring@16384". */
 
 /* The text of a built-in plan, for ranks = 1 to 4096 and blocks = 1 to 64. root counts for rooted
  * collectives. On success *text is the caller's, to be freed by starling_plan_free; else it is NULL. */

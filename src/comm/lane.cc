@@ -42,7 +42,7 @@ uint64_t tile_bytes_for(const PlanHeader& plan, const LaneShared& lane, const Pl
   uint64_t message = lane.slot_bytes;
   if (plan.protocol == Protocol::kPackets) message = lane.packet_bytes;
   if (plan.protocol == Protocol::kPull) message = traits.pull_bytes;
-  return (message / std::max<uint32_t>(plan.largest_chunks, 1)) & ~uint64_t(15);
+  return tile_bytes_of(plan, message);
 }
 
 // Withdrawal::met. Relaxed: nothing else is read because of it. An owner that misses a peer's word only keeps

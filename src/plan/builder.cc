@@ -242,6 +242,7 @@ std::vector<std::uint64_t> PlanBuilder::lay_out(std::uint32_t rank) const {
   header.scratch_chunks = ranks_[rank].scratch_chunks;
   header.root = static_cast<std::uint16_t>(geometry_.root);
   header.protocol = protocol_;
+  header.tile_bytes = tile_bytes_;
 
   std::vector<BlockPlan> block_plans;
   for (std::size_t b = 0; b < blocks.size(); ++b) {

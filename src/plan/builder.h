@@ -48,6 +48,8 @@ class PlanBuilder {
   std::uint32_t add(std::uint32_t rank, std::uint32_t block, Step step);
   void set_scratch(std::uint32_t rank, std::uint32_t chunks);
   void set_protocol(Protocol protocol) { protocol_ = protocol; }
+  // PlanHeader::tile_bytes.
+  void set_tile(std::uint32_t bytes) { tile_bytes_ = bytes; }
   // Of a custom collective.
   void set_postcondition(Postcondition postcondition) { postcondition_ = std::move(postcondition); }
   // What was added for rank p is that of rank order[p], its peers, parts and the root likewise. Once, before
@@ -75,6 +77,7 @@ class PlanBuilder {
   std::string name_;
   Geometry geometry_;
   Protocol protocol_ = Protocol::kSlots;
+  std::uint32_t tile_bytes_ = 0;
   std::vector<Rank> ranks_;
   std::optional<Postcondition> postcondition_;
 };

@@ -118,19 +118,38 @@ const Algorithm* find(std::string_view name, Collective collective) {
   return nullptr;
 }
 
-// "hierarchical:4" is "hierarchical" on 4 nodes.
+// "hierarchical:4@65536" is "hierarchical" on 4 nodes, in tiles of 65536 bytes at most.
 struct Named {
   std::string_view algorithm;
-  std::optional<std::uint32_t> node_count;  // 0: what stands behind the colon is no number
+  // 0: what stands behind the mark is no number.
+  std::optional<std::uint32_t> node_count;
+  std::optional<std::uint32_t> tile_bytes;
 };
-Named parsed(std::string_view name) {
-  const std::size_t colon = name.find(':');
-  if (colon == std::string_view::npos) return {name, std::nullopt};
-  const std::string_view digits = name.substr(colon + 1);
-  std::uint32_t count = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+
+// Cuts off `mark` and the number behind it.
+std::optional<std::uint32_t> number_behind(char mark, std::string_view& name) {
+  const std::size_t at = name.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view digits = name.substr(at + 1);
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   const bool is_number = error == std::errc() && end == digits.data() + digits.size();
-  return {name.substr(0, colon), is_number ? count : 0};
+  name = name.substr(0, at);
+  return is_number ? number : 0;
+}
+
+Named parsed(std::string_view name) {
+  Named named;
+  named.tile_bytes = number_behind('@', name);
+  named.node_count = number_behind(':', name);
+  named.algorithm = name;
+  return named;
+}
+
+// Empty: they are possible.
+std::string refusal_of_tiles(const Named& name) {
+  if (!name.tile_bytes || (*name.tile_bytes != 0 && *name.tile_bytes % 16 == 0)) return "";
+  return "has tiles of a multiple of 16 bytes";
 }
 
 // Why so many nodes are not possible; empty: they are.
@@ -190,6 +209,10 @@ const Algorithm& find_or_throw(std::string_view name, const PlanRequest& request
                 algorithm->knows_nodes ? "name a number of nodes that divides the ranks, or none"
                                        : "leave the colon and what follows it out");
   }
+  if (const std::string why = refusal_of_tiles(parsed(name)); !why.empty()) {
+    throw Error(Code::invalid_argument, "algorithm '" + std::string(name) + "' of " + collective + " " + why,
+                "name a positive multiple of 16 behind the @, or leave both out");
+  }
   if (request.block_count < 1 || request.block_count > kMaxPlanBlocks) {
     throw Error(Code::invalid_argument, "a plan with " + std::to_string(request.block_count) + " blocks",
                 "use 1 to " + std::to_string(kMaxPlanBlocks));
@@ -238,6 +261,7 @@ Plan generate(std::string_view name, const PlanRequest& asked) {
   // In place an exchange writes over parts that their readers may not have pulled yet.
   const bool overwrites = request.in_place && request.collective == kAllToAll;
   builder.set_protocol(overwrites && algorithm.protocol == kPull ? Protocol::kSlots : algorithm.protocol);
+  builder.set_tile(parsed(name).tile_bytes.value_or(0));
   (alone ? algorithms::alone : algorithm.generate)(builder, request);
   if (renamed) builder.rename_ranks(asked.order);
   return builder.build();
@@ -247,14 +271,15 @@ std::span<const std::string_view> algorithms_for(Collective collective) { return
 
 std::string_view without_pull(std::string_view name) {
   constexpr std::string_view kSuffix = "_pull";
-  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
+  const std::string_view algorithm = name.substr(0, name.find('@'));
+  return algorithm.ends_with(kSuffix) ? algorithm.substr(0, algorithm.size() - kSuffix.size()) : name;
 }
 
 bool algorithm_takes(std::string_view name, Collective collective, std::uint32_t rank_count) {
   const Named named = parsed(name);
   const Algorithm* algorithm = find(named.algorithm, collective);
   return algorithm != nullptr && rank_count >= 1 && rank_count <= algorithm->rank_limit &&
-         refusal_of_nodes(*algorithm, named, rank_count).empty();
+         refusal_of_nodes(*algorithm, named, rank_count).empty() && refusal_of_tiles(named).empty();
 }
 
 }  // namespace starling

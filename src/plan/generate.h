@@ -8,6 +8,9 @@
 // Algorithms that know nodes take their number behind a colon, "hierarchical:4"; without it that of the
 // request, else the smallest number above 1 that divides the ranks. Ranks follow each other node by node, in
 // the order of the request; the all-to-alls in steps as they are numbered.
+//
+// Behind an @ stands the most bytes of a tile, "ring@16384", "rails:2@65536": a multiple of 16
+// (PlanHeader::tile_bytes).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -25,11 +28,12 @@ Plan generate(std::string_view algorithm, const PlanRequest& request);
 // plans have.
 std::span<const std::string_view> algorithms_for(Collective collective);
 
-// The algorithm that does the same without reading peers' buffers; the name itself if it reads none.
+// The algorithm that does the same without reading peers' buffers; the name itself if it reads none. A tile's
+// size goes with the reading, for which it was chosen.
 std::string_view without_pull(std::string_view algorithm);
 
 // Whether the algorithm exists for the collective and takes so many ranks (fan-in is bounded by kMaxFan,
-// nodes are equally large).
+// nodes are equally large), and its name is right.
 bool algorithm_takes(std::string_view algorithm, Collective collective, std::uint32_t rank_count);
 
 }  // namespace starling

@@ -260,6 +260,7 @@ class Parser {
     geometry.root = field("root");
     geometry.in_place = field("in_place") != 0;
     const Protocol protocol = optional_protocol();
+    const std::uint32_t tile_bytes = optional_tile();
     geometry.chunks_per_group = field("chunks_per_group");
     Line groups = next_line("groups");
     groups.expect("groups");
@@ -269,26 +270,42 @@ class Parser {
     rank_count_ = geometry.rank_count;
     PlanBuilder builder(plan_name, geometry);
     builder.set_protocol(protocol);
+    builder.set_tile(tile_bytes);
     if (version_ >= 2 && geometry.collective == Collective::kCustom)
       builder.set_postcondition(postcondition());
     return builder;
   }
 
-  // A plan that names none uses slots.
-  Protocol optional_protocol() {
+  // The next line behind its first word, if that is `word`.
+  std::optional<Line> optional_line(const char* word) {
     const std::string_view rest = rest_;
     const std::size_t number = line_number_;
     std::optional<Line> line = try_next_line();
-    if (!line || line->peek() != "protocol") {
+    if (!line || line->peek() != word) {
       rest_ = rest;
       line_number_ = number;
-      return Protocol::kSlots;
+      return std::nullopt;
     }
-    line->next("protocol");
+    line->next(word);
+    return line;
+  }
+
+  // A plan that names none uses slots.
+  Protocol optional_protocol() {
+    std::optional<Line> line = optional_line("protocol");
+    if (!line) return Protocol::kSlots;
     const std::optional<Protocol> protocol = protocol_named(line->next("the name of a protocol"));
     if (!protocol) line->refuse_last("no protocol has this name");
     line->expect_end();
     return *protocol;
+  }
+
+  std::uint32_t optional_tile() {
+    std::optional<Line> line = optional_line("tile");
+    if (!line) return 0;
+    const std::uint32_t bytes = line->number("the bytes of a tile");
+    line->expect_end();
+    return bytes;
   }
 
   Postcondition postcondition() {

@@ -85,6 +85,7 @@ std::string to_text(const Plan& plan) {
   field("root", std::to_string(header.root));
   field("in_place", std::to_string(header.in_place));
   if (header.protocol != Protocol::kSlots) field("protocol", std::string(name_of(header.protocol)));
+  if (header.tile_bytes != 0) field("tile", std::to_string(header.tile_bytes));
   field("chunks_per_group", std::to_string(header.chunks_per_group));
   field("groups", std::to_string(header.input_groups) + " " + std::to_string(header.output_groups));
   if (plan.postcondition()) {

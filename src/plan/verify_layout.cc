@@ -23,7 +23,7 @@ Count expected_bytes(const PlanHeader& h) {
 }
 
 bool reserved_is_zero(const PlanHeader& h) {
-  std::uint32_t sum = h.reserved_tail;
+  std::uint32_t sum = 0;
   for (const std::uint8_t byte : h.reserved) sum |= byte;
   return sum == 0;
 }
@@ -118,6 +118,10 @@ constexpr Rule kRules[] = {
      [](const Part& p) { return static_cast<std::uint32_t>(p.header().protocol) < kProtocolCount; },
      [](const Part& p) {
        return "no protocol has number " + std::to_string(static_cast<int>(p.header().protocol));
+     }},
+    {"tile", [](const Part& p) { return p.header().tile_bytes % 16 == 0; },
+     [](const Part& p) {
+       return "a tile of " + std::to_string(p.header().tile_bytes) + " bytes; use a multiple of 16";
      }},
     {"geometry",
      [](const Part& p) {

@@ -239,6 +239,7 @@ constexpr HeaderRule kSharedFields[] = {
     {"collective", [](const PlanHeader& h) { return std::uint64_t(h.collective); }},
     {"in_place", [](const PlanHeader& h) { return std::uint64_t{h.in_place}; }},
     {"protocol", [](const PlanHeader& h) { return std::uint64_t(h.protocol); }},
+    {"tile_bytes", [](const PlanHeader& h) { return std::uint64_t{h.tile_bytes}; }},
     {"rank_count", [](const PlanHeader& h) { return std::uint64_t{h.rank_count}; }},
     {"root", [](const PlanHeader& h) { return std::uint64_t{h.root}; }},
     {"chunks_per_group", [](const PlanHeader& h) { return std::uint64_t{h.chunks_per_group}; }},

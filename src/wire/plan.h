@@ -10,6 +10,7 @@
 // Tiles. An operation runs the whole instruction list once per tile: tile t of an instruction is bytes
 // [t * tile, (t + 1) * tile) of each chunk of its slice. One instruction on one non-empty tile is one message
 // on each of its connections, with chunk k's part at k * tile; an empty tile sends no message on either side.
+// A plan may say how large a tile is at most: smaller ones overlap more, and cost more steps.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -112,10 +113,19 @@ struct PlanHeader {
   Protocol protocol;
   uint8_t reserved[3];
   uint32_t total_bytes;  // of header and tables
-  uint32_t reserved_tail;
+  uint32_t tile_bytes;  // of a chunk, in one tile, at most: a multiple of 16; 0: as many as can be
   uint64_t hash;  // of the whole plan over all ranks: equal on every rank
 };
 static_assert(sizeof(PlanHeader) == 72);
+
+// Bytes of a chunk in one tile, where a message has room for `message_bytes`. With protocol pull a message is
+// an address: there a plan may ask for more than the machine takes by itself.
+inline uint64_t tile_bytes_of(const PlanHeader& plan, uint64_t message_bytes) {
+  const uint64_t chunks = plan.largest_chunks == 0 ? 1 : plan.largest_chunks;
+  const uint64_t fits = (message_bytes / chunks) & ~uint64_t(15);
+  if (plan.tile_bytes == 0) return fits;
+  return plan.protocol == Protocol::kPull || plan.tile_bytes < fits ? plan.tile_bytes : fits;
+}
 
 // Read-only view of a rank's plan in memory.
 struct PlanView {

@@ -107,6 +107,24 @@ TEST(ChoiceTable, ProvesItsPlans) {
   expect_refused(table_of(row + broken), "line 4: ");
 }
 
+TEST(ChoiceTable, NamesTiles) {
+  const std::string row = "to 64 all_reduce separate plain built_in ";
+  const auto table = ChoiceTable::parse(table_of(row + "ring@4096 2\n"), "some.txt").at(kHere);
+  PlanCache plans;
+  LoweringContext context{0, 4, 2, &plans};
+  context.table = table.get();
+  float input[16], output[16];
+  starling_operation call{};
+  call.struct_bytes = sizeof call;
+  call.kind = STARLING_ALL_REDUCE;
+  call.data_type = STARLING_FLOAT32;
+  call.input = input;
+  call.output = output;
+  call.count = 16;
+  EXPECT_EQ(lower(context, call).plan->header(0)->tile_bytes, 4096u);
+  expect_refused(table_of(row + "ring@4095 2\n"), "line 3: all_reduce over 4 ranks has no algorithm");
+}
+
 TEST(ChoiceTable, DecidesWhatNobodyElseHas) {
   std::string own = to_text(generate("one_shot", {Collective::kAllReduce, 4}));
   own.replace(own.find("name one_shot"), 13, "name own");

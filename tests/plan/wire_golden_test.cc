@@ -6,7 +6,9 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <vector>
 
+#include "plan/file.h"
 #include "plan/generate.h"
 #include "wire/operation.h"
 
@@ -42,13 +44,22 @@ TEST_F(OneShotOfTwo, Header) {
   const std::string chunks_per_group_input_and_output_groups = " 01000000 01000000 01000000";
   const std::string scratch_connections_instructions_dependencies = " 00000000 02000000 02000000 00000000";
   const std::string minimum_slots_largest_chunks_canonical_uniform_root = " 0100 0100 01 00 0000";
-  const std::string reserved_total_bytes_reserved = " 00000000 a8000000 00000000";
+  const std::string reserved_total_bytes_tile = " 00000000 a8000000 00000000";
   EXPECT_EQ(hex(view.header, offsetof(PlanHeader, hash)),
             golden(magic_version_collective_in_place + rank_and_counts_of_ranks_blocks_channels +
                    chunks_per_group_input_and_output_groups + scratch_connections_instructions_dependencies +
-                   minimum_slots_largest_chunks_canonical_uniform_root + reserved_total_bytes_reserved));
+                   minimum_slots_largest_chunks_canonical_uniform_root + reserved_total_bytes_tile));
   EXPECT_EQ(offsetof(PlanHeader, hash), 64u);
   EXPECT_EQ(view.header->hash, plan.header(0)->hash);
+}
+
+// Where reserved bytes were: a plan without a tile is what it was, and who does not know tiles refuses one.
+TEST_F(OneShotOfTwo, Tile) {
+  const Plan tiled = generate("one_shot@74560", {Collective::kAllReduce, 2, 0, 1, false});
+  const std::string total_bytes_tile = "a8000000 40230100";
+  EXPECT_EQ(hex(&tiled.header(1)->total_bytes, 8), golden(total_bytes_tile));
+  EXPECT_EQ(hex(tiled.header(1), offsetof(PlanHeader, tile_bytes)),
+            hex(view.header, offsetof(PlanHeader, tile_bytes)));
 }
 
 TEST_F(OneShotOfTwo, Block) {
@@ -72,6 +83,31 @@ TEST_F(OneShotOfTwo, Instructions) {
       "08 02 01 02  00000000 00000000 00000000  02 01 0100  0000 ffff 01 00 0000 00000000";
   EXPECT_EQ(hex(&view.instructions()[0], sizeof(Instruction)), golden(send));
   EXPECT_EQ(hex(&view.instructions()[1], sizeof(Instruction)), golden(reduce));
+}
+
+// As libraries before plans had tiles wrote it.
+constexpr const char* kOldFile =
+    "53504c46 0100 0000 02000000 08000000 7801000000000000 1e845dcd7fd8631e 6f6e655f73686f74"
+    "53504c4e 0100 00 00 0000 0200 0100 0100 01000000 01000000 01000000 00000000 02000000 02000000 00000000"
+    "0100 0100 01 00 0000 00000000 a8000000 00000000 72608cab2641d7b3"
+    "00000000 02000000 00000000 0100 0100 01000000 00000000  0100 0000 0100 0000"
+    "03 00 01 00 00000000 00000000 00000000 01 00 0100 ffff 0000 00 01 0000 00000000"
+    "08 02 01 02 00000000 00000000 00000000 02 00 0100 0000 ffff 01 00 0000 00000000"
+    "53504c4e 0100 00 00 0100 0200 0100 0100 01000000 01000000 01000000 00000000 02000000 02000000 00000000"
+    "0100 0100 01 00 0000 00000000 a8000000 00000000 72608cab2641d7b3"
+    "00000000 02000000 00000000 0100 0100 01000000 00000000  0000 0000 0000 0000"
+    "03 00 01 00 00000000 00000000 00000000 01 00 0100 ffff 0000 00 01 0000 00000000"
+    "08 02 01 02 00000000 00000000 00000000 02 01 0100 0000 ffff 01 00 0000 00000000";
+
+TEST_F(OneShotOfTwo, OldFilesAreRead) {
+  std::vector<std::byte> bytes;
+  const std::string text = golden(kOldFile);
+  for (std::size_t at = 0; at < text.size(); at += 2)
+    bytes.push_back(std::byte(std::stoi(text.substr(at, 2), nullptr, 16)));
+  const Plan old = plan_from_bytes(bytes);
+  EXPECT_EQ(old.header(0)->tile_bytes, 0u);
+  EXPECT_EQ(old.hash(), plan.hash());
+  EXPECT_EQ(to_bytes(plan), bytes);
 }
 
 TEST(WireGolden, Offsets) {

@@ -16,7 +16,7 @@ from starling.ir.plan import REDUCING, ROOTED
 HASTY = Scheduling(initial_budget_ns=1, minimum_budget_ns=1, success_factor=1, position_shift=1)
 
 
-def plans_for(ranks: int, blocks: int, protocol: str = "slots") -> list[ir.Plan]:
+def plans_for(ranks: int, blocks: int, protocol: str = "slots", tile_bytes: int = 0) -> list[ir.Plan]:
     """Those that cannot travel by the protocol are left out."""
     plans = []
     for collective, name in NAMES:
@@ -26,7 +26,7 @@ def plans_for(ranks: int, blocks: int, protocol: str = "slots") -> list[ir.Plan]
             if in_place and collective in ALWAYS_APART | ROOTED:
                 continue
             made = make(collective, name, ranks, 2, in_place)
-            made.protocol = protocol
+            made.protocol, made.tile_bytes = protocol, tile_bytes
             with contextlib.suppress(ValueError):
                 plan = made.compile(blocks=blocks)
                 plan.name = f"{collective}_{name}_{int(in_place)}"
@@ -95,10 +95,12 @@ def buffers_of(plan: ir.Plan, case: Case, rank: int, count: int, put: Callable[[
     return whole, whole, whole
 
 
-def run_all(comm: Communicator, seed: int, blocks: int, protocol: str = "slots", rounds: int = 2) -> int:
+def run_all(
+    comm: Communicator, seed: int, blocks: int, protocol: str = "slots", rounds: int = 2, tile_bytes: int = 0
+) -> int:
     """Each program of few and of many elements in turn; gives the parks of this rank."""
     plans = []
-    for plan in plans_for(comm.size, blocks, protocol):
+    for plan in plans_for(comm.size, blocks, protocol, tile_bytes):
         try:
             comm.add_plan(plan)
             plans.append(plan)

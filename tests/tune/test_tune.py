@@ -212,7 +212,9 @@ def measured_rank(comm: Communicator, path: str) -> tuple[str, int]:
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
 def test_tuned_tables_are_used(tmp_path: Path, processes: bool) -> None:
-    tuning = Tuning(list(COLLECTIVES), 3, [64, 4096], processes=processes, most=2, effort=Effort(2, 0.0001))
+    tuning = Tuning(
+        list(COLLECTIVES), 3, [64, 32768], processes=processes, most=2, tiled=1, effort=Effort(2, 0.0001)
+    )
     seen: list[int] = []
     works = works_of(tuning)
     result = tune(tuning, works, seen.append)
@@ -223,7 +225,8 @@ def test_tuned_tables_are_used(tmp_path: Path, processes: bool) -> None:
     assert len(kinds) == 17  # reductions by type and place, others by place, rooted ones in one place only
     for kind in kinds:
         sizes = [row.largest_bytes for row in table.rows if row.key()[1:] == kind]
-        assert sizes == sorted(set(sizes)) and sizes[-1] == 4096
+        assert sizes == sorted(set(sizes)) and sizes[-1] == 32768
+    assert any("@" in name for point in result.points for name in point["us"])
     path = tmp_path / "table.txt"
     table.save(path)
     assert Table.load(path) == table

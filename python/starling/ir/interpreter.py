@@ -266,10 +266,12 @@ def run(
     ``counts`` is the number of elements of a part (of the whole buffer where it has one part); for the v-variants
     a list by rank, for all_to_all a table ``[source][destination]``. ``inputs[rank]`` holds the rank's parts one
     after the other, stored as element.DATA_TYPES says; it is left as it is. ``tile_bytes`` must be a multiple of
-    16. Raises DeadlockError if no block can go on with so many slots.
+    16; a plan may ask for smaller tiles. Raises DeadlockError if no block can go on with so many slots.
     """
     if tile_bytes <= 0 or tile_bytes % 16:
         raise ValueError(f"tile_bytes is {tile_bytes}; use a positive multiple of 16")
+    if plan.tile_bytes:
+        tile_bytes = min(tile_bytes, plan.tile_bytes)
     if not element.takes(data_type, reduce_op):
         raise ValueError(f"{reduce_op} of {data_type} has no meaning")
     machine = _Machine(plan, Counts(plan, counts), data_type, reduce_op, scalar, slots, tile_bytes)

@@ -102,9 +102,24 @@ class Plan:
     output_groups: int
     ranks: list[RankPlan]
     protocol: str = "slots"  # how messages travel; what they mean is the same
+    tile_bytes: int = 0  # of a chunk that go at once, at most: a multiple of 16; 0: as many as can be
     postcondition: tuple[Holding, ...] | None = (
         None  # of a custom collective; None: not known, as in old files
     )
+
+    def widest(self) -> int:
+        """Chunks of the largest instruction."""
+        return max(
+            (i.size.chunks for rank in self.ranks for block in rank.blocks for i in block.instructions),
+            default=1,
+        )
+
+    def tile_in(self, message_bytes: int) -> int:
+        """Bytes of a chunk in one tile, where a message has room for so many (src/wire/plan.h)."""
+        fits = max(16, message_bytes // self.widest() // 16 * 16)
+        if not self.tile_bytes:
+            return fits
+        return self.tile_bytes if self.protocol == "pull" else min(self.tile_bytes, fits)
 
     def groups(self, buffer: str) -> int:
         return self.input_groups if buffer == "input" else self.output_groups

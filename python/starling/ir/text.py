@@ -90,6 +90,7 @@ def parse(text: str) -> Plan:
     protocol = lines.optional("protocol") or "slots"
     if protocol not in PROTOCOLS:
         raise lines.error(f"no protocol is called '{protocol}'")
+    tile = lines.whole(lines.optional("tile") or "0")
     chunks = lines.field("chunks_per_group")
     groups = [lines.whole(word) for word in lines.fields("groups", 2)]
     postcondition = _parse_postcondition(lines) if version >= 2 and collective == "custom" else None
@@ -110,6 +111,7 @@ def parse(text: str) -> Plan:
         groups[1],
         ranks,
         protocol,
+        tile,
         postcondition,
     )
 
@@ -219,6 +221,7 @@ def to_text(plan: Plan) -> str:
         f"root {plan.root}",
         f"in_place {int(plan.in_place)}",
         *([f"protocol {plan.protocol}"] if plan.protocol != "slots" else []),
+        *([f"tile {plan.tile_bytes}"] if plan.tile_bytes else []),
         f"chunks_per_group {plan.chunks_per_group}",
         f"groups {plan.input_groups} {plan.output_groups}",
     ]

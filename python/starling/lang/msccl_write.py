@@ -45,6 +45,8 @@ def write(plan: Plan, *, protocol: str = "Simple", smallest_bytes: int = 0, larg
         minBytes=str(smallest_bytes),
         maxBytes=str(largest_bytes),
     )
+    if plan.tile_bytes:
+        algorithm.set("tileBytes", str(plan.tile_bytes))
     for rank in range(plan.rank_count):
         _write_rank(algorithm, plan, rank)
     ElementTree.indent(algorithm)

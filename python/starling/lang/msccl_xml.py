@@ -4,7 +4,7 @@
 channels and blocks, which the compiler proves and schedules anew. So whatever depth of slots the file counted on, the
 plan runs with what there is. ``starling.lang.msccl_write`` writes it.
 
-    <algo name proto nchannels nchunksperloop ngpus coll inplace>      also: outofplace minBytes maxBytes
+    <algo name proto nchannels nchunksperloop ngpus coll inplace>   also: outofplace minBytes maxBytes; ours: tileBytes
       <gpu id i_chunks o_chunks s_chunks>
         <tb id send recv chan>                                   peers; -1: none
           <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>
@@ -122,6 +122,7 @@ def read_program(
     collective = _collective(algorithm, in_place, root)
     name = (algorithm.get("name") or "msccl").replace(" ", "_").replace("#", "_")[:128]
     program = _played(name, collective, blocks, in_order)
+    program.tile_bytes = _number(algorithm, "tileBytes", 0)
     if not isinstance(collective, _Anything):
         return program
     # Nothing says what the result should be, so it must at least not depend on who is first.

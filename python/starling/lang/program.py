@@ -133,11 +133,17 @@ class Program:
 
     name: of the plan. instances: so many copies of the whole program, each on its part of every chunk and on
     channels of its own. protocol: how messages travel (docs/WIRE.md): slots; packets, for small ones; pull, from the
-    sender's buffer.
+    sender's buffer. tile_bytes: of a chunk that go at once, at most; 0: as many as a message has room for.
     """
 
     def __init__(
-        self, name: str, collective: Collective, *, instances: int = 1, protocol: str = "slots"
+        self,
+        name: str,
+        collective: Collective,
+        *,
+        instances: int = 1,
+        protocol: str = "slots",
+        tile_bytes: int = 0,
     ) -> None:
         place = caller()
         if instances < 1:
@@ -146,10 +152,13 @@ class Program:
             raise ProgramError(
                 place, f"no protocol is called '{protocol}'; use one of {', '.join(PROTOCOLS)}"
             )
+        if tile_bytes < 0 or tile_bytes % 16 or tile_bytes >= 1 << 32:
+            raise ProgramError(place, f"tile_bytes is {tile_bytes}; use a multiple of 16, or 0 for no limit")
         self.name = name
         self.collective = collective
         self.instances = instances
         self.protocol = protocol
+        self.tile_bytes = tile_bytes
         self.operations: list[Operation] = []
         self.place = place
         self._parallel = 1

@@ -98,6 +98,7 @@ def compile_(
     policy: str = POLICY,
     slots: int = typer.Option(2, help="messages under way on a connection at most"),
     fusion: bool = typer.Option(True, help="fuse instructions"),
+    tile_bytes: int = typer.Option(0, help="of a chunk that go at once, at most; 0: what SOURCE says"),
     output: Path | None = typer.Option(None, "--output", "-o", help="of the plan's text; .xml: MSCCL XML"),
     dump: str | None = typer.Option(None, help=f"print what a pass leaves behind: {', '.join(PASSES)}"),
 ) -> None:
@@ -114,6 +115,7 @@ def compile_(
         plan = plan_of(
             source, ranks, _options(option), blocks=blocks, policy=policy, slots=slots, fusion=fusion
         )
+        plan.tile_bytes = tile_bytes or plan.tile_bytes
         described = _described(plan, ir.verify(plan))
         if output is None:
             sys.stdout.write(ir.to_text(plan))

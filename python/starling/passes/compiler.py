@@ -86,7 +86,7 @@ def _run(
         except StuckError as stuck:
             failure = failure or stuck
             continue
-        plan = emit(graph, found, program.name, program.protocol)
+        plan = emit(graph, found, program.name, program.protocol, program.tile_bytes)
         return Compilation(program, layout, moves, steps, graph, found, plan)
     raise CompileError(program.place, f"{program.name}: {failure}; use more channels (ch=) or slots")
 

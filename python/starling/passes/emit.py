@@ -18,7 +18,7 @@ from starling.passes.postcondition import holdings
 from starling.passes.schedule import Schedule
 
 
-def emit(graph: Graph, schedule: Schedule, name: str, protocol: str = "slots") -> Plan:
+def emit(graph: Graph, schedule: Schedule, name: str, protocol: str = "slots", tile_bytes: int = 0) -> Plan:
     layout = graph.steps.layout
     collective = layout.collective
     plan = Plan(
@@ -32,6 +32,7 @@ def emit(graph: Graph, schedule: Schedule, name: str, protocol: str = "slots") -
         layout.groups("output"),
         [],
         protocol,
+        tile_bytes,
         holdings(layout) if collective.kind == "custom" else None,
     )
     for rank, blocks in enumerate(schedule.blocks):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starling import ir
-from starling.tune.model import Machine, cost_us
+from starling.tune.model import Machine, cost_us, sizes_of
 
 COLLECTIVES = (
     "all_reduce",
@@ -28,6 +28,12 @@ OF_PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 """Whose larger buffer has a part for every rank."""
 
 
+TILES = tuple(1 << bits for bits in range(10, 26, 2))
+"""Most bytes of a chunk that go at once."""
+MOST_TILES = 1024
+"""Of a chunk."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A plan that takes part; its name is unique. What ranks need of it travels between processes."""
@@ -39,6 +45,7 @@ class Candidate:
     built_in: tuple[str, int] | None = (
         None  # the library's algorithm and blocks of a plan `text`, if it is one
     )
+    origin: str = ""  # of one in tiles of a size of its own: the same plan in the usual ones
     plan: ir.Plan | None = field(default=None, compare=False, repr=False)
 
     def bare(self) -> Candidate:
@@ -79,8 +86,8 @@ def candidates(
         if by_name:
             made = Candidate(name, algorithm, blocks, plan=plan)
         else:
-            origin = (algorithm, int(name.rpartition("-")[2])) if "-program-" not in name else None
-            made = Candidate(name, plan.name, 0, text, origin, plan)
+            built_in = (algorithm, int(name.rpartition("-")[2])) if "-program-" not in name else None
+            made = Candidate(name, plan.name, 0, text, built_in, plan=plan)
         unique.setdefault(text.split("\n", 2)[2], made)
     return list(unique.values())
 
@@ -149,3 +156,42 @@ def pruned(all_: Iterable[Candidate], group_bytes: int, machine: Machine, most: 
         return cost_us(candidate.plan, group_bytes, machine), candidate.name
 
     return sorted(all_, key=cost)[:most]
+
+
+def in_other_tiles(
+    all_: Iterable[Candidate], group_bytes: int, machine: Machine, most: int
+) -> list[Candidate]:
+    """The same plans in tiles of other sizes, the best few by the cost model."""
+    others = (other for candidate in all_ for other in _in_other_tiles(candidate, group_bytes, machine))
+    return pruned(others, group_bytes, machine, most) if most else []
+
+
+def _in_other_tiles(candidate: Candidate, group_bytes: int, machine: Machine) -> Iterable[Candidate]:
+    """One for each size of TILES that makes a difference: not those of a chunk or more, nor the usual one."""
+    assert candidate.plan is not None
+    chunk, usual, _ = sizes_of(candidate.plan, group_bytes, machine)
+    seen = {min(chunk, usual)}
+    for tile in TILES:
+        plan = dataclasses.replace(candidate.plan, tile_bytes=tile)
+        size = min(chunk, sizes_of(plan, group_bytes, machine)[1])
+        if size in seen or chunk > MOST_TILES * size:
+            continue
+        seen.add(size)
+        yield in_tiles(candidate, tile)
+
+
+def in_tiles(candidate: Candidate, tile_bytes: int) -> Candidate:
+    """The same plan, under a name of its own."""
+    assert candidate.plan is not None
+    behind = f"@{tile_bytes}"
+    plan = dataclasses.replace(candidate.plan, name=candidate.plan.name + behind, tile_bytes=tile_bytes)
+    built_in = candidate.built_in and (candidate.built_in[0] + behind, candidate.built_in[1])
+    return Candidate(
+        candidate.name + behind,
+        candidate.algorithm + behind,
+        candidate.blocks,
+        ir.to_text(plan) if candidate.text else "",
+        built_in,
+        candidate.name,
+        plan,
+    )

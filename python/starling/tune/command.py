@@ -94,6 +94,7 @@ def tune(
     ),
     blocks: int = typer.Option(0, min=0, help="of each rank's daemon; 0: 1, on GPUs 32"),
     most: int = typer.Option(8, min=1, help="plans a size that the cost model lets through"),
+    tiled: int = typer.Option(4, min=0, help="and of these again, in tiles of other sizes"),
     repetitions: int = typer.Option(5, min=1, help="measurements of a plan and size"),
     finals: int = typer.Option(
         15, min=0, help="more of those within a fifth of the best, whose median counts; 0: none"
@@ -123,7 +124,7 @@ def tune(
             raise SourceError(f"there is no folder {output.parent} for the table")
         wanted = [
             Tuning(
-                names, ranks, _sizes(smallest, largest, factor), mode == "processes", device, blocks, most,
+                names, ranks, _sizes(smallest, largest, factor), mode == "processes", device, blocks, most, tiled,
                 tuple(place == "in_place" for place in _chosen(places, PLACES, "")),
                 tuple(_chosen(dtypes, DTYPES, "")), Effort(repetitions, slice_ms / 1e3, finals=finals),
                 timeout_s, launches,

@@ -40,6 +40,10 @@ class Point:
             return "moved"
         return "half" if self.dtype == "float16" else "plain"
 
+    def group_bytes(self, ranks: int) -> int:
+        """Of one part."""
+        return max(1, self.size_bytes // (ranks if self.collective in OF_PARTS else 1))
+
     def count(self, ranks: int) -> int:
         """Elements of one part."""
         parts = ranks if self.collective in OF_PARTS else 1

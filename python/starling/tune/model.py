@@ -58,7 +58,7 @@ class Machine:
     block_us: float = 0.0
     slot_bytes: int = 65536
     packet_slot_bytes: int = 8192
-    pull_tile_bytes: int = 1 << 18
+    pull_bytes: int = 1 << 18
     slots: int = 8
 
     def link(self, source: int, destination: int) -> Link:
@@ -67,13 +67,12 @@ class Machine:
     def node(self, rank: int) -> int:
         return rank // self.ranks_per_node
 
-    def tile_bytes(self, protocol: str) -> int:
-        return {"packets": self.packet_slot_bytes, "pull": self.pull_tile_bytes}.get(
-            protocol, self.slot_bytes
-        )
+    def message_bytes(self, protocol: str) -> int:
+        """Room that a message has; of pull, what a block reads at once."""
+        return {"packets": self.packet_slot_bytes, "pull": self.pull_bytes}.get(protocol, self.slot_bytes)
 
 
-CPU = Machine(cores=2)
+CPU = Machine(cores=2, packet_slot_bytes=256)
 """Threads of a small host, where a message is a copy in and a copy out. Packets there are written word by word."""
 
 
@@ -93,7 +92,7 @@ GPUS = Machine(
     pulls_cross_links=True,
     block_us=0.03,
     slot_bytes=1 << 17,
-    pull_tile_bytes=1 << 20,
+    pull_bytes=4 << 20,
 )
 """GPUs of one host over NVLink, as measured between two H200 (docs/design/0010, 0011): to fill the link it takes 8
 blocks that push, or 16 to 20 that pull."""
@@ -263,20 +262,17 @@ class _Simulation:
         return over
 
 
-def _sizes(plan: Plan, group_bytes: int, machine: Machine) -> tuple[int, int, int]:
+def sizes_of(plan: Plan, group_bytes: int, machine: Machine) -> tuple[int, int, int]:
     """Bytes of a chunk and of a tile, and how many tiles."""
     per_group = plan.chunks_per_group
     chunk = group_bytes if per_group == 1 else (-(-group_bytes // per_group) + 15) // 16 * 16
-    widest = max(
-        (i.size.chunks for rank in plan.ranks for block in rank.blocks for i in block.instructions), default=1
-    )
-    tile = max(16, machine.tile_bytes(plan.protocol) // widest // 16 * 16)
+    tile = plan.tile_in(machine.message_bytes(plan.protocol))
     return chunk, tile, max(1, -(-chunk // tile))
 
 
 def cost_us(plan: Plan, group_bytes: int, machine: Machine) -> float:
     """How long the operation takes by the model. ``group_bytes``: of a rank's part (of the buffer where it has one)."""
-    chunk, tile, tiles = _sizes(plan, group_bytes, machine)
+    chunk, tile, tiles = sizes_of(plan, group_bytes, machine)
     few, more = _PACED_TILES
     if tiles <= more:
         return _Simulation(plan, machine, chunk, tile, tiles, None).run()
@@ -288,6 +284,6 @@ def cost_us(plan: Plan, group_bytes: int, machine: Machine) -> float:
 def timeline(plan: Plan, group_bytes: int, machine: Machine) -> list[Span]:
     """Every instruction of the operation on every tile, in the order in which the model runs them."""
     spans: list[Span] = []
-    chunk, tile, tiles = _sizes(plan, group_bytes, machine)
+    chunk, tile, tiles = sizes_of(plan, group_bytes, machine)
     _Simulation(plan, machine, chunk, tile, tiles, spans.append).run()
     return spans

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import statistics
 from collections.abc import Iterable
@@ -13,11 +14,11 @@ from typing import Any
 from starling import ir
 from starling.tune.candidates import (
     CHOICE,
-    OF_PARTS,
     REDUCING,
     ROOTED,
     Candidate,
     candidates,
+    in_other_tiles,
     own_candidates,
     pruned,
 )
@@ -26,6 +27,8 @@ from starling.tune.model import GPUS, Machine, cpu
 from starling.tune.table import Row, Table, ranges
 
 GPU_BLOCKS = 32
+TILE_GAIN = 0.03
+"""What less is worth no row of its own: of many that are as fast, the least time is that of a lucky one."""
 DTYPES = ("float32", "float16")
 """One of each class of reductions. Other collectives move bytes, whatever their type."""
 
@@ -43,6 +46,8 @@ class Tuning:
     blocks: int = 1
     most: int = 4
     """So many plans a point are let through by the cost model."""
+    tiled: int = 4
+    """And so many of them again, in tiles of other sizes."""
     places: tuple[bool, ...] = (False, True)
     """In place or not."""
     dtypes: tuple[str, ...] = DTYPES
@@ -95,18 +100,19 @@ def works_of(tuning: Tuning, own: Iterable[ir.Plan] = ()) -> list[Work]:
             for dtype in tuning.dtypes if collective in REDUCING else tuning.dtypes[:1]:
                 for size in tuning.sizes:
                     point = Point(collective, in_place, dtype, size)
-                    works.append(Work(point, [*_best(all_, point, tuning), *ours, CHOICE]))
+                    works.append(Work(point, [*_best(all_, ours, point, tuning), CHOICE]))
     return works
 
 
-def _best(all_: list[Candidate], point: Point, tuning: Tuning) -> list[Candidate]:
+def _best(all_: list[Candidate], ours: list[Candidate], point: Point, tuning: Tuning) -> list[Candidate]:
     machine = tuning.machine
     if (
         point.types == "half" and tuning.device == "cpu"
     ):  # measured: sums of halves take about four times as long
         machine = dataclasses.replace(machine, reduce_bytes_per_us=machine.reduce_bytes_per_us / 4)
-    parts = tuning.ranks if point.collective in OF_PARTS else 1
-    return pruned(all_, max(1, point.size_bytes // parts), machine, tuning.most)
+    group_bytes = point.group_bytes(tuning.ranks)
+    best = [*pruned(all_, group_bytes, machine, tuning.most), *ours]
+    return [*best, *in_other_tiles(best, group_bytes, machine, tuning.tiled)]
 
 
 def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: None) -> Result:
@@ -140,10 +146,7 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
         )
     for (collective, in_place, types), measured_here in groups.items():
         by_name = {c.name: c for work, _ in measured_here for c in work.candidates}
-        by_size = {
-            work.point.size_bytes: {name: us for name, us in times.items() if name != CHOICE.name}
-            for work, times in measured_here
-        }
+        by_size = {work.point.size_bytes: _plain_first(times, by_name) for work, times in measured_here}
         for largest, name, last in ranges(by_size.items()):
             winner = by_name[name]
             key, blocks = key_of(winner)
@@ -162,6 +165,15 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
                 )
             )
     return result
+
+
+def _plain_first(times: dict[str, float], by_name: dict[str, Candidate]) -> dict[str, float]:
+    """Without choices, and without tiles that do not gain ``TILE_GAIN`` over the usual ones."""
+    return {
+        name: us
+        for name, us in times.items()
+        if name != CHOICE.name and us < times.get(by_name[name].origin, math.inf) * (1 - TILE_GAIN)
+    }
 
 
 def _agreed(launches: list[dict[str, float]]) -> dict[str, float]:

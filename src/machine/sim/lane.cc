@@ -335,7 +335,7 @@ Operation SimLane::operation_at(uint64_t index) {
   op.group_bytes = oracle(index).group_bytes();
   op.chunk_bytes = chunk_bytes_of(*plan, op.group_bytes);
   const uint64_t message = plan->protocol == Protocol::kPackets ? core_->packet_bytes : core_->slot_bytes;
-  op.tile_bytes = (message / std::max<uint32_t>(plan->largest_chunks, 1)) & ~uint64_t(15);
+  op.tile_bytes = tile_bytes_of(*plan, message);
   op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
   op.data_type = call.data_type;
   op.reduce_op = call.reduce_op;

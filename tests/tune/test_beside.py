@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from starling import ir
-from starling.bench.choice import TABLE, at_least, rows_of, told, works_of
+from starling.bench.choice import TABLE, at_least, pooled, rows_of, told, works_of
 from starling.bench.command import app
 from starling.tune.candidates import CHOICE, Candidate
 from starling.tune.figure_7_measured import COMPOSED, CPUS, SHARED_GPUS, TWO_GPUS, measure, pairs
-from starling.tune.measure import Point, Work
+from starling.tune.measure import AGAIN, ITSELF, Point, Work
 from starling.tune.table import Row, Table
 
 
@@ -46,6 +46,30 @@ def test_choices_are_held_against_the_best_plan() -> None:
     assert not rows_of("here", [work], [samples], other)[0]["same"]  # too small a range
 
 
+def test_a_plan_that_takes_part_twice_says_what_chance_does() -> None:
+    work = Work(Point("all_reduce", False, "float32", 64), [Candidate("a", "ring", 1), CHOICE])
+    one = [1.0] * 6
+    samples = {"a": one, "choice": [2.0] * 6, AGAIN: [1.2] * 6, ITSELF: one}
+    (row,) = rows_of("here", [work], [samples])
+    assert row["best"] == "a" and (row["choice"], row["again"], row["itself"]) == (2.0, 1.2, 1.2)
+    assert row["again_at_least"] == row["itself_at_least"] == 1.2 and ITSELF not in row["us"]
+    text = told([row], AGAIN)
+    assert "within 1.05 of the best plan at 0 of 1" in text and "within 1.05 at 0, surely slower at 1" in text
+
+
+def test_launches_are_pooled() -> None:
+    """A plan that was near the best in one launch alone is not compared."""
+    first = {"a": [1.0] * 4, "b": [1.1] * 4, "choice": [1.0] * 4}
+    second = {"a": [3.0] * 4, "b": [9.0], "choice": [3.0] * 4}
+    found = pooled([first, second])
+    assert found["a"] == [1.0] * 4 + [3.0] * 4 and len(found["b"]) == 4 and len(found["choice"]) == 8
+    work = Work(Point("all_reduce", False, "float32", 64), [Candidate("a", "ring", 1), CHOICE])
+    (row,) = rows_of("here", [work], [found])
+    assert row["best"] == "a" and row["choice"] == 1.0
+    third = {"a": [3.0], "b": [9.0], "choice": [3.0] * 4}
+    assert pooled([first, third]) == first  # none is left
+
+
 def test_how_much_slower_is_sure() -> None:
     others = [1.0] * 24
     assert at_least([1.0 + k / 100 for k in range(24)], others) == 1.06  # the 7th of 24
@@ -73,8 +97,20 @@ def test_runs_join_in_a_file(tmp_path: Path) -> None:
     path, table = tmp_path / "choice.json", tmp_path / "table.txt"
     table.write_text("starling-table 1\n")  # nothing for anybody
     for collectives in ("broadcast,gather", "gather"):
-        output = choice("-c", collectives, "--as", "threads", "--json", str(path), "--table", str(table))
+        output = choice(
+            "-c",
+            collectives,
+            "--as",
+            "threads",
+            "--json",
+            str(path),
+            "--table",
+            str(table),
+            "--launches",
+            "2",
+        )
         assert "choice: within 1.05 of the best plan at" in output and "table: within" in output
+        assert "again: within" in output
     document = json.loads(path.read_text())
     found = [[row["collective"] for row in run["rows"]] for run in document["runs"]]
     assert found == [["broadcast"], ["gather"]]

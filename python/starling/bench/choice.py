@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
-from starling.tune.candidates import CHOICE, COLLECTIVES, REDUCING, ROOTED, Candidate, candidates
-from starling.tune.measure import Effort, Point, Samples, Work, measured
+from starling.tune.candidates import (
+    CHOICE,
+    COLLECTIVES,
+    REDUCING,
+    ROOTED,
+    Candidate,
+    candidates,
+    in_other_tiles,
+)
+from starling.tune.measure import AGAIN, ITSELF, Effort, Point, Samples, Work, measured
+from starling.tune.model import cpu
 from starling.tune.table import Table
 from starling.tune.tuning import DTYPES, GPU_BLOCKS, Tuning, finalists, key_of, medians
 from starling.tune.tuning import works_of as tuned_works
@@ -21,9 +31,11 @@ from starling.write_whole import write_whole
 from .options import refuse, words
 from .results import document
 
+TILED = 4
 TABLE = Candidate("table", "")
 """What a communicator takes that follows a table."""
 LIMIT = 1.05
+JUDGED = (CHOICE.name, TABLE.name, AGAIN)
 
 
 def works_of(
@@ -39,9 +51,14 @@ def works_of(
     for collective in collectives:
         for in_place in (False,) if collective in ROOTED else (False, True):
             all_ = candidates(collective, ranks, 1, in_place, processes)
-            all_ = [*all_, CHOICE, *([TABLE] if table else [])]
+            choices = [CHOICE, *([TABLE] if table else [])]
             for dtype in DTYPES if collective in REDUCING else DTYPES[:1]:
-                works += [Work(Point(collective, in_place, dtype, size), all_) for size in sizes]
+                for size in sizes:
+                    point = Point(collective, in_place, dtype, size)
+                    tiled = in_other_tiles(
+                        all_, point.group_bytes(ranks), cpu(ranks, os.cpu_count() or 1), TILED
+                    )
+                    works.append(Work(point, [*all_, *tiled, *choices]))
     return works
 
 
@@ -53,29 +70,47 @@ def rows_of(
     The least median of many is also a lucky one. So the best plan is chosen by every other sample, and compared by
     those between, and the other way round: ``choice`` and ``table`` are the means of both. ``spread`` is the best plan
     against itself, one half of its samples over the other: what chance does. ``_at_least``: how many times longer it
-    takes at least, in 39 of 40 such runs. ``same``: the table's row names the best plan.
+    takes at least, in 39 of 40 such runs. ``again``: the same of a plan that was the best before and takes part twice,
+    and ``itself``: beside its first samples: so far away chance puts what cannot be improved. ``same``: the table's row
+    names the best plan.
     """
     rows = []
     for work, samples in zip(works, found, strict=True):
         us = medians(samples)
-        fixed = {name: v for name, v in finalists(samples).items() if name not in (CHOICE.name, TABLE.name)}
+        fixed = {name: v for name, v in finalists(samples).items() if name not in (*JUDGED, ITSELF)}
         best = min(fixed, key=lambda name: (us[name], name))
         row: dict[str, Any] = {
             "topology": topology,
             **asdict(work.point),
             "types": work.point.types,
-            "us": us,
+            "us": {name: value for name, value in us.items() if name != ITSELF},
         }
         row |= {"best": best, "spread": spread(fixed[best])}
-        for name in (CHOICE.name, TABLE.name):
+        for name in JUDGED:
             if name in us:
                 row[name] = held_out(samples[name], fixed)
                 row[f"{name}_at_least"] = at_least(samples[name], fixed[best])
+        if AGAIN in us:
+            row["itself"] = round(us[AGAIN] / us[ITSELF], 3)
+            row["itself_at_least"] = at_least(samples[AGAIN], samples[ITSELF])
         if table is not None:
             keys = {key_of(c) for c in work.candidates if c.name == best}
             row["same"] = row_key(table, topology, work.point) in keys
         rows.append(row)
     return rows
+
+
+def pooled(launches: list[Samples]) -> Samples:
+    """Of the plans that came into the finals of every launch, all samples; of others too few to be compared. Where
+    a rank's memory and threads come to be stays for a launch, so samples of one alone say less than they seem to.
+    """
+    lasting = set.intersection(*(set(finalists(samples)) for samples in launches))
+    if not lasting - {*JUDGED, ITSELF}:
+        return launches[0]
+    return {
+        name: [value for samples in launches for value in samples[name]] if name in lasting else own
+        for name, own in launches[0].items()
+    }
 
 
 def held_out(values: list[float], fixed: Samples) -> float:
@@ -126,6 +161,10 @@ def told(rows: list[dict[str, Any]], name: str) -> str:
             f"; at {len(ratios) - len(others)} it is the best plan, at {sum(one <= LIMIT for one in others)} of the "
             f"other {len(others)} within {LIMIT}"
         )
+    if name == AGAIN:
+        near = sum(row["itself"] <= LIMIT for row in rows)
+        surely = sum(row["itself_at_least"] > LIMIT for row in rows)
+        return f"{text}; beside its own first samples within {LIMIT} at {near}, surely slower at {surely}"
     spread = sum(row["spread"] <= LIMIT for row in rows)
     return f"{text} (the best plan within {LIMIT} of itself, one half of its samples against the other: {spread})"
 
@@ -145,6 +184,7 @@ def command(
     finals: Annotated[
         int, typer.Option(min=4, help="of the choices and the plans that come near the best")
     ] = 24,
+    launches: Annotated[int, typer.Option(min=1, help="of the ranks, each with all measurements")] = 1,
     slice_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="other runs in the file stay, unless of the same kind")
@@ -163,24 +203,33 @@ def command(
     works = works_of(
         names, ranks, [int(size) for size in words(sizes)], ranks_as == "processes", table is not None, device
     )
-    topology, found = measured(
-        works,
-        ranks,
-        processes=ranks_as == "processes",
-        device=device,
-        blocks=1 if device == "cpu" else GPU_BLOCKS,
-        effort=Effort(repetitions, slice_ms / 1e3, finals=finals),
-        tables={TABLE.name: str(table)} if table else {},
-    )
+    effort = Effort(repetitions, slice_ms / 1e3, finals=finals, again=True)
+    runs = [
+        measured(
+            works,
+            ranks,
+            processes=ranks_as == "processes",
+            device=device,
+            blocks=1 if device == "cpu" else GPU_BLOCKS,
+            effort=effort,
+            tables={TABLE.name: str(table)} if table else {},
+        )
+        for _ in range(launches)
+    ]
+    topology = runs[0][0]
+    found = [pooled(list(of_work)) for of_work in zip(*(samples for _, samples in runs), strict=True)]
     rows = rows_of(topology, works, found, Table.load(table) if table else None)
     typer.echo(f"{topology}, {', '.join(names)}")
-    for name in (CHOICE.name, *([TABLE.name] if table else [])):
+    for name in (CHOICE.name, *([TABLE.name] if table else []), AGAIN):
         typer.echo(told(rows, name))
     if json_file is not None:
-        _join(
-            json_file,
-            document("choice", {"repetitions": repetitions, "finals": finals, "slice_ms": slice_ms}, rows),
-        )
+        settings = {
+            "repetitions": repetitions,
+            "finals": finals,
+            "launches": launches,
+            "slice_ms": slice_ms,
+        }
+        _join(json_file, document("choice", settings, rows))
 
 
 def _join(path: Path, run: dict[str, Any]) -> None:
@@ -192,9 +241,7 @@ def _join(path: Path, run: dict[str, Any]) -> None:
     kept = [other for other in runs if other["rows"]]
     everything = [row for other in [*kept, run] for row in other["rows"]]
     summary = [
-        told(everything, name)
-        for name in (CHOICE.name, TABLE.name)
-        if any(f"{name}_at_least" in row for row in everything)
+        told(everything, name) for name in JUDGED if any(f"{name}_at_least" in row for row in everything)
     ]
     write_whole(
         path, json.dumps({"benchmark": "choice", "summary": summary, "runs": [*kept, run]}, indent=1) + "\n"

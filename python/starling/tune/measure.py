@@ -3,6 +3,7 @@ one call and the next."""
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import tempfile
 import threading
@@ -56,6 +57,7 @@ class Effort:
 
     finals: then so many new samples of those that are within ``near`` of the best, at most ``finalists``, and of
         choices: the first ones chose them, and are no longer fair.
+    again: then the best of the first ones takes part twice, the second time on a communicator of its own.
     """
 
     repetitions: int = 7
@@ -64,6 +66,7 @@ class Effort:
     finals: int = 0
     near: float = 1.2
     finalists: int = 5
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class Work:
 
 Samples = dict[str, list[float]]
 """Microseconds of a call by the candidate's name."""
+
+AGAIN, ITSELF = "again", "itself"
+"""Samples of a plan that takes part twice: the second ones, and the first ones once more."""
 
 
 def device_of(rank: int) -> str:
@@ -187,6 +193,11 @@ class _Rank:
             assert other is not None
             other.use_table(path)
             self.others[name] = other
+        if effort.again:
+            twin = comm.subgroup(range(comm.size), AGAIN)
+            assert twin is not None
+            self.others[AGAIN] = twin
+        self.added_again: set[str] = set()
 
     def time_us(self, candidate: Candidate, buffers: Buffers, calls: int, warmups: int = 1) -> float:
         comm = self.others.get(candidate.name, self.comm)
@@ -224,9 +235,19 @@ class _Rank:
         self.memory.settle()
         samples = self._in_turns(work.candidates, buffers, calls, self.effort.repetitions)
         if self.effort.finals:
-            best = self._best(work.candidates, samples)
-            samples |= self._in_turns(best, buffers, calls, self.effort.finals)
+            best, *others = self._best(work.candidates, samples)
+            twins = [self._twin(best)] if self.effort.again else []
+            calls[AGAIN] = calls[best.name]
+            samples |= self._in_turns([best, *others, *twins], buffers, calls, self.effort.finals)
+            if twins:
+                samples[ITSELF] = samples[best.name]
         return samples
+
+    def _twin(self, candidate: Candidate) -> Candidate:
+        if candidate.text and candidate.text not in self.added_again:
+            self.others[AGAIN].add_plan(candidate.text)
+            self.added_again.add(candidate.text)
+        return dataclasses.replace(candidate, name=AGAIN)
 
     def _in_turns(
         self, candidates: list[Candidate], buffers: Buffers, calls: dict[str, int], repetitions: int
@@ -240,14 +261,14 @@ class _Rank:
         return samples
 
     def _best(self, candidates: list[Candidate], samples: Samples) -> list[Candidate]:
-        """The same on all ranks."""
+        """The best, others that are near, and choices; the same on all ranks."""
         medians = self.memory.put(np.array([statistics.median(samples[one.name]) for one in candidates]))
         self.memory.settle()
         self.comm.all_reduce(medians, op="avg").wait(60)
         us = dict(zip(candidates, self.memory.get(medians), strict=True))
         fixed = sorted((one for one in candidates if one.algorithm), key=lambda one: (us[one], one.name))
         near = [one for one in fixed[: self.effort.finalists] if us[one] <= self.effort.near * us[fixed[0]]]
-        return [one for one in candidates if one in near or not one.algorithm]
+        return [*near, *(one for one in candidates if not one.algorithm)]
 
 
 def _rank_main(
@@ -322,15 +343,15 @@ def measured(
                 operation_timeout=60,
             )
     means = []
-    for number, work in enumerate(works):
+    for number in range(len(works)):
         of_ranks = [found[number] for _, found in by_rank]
         means.append(
             {
-                candidate.name: [
+                name: [
                     statistics.fmean(values)
-                    for values in zip(*(found[candidate.name] for found in of_ranks), strict=True)
+                    for values in zip(*(found[name] for found in of_ranks), strict=True)
                 ]
-                for candidate in work.candidates
+                for name in of_ranks[0]
             }
         )
     return by_rank[0][0], means

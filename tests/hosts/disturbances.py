@@ -3,12 +3,14 @@
 
 All-reduces are striped over two rails. Again and again one of them, by chance, lets through next to nothing for some
 milliseconds (tc's tbf). What rank 0's monitor then says that its paths have lost to the network is compared with what
-it says of as many moments without a disturbance.
+it says of as many moments without a disturbance. A rail with nothing to carry cannot be seen to be slow: disturbances
+of one that had are counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
 import datetime
 import json
 import os
@@ -27,12 +29,13 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from hosts.network import RAILS, Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
-from monitor.programs import anomalies_of_paths  # noqa: E402
+from monitor.programs import UnderWay, follow_paths  # noqa: E402
 from starling.monitor import Anomaly  # noqa: E402
 
 FAST = "rate 40gbit burst 1mb latency 1s"
 FRAMES = 4  # that pass in a disturbance: one waits a quarter of it longer at most
 AFTER_NS = 5_000_000  # what waits on the wire comes, and its reports
+LONGEST_NS = 1_000_000_000  # that a transfer is under way
 SEEN = 0.3  # of the disturbance: lost to the network, that is called seen
 
 
@@ -45,12 +48,16 @@ class Moment:
 
 @dataclass
 class Verdict:
-    """Of moments: how many there were, in how many a path lost time, in how many the disturbed one lost most."""
+    """Of moments: how many there were, in how many a path lost time, in how many the disturbed one lost most. The same
+    of those in which the disturbed rail, or any where none is, had something under way as long as is called seen."""
 
     moments: int
     seen: int
     right: int
     lost_ms: float  # by the disturbed path, or by the worst; median
+    busy: int
+    busy_seen: int
+    busy_right: int
 
 
 class Wire:
@@ -86,9 +93,9 @@ class Wire:
 
 def disturb(
     network: Network, wire: Wire, count: int, how_long_ns: int, chance: random.Random
-) -> tuple[list[Moment], list[tuple[int, Anomaly]]]:
-    """So many disturbances, and as many moments without; what was found meanwhile."""
-    job = Job(network, [[0], [1]], anomalies_of_paths, settings={"STARLING_TCP_STRIPING": "1"})
+) -> tuple[list[Moment], list[tuple[int, Anomaly]], list[UnderWay]]:
+    """So many disturbances, and as many moments without; what was found meanwhile, and what was under way."""
+    job = Job(network, [[0], [1]], follow_paths, settings={"STARLING_TCP_STRIPING": "1"})
     moments = []
     try:
         for rank in (0, 1):
@@ -102,33 +109,70 @@ def disturb(
                 moments.append(Moment(None, now, now + how_long_ns))
         time.sleep(0.5)
         job.say("stop")
-        return moments, job.results()[0]
+        return moments, *job.results()[0]
     finally:
         job.end()
 
 
-def judge(moments: Sequence[Moment], found: Sequence[tuple[int, Anomaly]], how_long_ns: int) -> Verdict:
+def busy_ns(under_way: Sequence[UnderWay], path: int, begin_ns: int, end_ns: int) -> int:
+    """How long of that time the path had something under way. Transfers are in the order of their completion."""
+    first = bisect.bisect_left(under_way, begin_ns, key=lambda transfer: transfer[2])
+    spans = []
+    for number, posted_ns, completed_ns in under_way[first:]:
+        if number == path and posted_ns < end_ns:
+            spans.append((max(posted_ns, begin_ns), min(completed_ns, end_ns)))
+        if posted_ns > end_ns + LONGEST_NS:
+            break
+    busy, last = 0, begin_ns
+    for since, until in sorted(spans):
+        busy += max(until - max(since, last), 0)
+        last = max(last, until)
+    return busy
+
+
+def lost_ns(found: Sequence[tuple[int, Anomaly]], moment: Moment) -> list[int]:
+    """To the network, by path."""
+    lost = [0] * len(RAILS)
+    for path, anomaly in found:
+        overlaps = anomaly.begin_ns < moment.end_ns + AFTER_NS and anomaly.end_ns > moment.begin_ns
+        if anomaly.cause == "network" and overlaps:
+            lost[path] += anomaly.lost_ns
+    return lost
+
+
+def judge(
+    moments: Sequence[Moment],
+    found: Sequence[tuple[int, Anomaly]],
+    under_way: Sequence[UnderWay],
+    how_long_ns: int,
+) -> Verdict:
     least = SEEN * how_long_ns
-    seen = right = 0
+    under_way = sorted(under_way, key=lambda transfer: transfer[2])
+    verdict = Verdict(len(moments), 0, 0, 0.0, 0, 0, 0)
     all_lost = []
     for moment in moments:
-        lost = [0.0, 0.0]
-        for path, anomaly in found:
-            overlaps = anomaly.begin_ns < moment.end_ns + AFTER_NS and anomaly.end_ns > moment.begin_ns
-            if anomaly.cause == "network" and overlaps:
-                lost[path] += anomaly.lost_ns
-        seen += max(lost) > least
-        right += max(lost) > least and moment.rail is not None and lost[moment.rail] == max(lost)
+        lost = lost_ns(found, moment)
+        seen = max(lost) > least
+        right = seen and moment.rail is not None and lost[moment.rail] == max(lost)
+        rails = range(len(RAILS)) if moment.rail is None else [moment.rail]
+        end_ns = moment.begin_ns + how_long_ns  # not when a busy machine ended it
+        busy = max(busy_ns(under_way, rail, moment.begin_ns, end_ns) for rail in rails) >= least
+        verdict.seen += seen
+        verdict.right += right
+        verdict.busy += busy
+        verdict.busy_seen += busy and seen
+        verdict.busy_right += busy and right
         all_lost.append(max(lost) if moment.rail is None else lost[moment.rail])
-    return Verdict(len(moments), seen, right, round(statistics.median(all_lost) / 1e6, 3))
+    verdict.lost_ms = round(statistics.median(all_lost) / 1e6, 3)
+    return verdict
 
 
 def verdicts(
     network: Network, wire: Wire, count: int, how_long_ns: int, chance: random.Random
 ) -> dict[str, Verdict]:
-    moments, found = disturb(network, wire, count, how_long_ns, chance)
+    moments, found, under_way = disturb(network, wire, count, how_long_ns, chance)
     return {
-        title: judge([m for m in moments if (m.rail is not None) == disturbed], found, how_long_ns)
+        title: judge([m for m in moments if (m.rail is not None) == disturbed], found, under_way, how_long_ns)
         for title, disturbed in (("a rail is slow", True), ("nothing", False))
     }
 

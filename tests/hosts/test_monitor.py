@@ -2,7 +2,7 @@
 
 Method: two hosts as network namespaces, all-reduces striped over two rails, one of which is slowed by tc; rank 0
 watches its own paths: for good, until one of them has lost far more time to the network than the other; and for a
-tenth of a second at a time, of one rail and the other by chance.
+tenth of a second at a time, of one rail and the other by chance. What is counted of disturbances: on made-up ones.
 """
 
 import random
@@ -10,10 +10,11 @@ import subprocess
 
 import pytest
 
-from hosts.disturbances import Wire, verdicts
+from hosts.disturbances import Moment, Wire, judge, verdicts
 from hosts.network import Network, why_not
 from hosts.ranks import Job
 from monitor.programs import name_the_slow_rail
+from starling.monitor import Anomaly
 
 
 def test_the_slow_rail_is_named() -> None:
@@ -47,3 +48,27 @@ def test_short_disturbances_are_placed() -> None:
         found = verdicts(network, wire, 10, 100_000_000, random.Random(1))["a rail is slow"]
         wire.end()
     assert found.right >= 5 and found.right >= 3 * (found.seen - found.right), found
+
+
+def test_a_rail_with_nothing_to_carry_is_counted_apart() -> None:
+    ms = 1_000_000
+    moments = [
+        Moment(rail, at * ms, (at + 1) * ms) for rail, at in ((0, 100), (1, 200), (1, 300), (None, 400))
+    ]
+    lost = Anomaly("network", 100 * ms, 101 * ms, ms, 0, 0.0, 0.0)
+    under_way = [
+        (0, 99 * ms, 101 * ms),
+        (1, 100 * ms, 101 * ms),
+        (1, 200 * ms, 200 * ms + ms // 5),  # with the next one 0.3 ms and more, without what both have
+        (1, 200 * ms + ms // 10, 200 * ms + ms // 3),
+        (0, 300 * ms, 301 * ms),
+        (1, 300 * ms, 300 * ms + ms // 5),  # too short, though posted again
+        (1, 300 * ms, 300 * ms + ms // 5),
+    ]
+    slow, nothing = (
+        judge([m for m in moments if (m.rail is None) == none], [(0, lost)], under_way, ms)
+        for none in (False, True)
+    )
+    assert (slow.moments, slow.seen, slow.right) == (3, 1, 1)
+    assert (slow.busy, slow.busy_seen, slow.busy_right) == (2, 1, 1)
+    assert (nothing.moments, nothing.seen, nothing.busy) == (1, 0, 0)

@@ -15,6 +15,7 @@ from starling.stores import FileStore
 COUNT = 50_000
 SMALL_COUNT = 5_000  # so that a slow rail still answers its probes in time
 LANES = 4
+UnderWay = tuple[int, int, int]  # path, when a transfer was posted, when it had come
 HISTORY = 200  # iterations, until a path's history is long enough to compare with
 
 
@@ -101,23 +102,18 @@ def run_without_rest(comm: Communicator, folder: str, over: Callable[[], bool]) 
     raise AssertionError("nobody said stop")
 
 
-def anomalies_of_paths(comm: Communicator, folder: str) -> list[tuple[int, Anomaly]]:
-    """Until ``stop``: what rank 0 found wrong with its own paths, by path."""
+def follow_paths(comm: Communicator, folder: str) -> tuple[list[tuple[int, Anomaly]], list[UnderWay]]:
+    """Until ``stop``: what rank 0 found wrong with its own paths, by path; and what was under way on them, as far as
+    the watcher came in time."""
     if comm.rank != 0:
         run_without_rest(comm, folder, lambda: False)
-        return []
-    watcher = Watcher(kept_samples=1)
-    found: list[tuple[int, Anomaly]] = []
-    looked = 0.0
-
-    def stopped() -> bool:
-        nonlocal looked
-        if time.monotonic() - looked > 0.05:
-            looked = time.monotonic()
-            found.extend((ring, anomaly) for _, ring, anomaly in watcher.take()[1])
-        return (Path(folder) / "stop").exists()
-
-    run_without_rest(comm, folder, stopped)
+        return [], []
+    watcher = Watcher(kept_samples=5_000_000)
+    run_without_rest(comm, folder, lambda: (Path(folder) / "stop").exists())
     (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
     paths = {path.ring: path.path for path in mine.paths}
-    return [(paths[ring], anomaly) for ring, anomaly in found]
+    samples, anomalies = watcher.take()
+    return (
+        [(paths[ring], anomaly) for _, ring, anomaly in anomalies],
+        [(paths[sample.ring], sample.posted_ns, sample.completed_ns) for sample in samples],
+    )

@@ -69,6 +69,9 @@ DaemonOwner::DaemonOwner(uint32_t block_count, const Scheduling& scheduling, con
     static_assert((kPlaces & (kPlaces - 1)) == 0);
     for (ParkedRing& ring : rings) ring = {0, 0, kPlaces, make<Parked>(kPlaces)};
     place.write(image_.parked, rings.data(), rings.size() * sizeof(ParkedRing));
+    image_.parts = make<DaemonParts>(1);
+    const DaemonParts parts{0, 0, make<uint64_t>(block_count)};
+    place.write(image_.parts, &parts, sizeof parts);
   }
   completions_.capacity = kCompletionCapacity;
   completions_.entries = shared_words(kCompletionCapacity);

@@ -1,7 +1,8 @@
 // Short programs of packets, bound by the host. What the instructions are to do comes in the start kernel's
 // argument, so neither plan nor lane is read, and a block takes one straight way through:
 //
-//   turn, ends, credit, fault, input: each a thread's ── vote ── one is missing ──▶ the interpreter, from
+//   fence, turn, ends, credit, fault, input: each a thread's ── vote ── one is missing ──▶ the interpreter,
+//   from
 //     │ all there                                                                   the beginning
 //   for each tile, for each instruction:
 //     wait for the units (bounded) ── too long ──▶ ends counted ─▶ the interpreter, from that instruction

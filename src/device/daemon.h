@@ -8,6 +8,7 @@
 // is empty at each launch. Nobody is asked: each rank decides alone (contract, point 3).
 #pragma once
 #include "device/completion_queue.h"
+#include "device/daemon_state.h"
 #include "device/handover.h"
 #include "device/interpreter.h"
 #include "device/machine.h"
@@ -18,50 +19,16 @@
 
 namespace starling::device {
 
-inline constexpr uint32_t kActiveSlots = 4;
-
-// A context in the block's fast memory; lane L uses slot L % kActiveSlots (direct mapped, DFCCL §5).
-struct alignas(16) ActiveSlot {
-  Operation operation;
-  DynamicContext context;
-  uint32_t lane;
-  uint32_t valid;
-  Lane* near;  // the lane, or a copy of what the host wrote there once, in fast memory
-};
-
-// The block's fast memory: shared memory on a GPU. Written by the leader, read by all after a barrier.
-// With other tasks in the queue a wait is so much shorter: about what a park and a resume cost on a CPU.
-inline constexpr uint64_t kCrowdedShare = 8;
-
-struct alignas(16) BlockState {
-  ActiveSlot slots[kActiveSlots];
-  uint32_t task_count;
-  uint32_t leave;        // LeaveReason + 1; 0: stay
-  uint32_t lane;         // of the task at hand
-  uint32_t hit;          // its context is in its slot
-  uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
-  Combine operands;  // of the instruction at hand
-  NearEnds ends;     // likewise
-};
-
-struct DaemonArguments {
-  DaemonMemory* daemon;
-  CompletionMemory* completions;
-  CompletionQueueKind completion_kind;
-  uint64_t launch;  // number of this residency, from 1
-  std::byte* pool_base;  // first slot of this rank's pool
-  uint32_t stays = 0;  // 1: only the host ends this residency, or the exiting submission
-};
-
 template <class M>
 class Daemon {
  public:
-  STARLING_HOST_DEVICE Daemon(M& machine, const DaemonArguments& arguments, BlockState& state)
+  STARLING_HOST_DEVICE Daemon(M& machine, const DaemonArguments& arguments, BlockState& state, Visit visit)
       : m_(machine),
         a_(arguments),
         d_(*arguments.daemon),
         s_(state),
-        b_(arguments.daemon->blocks[machine.block_index()]) {}
+        b_(arguments.daemon->blocks[machine.block_index()]),
+        visit_(visit) {}
 
   // Until it leaves. The same result on all threads.
   STARLING_HOST_DEVICE LeaveReason run() {
@@ -73,18 +40,20 @@ class Daemon {
       if (s_.leave != 0) break;
       const bool progressed = pass();
       fruitless = progressed ? 0 : fruitless + 1;
+      if (progressed && d_.parts != nullptr && leads(m_)) s_.progressed = 1;
     }
     return LeaveReason(s_.leave - 1);
   }
 
  private:
   STARLING_HOST_DEVICE void enter() {
-    ++b_.counters.launches;
     for (ActiveSlot& slot : s_.slots) slot.valid = 0;
-    s_.leave = 0;
-    launched_at_ = m_.now();
-    note_progress(launched_at_);
-    trace_at(m_, b_.trace, launched_at_, TraceEvent::kLaunch, ~0u, a_.launch, 0);
+    s_.leave = s_.progressed = 0;
+    last_progress_ = b_.last_progress;
+    if (!visit_.first) return;
+    ++b_.counters.launches;
+    note_progress(visit_.launched_at);
+    trace_at(m_, b_.trace, visit_.launched_at, TraceEvent::kLaunch, ~0u, a_.launch, 0);
   }
 
   // Leader only: new tasks in, then stay or leave.
@@ -185,13 +154,22 @@ class Daemon {
     auto reason = [](LeaveReason r) { return uint32_t(r) + 1; };
     // Who came when others had left runs a task first: start kernels that have the rest may wait for it.
     if (ran_ && is_drained()) return reason(LeaveReason::kDrained);
+    if (roams(fruitless)) return reason(LeaveReason::kElsewhere);
     if (b_.unpublished_count > 0) return 0;
     if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);
     if (a_.stays || (d_.scheduling.unbounded && b_.task_count > 0)) return 0;
     if (fruitless > 0 && nobody_progresses())
       return reason(b_.task_count == 0 ? LeaveReason::kIdle : LeaveReason::kStuck);
-    if (m_.expired(launched_at_, d_.scheduling.residency_limit)) return reason(LeaveReason::kResidency);
+    if (m_.expired(visit_.launched_at, d_.scheduling.residency_limit)) return reason(LeaveReason::kResidency);
     return 0;
+  }
+
+  // Where a residency does not end by itself, a block that is stuck for long may stand in the way of what it
+  // waits for. Relaxed: whoever hears of others late is stuck for so much longer.
+  STARLING_HOST_DEVICE bool roams(uint32_t fruitless) {
+    if (!a_.stays || d_.parts == nullptr || fruitless == 0 || fruitless % kVisitPasses != 0) return false;
+    return m_.expired(last_progress_, kRoomPeriods * d_.scheduling.quit_period) ||
+           m_.load_relaxed(&d_.parts->roamed) == a_.launch;
   }
 
   // Mostly not, and a look without an order says so: an acquire would forget what the block has in its cache.
@@ -223,6 +201,7 @@ class Daemon {
   // yield.
   STARLING_HOST_DEVICE void quit(LeaveReason why) {
     if (d_.parked != nullptr) m_.store_relaxed(&b_.urgent, 0);
+    if (why == LeaveReason::kElsewhere) return;
     // Release: what we leave, before the news; pairs with the host's exchange. What is parked from now on,
     // start kernels announce themselves.
     if (d_.work != nullptr && leaves_work()) m_.store_release(d_.work, 1);
@@ -491,7 +470,7 @@ class Daemon {
   DaemonMemory& d_;
   BlockState& s_;
   BlockMemory& b_;
-  uint64_t launched_at_ = 0;
+  const Visit visit_;
   uint64_t last_progress_ = 0;
   uint64_t urgent_ = 0;  // of the pass under way; BlockMemory::urgent
   bool ran_ = false;  // a pass has begun

@@ -43,8 +43,9 @@ struct StartArguments {
   // Not null: the operation is captured, and has another number in each replay: the start kernel counts it,
   // and leaves it here for its gate (device/gate.h).
   uint64_t* captured = nullptr;
-  // 1: the lane's operation before this one began as a kernel of the same stream. Where that kernel has ended
-  // the operation, all it knew is there since ours began, so nothing needs to be acquired (Turn::ended).
+  // 1: the lane's operation before this one began as a kernel of the same stream, or both are captured. Where
+  // that kernel has ended the operation, all it knew is there since ours began, so nothing needs to be
+  // acquired (Turn::ended).
   uint32_t follows = 0;
   BoundProgram bound = {};  // of the operation (device/bind.h)
 };

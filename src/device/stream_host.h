@@ -191,6 +191,7 @@ class StreamHost {
   uint64_t next_poll() {
     if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
     if (launching_) return d_.now() + facts_.restart_ns;
+    if (solo_) return d_.now();  // it is there: serve() has to end that
     return daemon_.stays && !draining_ && holds_ == 0 ? last_activity_ + idle_ns() : ~uint64_t(0);
   }
 

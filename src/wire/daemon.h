@@ -66,7 +66,23 @@ struct alignas(64) BlockMemory {
   TraceRing trace;
 };
 
-enum class LeaveReason : uint32_t { kIdle = 0, kStuck = 1, kDrained = 2, kResidency = 3, kExit = 4 };
+// kElsewhere: the block serves another part, or leaves its parts to others (DaemonParts).
+enum class LeaveReason : uint32_t {
+  kIdle = 0,
+  kStuck = 1,
+  kDrained = 2,
+  kResidency = 3,
+  kExit = 4,
+  kElsewhere = 5
+};
+
+// Which block serves which part of the daemon, where they change (device/daemon_block.h).
+struct DaemonParts {
+  uint64_t serving;  // blocks of this residency that are not closing parts
+  uint64_t roamed;  // = launch number: a block of that residency has changed parts
+  uint64_t* holders;  // [block_count]; = launch number: a block has the part, or has closed it
+};
+inline constexpr uint32_t kNoPart = ~0u;
 
 struct alignas(64) DaemonMemory {
   Lane** segments[kMaxLanes / kLaneSegment];  // lane id -> segments[id / 256][id % 256]; writer: host
@@ -78,6 +94,7 @@ struct alignas(64) DaemonMemory {
   uint32_t reserved;
   BlockMemory* blocks;
   ParkedRing* parked;  // [block_count]; null: no start kernels
+  DaemonParts* parts;  // null: a block serves the part of its number
   uint64_t* work;  // in the host's memory; null without start kernels. 1: something waits for a daemon.
                    // Writers: blocks that park or quit, all write 1; the host takes it back by an exchange
 };

@@ -25,8 +25,9 @@ inline constexpr uint64_t kIssued = 256;
 struct alignas(64) Turn {
   uint64_t next;  // operation whose turn it is on this block; writer: who owns the part (release)
   uint64_t marked;  // bit s % 64: operation s starts only after its stream's mark; writer: the daemon's block
-  uint64_t issued;  // of part 0 alone: kIssued * captured operations that came, and the blocks that have come
-                    // to the next one; writers: blocks of start kernels, atomically
+  uint64_t
+      issued;  // of part 0 alone, and ordered by the stream alone: kIssued * captured operations that came,
+               // and the blocks that have come to the next one; writers: blocks of start kernels, atomically
   uint64_t ended;  // the last operation whose turn a start kernel has handed to it; writer: start kernels'
                    // blocks, with `next`. Whoever began after such a kernel had ended needs no acquire
   uint64_t reserved[4];

@@ -12,6 +12,7 @@ INTERPRETER = "interpreter.h"
 OPERANDS = "operands.h"
 PACKETS = "packets.h"
 DAEMON = "daemon.h"
+DAEMON_BLOCK = "daemon_block.h"
 HANDOVER = "handover.h"
 START = "start.h"
 BOUND = "bound.h"
@@ -1005,6 +1006,42 @@ MUTATIONS = [
         BIND,
         "      bound.destination_step = uint32_t(destination.step);\n",
         "",
+    ),
+    # ---- blocks that roam --------------------------------------------------------------------------------
+    Mutation(
+        "blocks_never_roam",
+        "a block that is stuck in a residency that stays keeps its place, which others may wait for",
+        DAEMON,
+        "    return m_.expired(last_progress_, kRoomPeriods * d_.scheduling.quit_period) ||\n",
+        "    return\n",
+    ),
+    Mutation(
+        "blocks_never_leave",
+        "blocks roam in vain for ever, and none gives its place back",
+        DAEMON_BLOCK,
+        "    if (in_vain_ > d_.block_count && own_ != 0) {\n",
+        "    if (in_vain_ > ~0u && own_ != 0) {\n",
+    ),
+    Mutation(
+        "part_of_two_blocks",
+        "two blocks claim one part",
+        DAEMON_BLOCK,
+        "m_.compare_exchange(holder, before, a_.launch) == before) return part;",
+        "(m_.store_relaxed(holder, a_.launch), true)) return part;",
+    ),
+    Mutation(
+        "part_given_up_relaxed",
+        "relaxed for release: a block gives up a part",
+        DAEMON_BLOCK,
+        "m_.store_release(&p_.holders[part], 0);",
+        "m_.store_relaxed(&p_.holders[part], 0);",
+    ),
+    Mutation(
+        "given_up_parts_stay_open",
+        "a residency ends, and what is left to do in parts that blocks gave up is announced by nobody",
+        DAEMON_BLOCK,
+        "    return m_.load_acquire(&p_.roamed) == a_.launch ? claim(own_) : kNoPart;\n",
+        "    return kNoPart;\n",
     ),
     # ---- captured operations -----------------------------------------------------------------------------
     Mutation(

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/thread.h"
+#include "device/daemon_block.h"
 #include "device/submission_queue.h"
 
 namespace starling::cpu {
@@ -55,7 +56,7 @@ LeaveReason CpuExecutor::run_daemon(uint32_t block, uint64_t launch, device::Blo
                      carrier_.load(std::memory_order_acquire));
   const device::DaemonArguments arguments{options_.daemon, options_.completions, options_.completion_kind,
                                           launch, options_.pool_base};
-  return device::Daemon<CpuMachine>(machine, arguments, state).run();
+  return device::run_daemon(machine, arguments, state);
 }
 
 // A caller that runs the daemon finds what was submitted by itself, unless it sleeps inside: nobody is

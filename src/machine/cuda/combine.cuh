@@ -53,6 +53,17 @@ __device__ inline void reduce_unit(CudaMachine& m, const device::Combine& c, con
   combine_row(m, c, &kept);
 }
 
+// Of a thread of the daemon: the same.
+__device__ inline void combine(DaemonMachine& m, const device::Combine& c) {
+  combine(static_cast<CudaMachine&>(m), c);
+}
+__device__ inline void combine_packets(DaemonMachine& m, const device::Combine& c) {
+  combine_packets(static_cast<CudaMachine&>(m), c);
+}
+__device__ inline void reduce_unit(DaemonMachine& m, const device::Combine& c, const Pack* in, Pack& out) {
+  reduce_unit(static_cast<CudaMachine&>(m), c, in, out);
+}
+
 // A row, for the files of the rows.
 template <class T>
 __device__ void combine_as(CudaMachine m, const device::Combine& c, const KeptUnit* kept) {

@@ -1,5 +1,6 @@
 #include "machine/cuda/daemon.h"
 
+#include "device/daemon_block.h"
 #include "machine/cuda/combine.cuh"
 #include "machine/cuda/machine.cuh"
 #include "machine/cuda/relay.cuh"
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
   __shared__ volatile uint32_t leaving;
   __shared__ alignas(16) std::byte stage[device::kActiveSlots * CudaMachine::kStageBytes];
   if (launch.daemon.daemon == nullptr) return;  // preload_daemon()
-  CudaMachine machine(kDaemonThreads, stage);
+  DaemonMachine machine(kDaemonThreads, stage);
   if (threadIdx.x == 0) leaving = 0;
   __syncthreads();
   if (threadIdx.x >= kDaemonThreads) {
@@ -40,8 +41,7 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
     meet_relay();
     return;
   }
-  device::Daemon<CudaMachine> daemon(machine, launch.daemon, state);
-  const LeaveReason reason = daemon.run();
+  const LeaveReason reason = device::run_daemon(machine, launch.daemon, state);
   if (threadIdx.x >= 32) return;
   if (blockIdx.x == 0) {
     if (threadIdx.x == 0) leaving = 1;

@@ -283,4 +283,16 @@ class CudaMachine {
   std::byte* stage_;
 };
 
+// A thread of the daemon, whose block may serve another part than that of its number (device/daemon_block.h).
+class DaemonMachine : public CudaMachine {
+ public:
+  static constexpr bool kRoams = true;
+  using CudaMachine::CudaMachine;
+  __device__ uint32_t block_index() const { return block_; }
+  __device__ void become(uint32_t block) { block_ = block; }
+
+ private:
+  uint32_t block_ = blockIdx.x;
+};
+
 }  // namespace starling::cuda

@@ -82,7 +82,9 @@ void StreamCaptures::come_behind(device::Stream stream, CaptureOrder*& order) {
     order = spare_.back();
     spare_.pop_back();
   }
-  if (order->any && order->stream != stream)
+  // What this handle names depends on the thread.
+  const bool any_thread = stream == device::Stream(cudaStreamPerThread);
+  if (order->any && (order->stream != stream || any_thread))
     check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), order->event, 0),
           "capturing the order of a lane's operations");
 }

@@ -108,10 +108,19 @@ void let_buffers_be_registered(Case& drawn) {
   drawn.options.bounces = uint32_t(random.below(3));
 }
 
+// Fewer than the daemon has blocks. Drawn apart, as above.
+void leave_few_slots(StreamKind kind, Case& drawn) {
+  Random random(drawn.seed, 22);
+  Options& o = drawn.options;
+  if (o.blocks < 2 || !random.chance(kind == StreamKind::kFewSms ? kAlways / 2 : kAlways / 8)) return;
+  o.sm_slots -= 1 + random.below(o.blocks - 1);
+}
+
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
   drawn.program = stream_program(kind, seed, drawn.options, plans);
   drawn.options.sm_slots += slots_of_graphs(drawn.program, drawn.options.blocks);
+  leave_few_slots(kind, drawn);
   return drawn;
 }
 

@@ -4,7 +4,7 @@
 
 #include "device/bind.h"
 #include "device/carrying.h"
-#include "device/daemon.h"
+#include "device/daemon_block.h"
 #include "device/start.h"
 #include "device/stream_host.h"
 #include "device/submission_queue.h"
@@ -239,8 +239,7 @@ const Core& shipped_core() {
         const device::DaemonArguments arguments{
             r.daemon, static_cast<device::CompletionMemory*>(r.completions),
             device::CompletionQueueKind(r.completion_kind), r.launch, r.pool_base};
-        return device::Daemon<SimMachine>(m, arguments, *static_cast<device::BlockState*>(r.block_state))
-            .run();
+        return device::run_daemon(m, arguments, *static_cast<device::BlockState*>(r.block_state));
       },
       [](SimMachine& m, SubmissionRing& ring, uint32_t block_count, const Submission& submission) {
         return device::push_submission(m, ring, block_count, submission);
@@ -261,7 +260,7 @@ const Core& shipped_core() {
       [](SimMachine& m, const std::byte* bytes, void* block_state) {
         device::DaemonArguments arguments;
         std::memcpy(static_cast<void*>(&arguments), bytes, sizeof arguments);
-        return device::Daemon<SimMachine>(m, arguments, *static_cast<device::BlockState*>(block_state)).run();
+        return device::run_daemon(m, arguments, *static_cast<device::BlockState*>(block_state));
       },
       &device::run_start_kernel,
       &device::run_gate_kernel,

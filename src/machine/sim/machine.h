@@ -8,6 +8,7 @@
 #include "machine/sim/memory.h"
 #include "machine/sim/scheduler.h"
 #include "machine/sim/shadow.h"
+#include "wire/daemon.h"
 #include "wire/doorbell.h"
 #include "wire/lane.h"
 #include "wire/pack.h"
@@ -45,6 +46,7 @@ struct BlockGroup {
   bool listens = false;  // its leader is about to sleep until its rank's bell is rung
   Bell* bell = nullptr;  // of its rank; null: nobody rings
   const uint64_t* trace_written = nullptr;  // accesses to the block's trace take no time
+  const BlockMemory* daemon_blocks = nullptr;  // whose traces these are, where blocks change parts
   std::byte* stage = nullptr;  // kStageSlots of SimMachine's; null: the block reads plans where they are
 };
 
@@ -84,6 +86,10 @@ class SimMachine {
   uint32_t thread_index() const { return thread_; }
   uint32_t thread_count() const { return group_ ? group_->threads : 1; }
   uint32_t block_index() const { return block_; }
+  void become(uint32_t block) {
+    block_ = block;
+    if (group_ && group_->daemon_blocks) group_->trace_written = &group_->daemon_blocks[block].trace.written;
+  }
 
   uint64_t load_acquire(const uint64_t* p) { return load(p, true); }
   uint64_t load_relaxed(const uint64_t* p) { return load(p, false); }

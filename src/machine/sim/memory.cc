@@ -249,9 +249,22 @@ void Memory::drain(uint32_t fiber) {
       ++k;
 }
 
+// What the fiber has stored there itself comes before what it does there next, in any order of memory.
+void Memory::drain_word(uint32_t fiber, const uint64_t* word) {
+  auto& pending = buffer(fiber);
+  for (size_t k = 0; k < pending.size();)
+    if (pending[k].word == word && pending[k].is_before(fiber))
+      commit(pending, k);
+    else
+      ++k;
+}
+
 uint64_t Memory::fetch_add(uint64_t* word, uint64_t value, bool ordered) {
   const uint32_t fiber = scheduler_->current_id();
-  if (ordered) drain(fiber);
+  if (ordered)
+    drain(fiber);
+  else
+    drain_word(fiber, word);
   if (ordered && shadow_) publish_(shadow_, fiber, mark_(shadow_, fiber));
   Location& location = at(word);
   watch(location, fiber);

@@ -156,6 +156,7 @@ class Memory {
   void postpone(uint64_t* word, uint64_t value, bool release, uint32_t fiber);
   void commit(std::vector<Pending>& pending, size_t index);
   void drain(uint32_t fiber);
+  void drain_word(uint32_t fiber, const uint64_t* word);
   void publish(Location& location, const uint32_t* clock, bool keep);
 
   Scheduler* scheduler_ = nullptr;

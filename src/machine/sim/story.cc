@@ -138,7 +138,8 @@ std::string event_text(const Simulation::TracedEvent& event) {
   switch (r.event) {
     case TraceEvent::kLaunch: return text + "enters the daemon, residency " + std::to_string(r.sequence);
     case TraceEvent::kQuit: {
-      static constexpr const char* kWhy[] = {"idle", "stuck", "drained", "residency limit", "exit"};
+      static constexpr const char* kWhy[] = {"idle", "stuck",    "drained", "residency limit",
+                                             "exit", "elsewhere"};
       return text + "leaves: " + kWhy[r.detail % 5];
     }
     case TraceEvent::kFetch: return text + "reads the submission of " + operation;

@@ -35,6 +35,8 @@ void StreamRank::make_parked_rings() {
   Region& region = w_->memory.region();
   daemon_->parked = region.make<ParkedRing>(o_->blocks);
   daemon_->work = region.make<uint64_t>();
+  daemon_->parts = region.make<DaemonParts>();
+  daemon_->parts->holders = region.make<uint64_t>(o_->blocks);
   yield_ = region.make<uint64_t>();
   // Replays ask for no place.
   uint64_t captured = 0;
@@ -64,6 +66,8 @@ void StreamRank::add_fibers() {
   memory.allow_handing_over();
   share_core_words();
   memory.allow_many_writers(daemon_->work);
+  for (uint64_t* word : {&daemon_->parts->serving, &daemon_->parts->roamed}) memory.allow_many_writers(word);
+  for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parts->holders[b]);
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parked[b].tail);
   for (SimLane* lane : lanes_.mine()) {
     memory.allow_many_writers(lane->fault());
@@ -142,12 +146,16 @@ void StreamRank::run_block(SimMachine& machine, const Kernel& kernel, uint32_t s
 
 void StreamRank::run_daemon(SimMachine& machine, const Kernel& kernel, uint32_t slot, uint32_t thread) {
   const uint32_t b = machine.block_index();
-  gpu_.slot(slot).group.trace_written = o_->trace_capacity ? &daemon_->blocks[b].trace.written : nullptr;
+  BlockGroup& group = gpu_.slot(slot).group;
+  group.trace_written = o_->trace_capacity ? &daemon_->blocks[b].trace.written : nullptr;
+  group.daemon_blocks = o_->trace_capacity ? daemon_->blocks : nullptr;
   const uint64_t launch = driver_->launches();
-  core_->run_daemon(machine, kernel.arguments, block_states_[slot]);
-  // All leave together: who leaves has raised drain (contract, point 5).
+  const LeaveReason reason = core_->run_daemon(machine, kernel.arguments, block_states_[slot]);
+  group.daemon_blocks = nullptr;
+  // All leave together: who leaves has raised drain (contract, point 5), or others serve its parts.
   w_->memory.fence();
-  if (thread == 0 && daemon_->drain < launch) fail("a block left alone, and the others stay");
+  if (thread == 0 && reason != LeaveReason::kElsewhere && daemon_->drain < launch)
+    fail("a block left alone, and the others stay");
 }
 
 void StreamRank::progressed() {

@@ -1,0 +1,56 @@
+// What a block of the daemon keeps in its fast memory, and what it is launched with.
+#pragma once
+#include "device/completion_queue.h"
+#include "device/interpreter.h"
+#include "wire/daemon.h"
+
+namespace starling::device {
+
+inline constexpr uint32_t kActiveSlots = 4;
+
+// A context in the block's fast memory; lane L uses slot L % kActiveSlots (direct mapped, DFCCL §5).
+struct alignas(16) ActiveSlot {
+  Operation operation;
+  DynamicContext context;
+  uint32_t lane;
+  uint32_t valid;
+  Lane* near;  // the lane, or a copy of what the host wrote there once, in fast memory
+};
+
+// With other tasks in the queue a wait is so much shorter: about what a park and a resume cost on a CPU.
+inline constexpr uint64_t kCrowdedShare = 8;
+// Blocks that roam (device/daemon_block.h): quit periods in vain until a block begins to, and passes in vain
+// until it goes elsewhere.
+inline constexpr uint32_t kRoomPeriods = 16;
+inline constexpr uint32_t kVisitPasses = 4;
+
+// The block's fast memory: shared memory on a GPU. Written by the leader, read by all after a barrier.
+struct alignas(16) BlockState {
+  ActiveSlot slots[kActiveSlots];
+  uint32_t task_count;
+  uint32_t leave;  // LeaveReason + 1; 0: stay
+  uint32_t lane;  // of the task at hand
+  uint32_t hit;  // its context is in its slot
+  uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
+  uint32_t part;  // which the block serves (device/daemon_block.h)
+  uint32_t progressed;  // it has gone on since the block has it
+  Combine operands;  // of the instruction at hand
+  NearEnds ends;  // likewise
+};
+
+struct DaemonArguments {
+  DaemonMemory* daemon;
+  CompletionMemory* completions;
+  CompletionQueueKind completion_kind;
+  uint64_t launch;  // number of this residency, from 1
+  std::byte* pool_base;  // first slot of this rank's pool
+  uint32_t stays = 0;  // 1: only the host ends this residency, or the exiting submission
+};
+
+// Of a block to a part.
+struct Visit {
+  uint64_t launched_at;
+  bool first;  // the block has just begun
+};
+
+}  // namespace starling::device

@@ -88,7 +88,7 @@ def test_ranks_whose_tiles_differ_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "blocks", "protocol", "tile_bytes"),
-    [(3, 2, "slots", 208), (4, 1, "slots", 64), (4, 3, "packets", 48), (4, 4, "pull", 80)],
+    [(3, 2, "slots", 208), (4, 1, "slots", 528), (4, 3, "packets", 112), (4, 4, "pull", 528)],
 )
 def test_preempted_in_any_order(ranks: int, blocks: int, protocol: str, tile_bytes: int) -> None:
     parks = run_threads(

@@ -10,6 +10,10 @@ namespace {
 
 constexpr uint64_t kSubmissionCapacity = 4096;
 constexpr uint64_t kCompletionCapacity = 1024;
+// Of a daemon that stays (device/daemon_block.h): ranks that are late by less than a second cost it no block.
+constexpr uint64_t kRoamPeriods = 16;
+constexpr uint64_t kLeavePeriods = 4096;
+constexpr uint64_t kMostQuitPeriod = uint64_t(1) << 40;
 
 device::CompletionQueueKind completion_queue_named(const char* name, const Place& place) {
   const std::string text = name ? name : "packed_ring";
@@ -70,7 +74,8 @@ DaemonOwner::DaemonOwner(uint32_t block_count, const Scheduling& scheduling, con
     for (ParkedRing& ring : rings) ring = {0, 0, kPlaces, make<Parked>(kPlaces)};
     place.write(image_.parked, rings.data(), rings.size() * sizeof(ParkedRing));
     image_.parts = make<DaemonParts>(1);
-    const DaemonParts parts{0, 0, make<uint64_t>(block_count)};
+    const uint64_t period = std::min(scheduling.quit_period, kMostQuitPeriod);
+    const DaemonParts parts{kRoamPeriods * period, kLeavePeriods * period, 0, 0, make<uint64_t>(block_count)};
     place.write(image_.parts, &parts, sizeof parts);
   }
   completions_.capacity = kCompletionCapacity;

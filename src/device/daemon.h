@@ -19,6 +19,14 @@
 
 namespace starling::device {
 
+// Relaxed: a hint, renewed in every pass.
+template <class M>
+STARLING_HOST_DEVICE bool none_progresses(M& m, const DaemonMemory& daemon, uint64_t period) {
+  for (uint32_t b = 0; b < daemon.block_count; ++b)
+    if (!m.expired(m.load_relaxed(&daemon.blocks[b].last_progress), period)) return false;
+  return true;
+}
+
 template <class M>
 class Daemon {
  public:
@@ -66,7 +74,7 @@ class Daemon {
     // FIFO: read on when the queue is empty or stuck. Priority: always (DFCCL §4.3, order adjusting policy).
     const bool want = d_.scheduling.priority_order || b_.task_count == 0 || fruitless > 0;
     const bool arrived = want && fetch() + adopt() > 0;
-    if (arrived || fruitless == 0) note_progress(m_.now());
+    if (arrived || (fruitless == 0 && ran_)) note_progress(m_.now());
     s_.task_count = b_.task_count;
     const uint32_t leave = decide(fruitless);
     ran_ = true;
@@ -158,18 +166,17 @@ class Daemon {
     if (b_.unpublished_count > 0) return 0;
     if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);
     if (a_.stays || (d_.scheduling.unbounded && b_.task_count > 0)) return 0;
-    if (fruitless > 0 && nobody_progresses())
+    if (fruitless > 0 && nobody_progresses(d_.scheduling.quit_period))
       return reason(b_.task_count == 0 ? LeaveReason::kIdle : LeaveReason::kStuck);
     if (m_.expired(visit_.launched_at, d_.scheduling.residency_limit)) return reason(LeaveReason::kResidency);
     return 0;
   }
 
-  // Where a residency does not end by itself, a block that is stuck for long may stand in the way of what it
-  // waits for. Relaxed: whoever hears of others late is stuck for so much longer.
+  // Where a residency does not end by itself: nothing goes on anywhere, or some part has no block any more.
   STARLING_HOST_DEVICE bool roams(uint32_t fruitless) {
     if (!a_.stays || d_.parts == nullptr || fruitless == 0 || fruitless % kVisitPasses != 0) return false;
-    return m_.expired(last_progress_, kRoomPeriods * d_.scheduling.quit_period) ||
-           m_.load_relaxed(&d_.parts->roamed) == a_.launch;
+    if (m_.load_relaxed(&d_.parts->roamed) != a_.launch) return nobody_progresses(d_.parts->roam_after);
+    return m_.load_relaxed(&d_.parts->serving) < d_.block_count || nobody_progresses(d_.parts->leave_after);
   }
 
   // Mostly not, and a look without an order says so: an acquire would forget what the block has in its cache.
@@ -189,12 +196,9 @@ class Daemon {
     m_.store_relaxed(&b_.last_progress, now);
   }
 
-  // An idle block must not send busy ones away: all have to be without progress for the quit period.
-  STARLING_HOST_DEVICE bool nobody_progresses() {
-    if (!m_.expired(last_progress_, d_.scheduling.quit_period)) return false;
-    for (uint32_t b = 0; b < d_.block_count; ++b)
-      if (!m_.expired(m_.load_relaxed(&d_.blocks[b].last_progress), d_.scheduling.quit_period)) return false;
-    return true;
+  // An idle block must not send busy ones away: all have to be without progress for so long.
+  STARLING_HOST_DEVICE bool nobody_progresses(uint64_t period) {
+    return m_.expired(last_progress_, period) && none_progresses(m_, d_, period);
   }
 
   // All blocks leave together: the first one to want it raises `drain`, the others see it at their next

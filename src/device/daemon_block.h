@@ -1,11 +1,11 @@
 // A thread block of the daemon and the part of it that it serves: mostly that of its number. A residency that
 // only the host ends may fill a GPU that has little room, and so keep away the very kernels that its
 // operations wait for, or have blocks of its own that find no place. So a block that is stuck there for long
-// serves all parts in turn, and gives its place back when that was in vain:
+// serves all parts in turn, and after a while, if that was in vain, gives its place back:
 //
 //   begin ── claim a part: our own, else the next that nobody has
-//     ├──▶ serve it (device/daemon.h) ── stuck for long, or others roam ──▶ claim the next, give it up
-//     │                                    └── all parts visited in vain, and another block serves ──▶ leave
+//     ├──▶ serve it (device/daemon.h) ── nothing goes on, or parts lack blocks ──▶ claim the next, give it up
+//     │                                    └── still nothing, and another block serves ──▶ leave
 //     └── the residency ends ──▶ close the part; where blocks have roamed, those that nobody has, too
 //
 // A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever.
@@ -41,12 +41,14 @@ class DaemonBlock {
 
  private:
   // All below by the leader.
+
+  // Only who has a part counts as serving: others rely on it to see to theirs. Block 0, which brings the
+  // host's submissions, has to have one: there are as many as blocks, and who changes them has two for a
+  // moment only.
   STARLING_HOST_DEVICE void arrive() {
-    m_.fetch_add(&p_.serving, 1);
-    closing_ = false;
-    in_vain_ = 0;
-    s_.part = claim(own_);
-    if (s_.part == kNoPart) stop_serving();
+    do s_.part = claim(own_);
+    while (s_.part == kNoPart && own_ == 0 && m_.load_relaxed(&d_.drain) < a_.launch);
+    if (s_.part != kNoPart) m_.fetch_add(&p_.serving, 1);
   }
 
   // The first part from `from` on that nobody has; kNoPart: none.
@@ -67,15 +69,14 @@ class DaemonBlock {
   STARLING_HOST_DEVICE uint32_t elsewhere() {
     const uint32_t part = s_.part;
     // Release: pairs with the acquire in after_closing().
-    m_.store_release(&p_.roamed, a_.launch);
+    if (m_.load_relaxed(&p_.roamed) != a_.launch) m_.store_release(&p_.roamed, a_.launch);
     in_vain_ = s_.progressed != 0 ? 0 : in_vain_ + 1;
-    if (in_vain_ > d_.block_count && own_ != 0) {
+    if (in_vain_ > d_.block_count && own_ != 0 && !closing_ && none_progresses(m_, d_, p_.leave_after)) {
       in_vain_ = 0;
       give_up(part);
       if (others_serve()) return kNoPart;
-      const uint32_t again = claim(part);  // unless those that close parts have closed all
-      if (again == kNoPart) stop_serving();
-      return again;
+      const uint32_t again = claim(part);
+      return again != kNoPart ? again : after_closing();  // others have closed it, or left theirs to us
     }
     const uint32_t next = claim(part + 1);
     if (next == kNoPart) return part;

@@ -19,10 +19,7 @@ struct alignas(16) ActiveSlot {
 
 // With other tasks in the queue a wait is so much shorter: about what a park and a resume cost on a CPU.
 inline constexpr uint64_t kCrowdedShare = 8;
-// Blocks that roam (device/daemon_block.h): quit periods in vain until a block begins to, and passes in vain
-// until it goes elsewhere.
-inline constexpr uint32_t kRoomPeriods = 16;
-inline constexpr uint32_t kVisitPasses = 4;
+inline constexpr uint32_t kVisitPasses = 4;  // in vain, until a block that roams goes elsewhere
 
 // The block's fast memory: shared memory on a GPU. Written by the leader, read by all after a barrier.
 struct alignas(16) BlockState {

@@ -78,7 +78,9 @@ enum class LeaveReason : uint32_t {
 
 // Which block serves which part of the daemon, where they change (device/daemon_block.h).
 struct DaemonParts {
-  uint64_t serving;  // blocks of this residency that are not closing parts
+  uint64_t roam_after;  // ticks in which nothing has gone on: blocks begin to change parts
+  uint64_t leave_after;  // likewise: to give their places back
+  uint64_t serving;  // blocks of this residency that have parts, and are not closing them
   uint64_t roamed;  // = launch number: a block of that residency has changed parts
   uint64_t* holders;  // [block_count]; = launch number: a block has the part, or has closed it
 };

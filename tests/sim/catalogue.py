@@ -436,8 +436,8 @@ MUTATIONS = [
         "never_quits_stuck",
         "the daemon stays while it has tasks: a device synchronization waits for ever",
         DAEMON,
-        "if (fruitless > 0 && nobody_progresses())",
-        "if (fruitless > 0 && b_.task_count == 0 && nobody_progresses())",
+        "if (fruitless > 0 && nobody_progresses(d_.scheduling.quit_period))",
+        "if (fruitless > 0 && b_.task_count == 0 && nobody_progresses(d_.scheduling.quit_period))",
     ),
     Mutation(
         "starts_from_the_front",
@@ -1012,15 +1012,15 @@ MUTATIONS = [
         "blocks_never_roam",
         "a block that is stuck in a residency that stays keeps its place, which others may wait for",
         DAEMON,
-        "    return m_.expired(last_progress_, kRoomPeriods * d_.scheduling.quit_period) ||\n",
-        "    return\n",
+        "return nobody_progresses(d_.parts->roam_after);",
+        "return false;",
     ),
     Mutation(
         "blocks_never_leave",
         "blocks roam in vain for ever, and none gives its place back",
         DAEMON_BLOCK,
-        "    if (in_vain_ > d_.block_count && own_ != 0) {\n",
-        "    if (in_vain_ > ~0u && own_ != 0) {\n",
+        "in_vain_ > d_.block_count && own_ != 0",
+        "in_vain_ > ~0u && own_ != 0",
     ),
     Mutation(
         "part_of_two_blocks",
@@ -1042,6 +1042,13 @@ MUTATIONS = [
         DAEMON_BLOCK,
         "    return m_.load_acquire(&p_.roamed) == a_.launch ? claim(own_) : kNoPart;\n",
         "    return kNoPart;\n",
+    ),
+    Mutation(
+        "last_block_leaves",
+        "a block that is the last to serve gives its place back",
+        DAEMON_BLOCK,
+        "      if (before < 2) return false;\n",
+        "",
     ),
     # ---- captured operations -----------------------------------------------------------------------------
     Mutation(

@@ -36,6 +36,8 @@ void StreamRank::make_parked_rings() {
   daemon_->parked = region.make<ParkedRing>(o_->blocks);
   daemon_->work = region.make<uint64_t>();
   daemon_->parts = region.make<DaemonParts>();
+  daemon_->parts->roam_after = 16 * o_->quit_period;
+  daemon_->parts->leave_after = 32 * o_->quit_period;
   daemon_->parts->holders = region.make<uint64_t>(o_->blocks);
   yield_ = region.make<uint64_t>();
   // Replays ask for no place.

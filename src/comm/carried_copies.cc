@@ -9,6 +9,8 @@
 namespace starling {
 namespace {
 
+constexpr auto kQueue = device::CopyQueue::kPeers;
+
 uint64_t acquire(const uint64_t& word) {
   return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_acquire);
 }
@@ -64,7 +66,7 @@ CarriedStep step(CarriedCopyJob& job, CopyEngine& engine, uint64_t& given) {
   const bool broken = acquire(*job.fault) != 0;
   // Of a broken lane the operations end in their order, too: an earlier one may have copies under way.
   if (connector.turn() != job.sequence) return CarriedStep::kNothing;
-  bool progress = connector.settle(engine.completed());
+  bool progress = connector.settle(engine.completed(kQueue));
   if (broken) {
     if (connector.under_way() > 0) return CarriedStep::kNothing;
     connector.pass_turn();
@@ -75,19 +77,20 @@ CarriedStep step(CarriedCopyJob& job, CopyEngine& engine, uint64_t& given) {
     if (job.mark != nullptr && !reached(acquire(*job.mark), job.sequence + 1)) return CarriedStep::kNothing;
     job.begun = progress = true;
   }
-  while (job.begun_bytes < job.bytes && !job.failed && given - engine.completed() < device::kCopiesUnderWay) {
+  while (job.begun_bytes < job.bytes && !job.failed &&
+         given - engine.completed(kQueue) < device::kCopiesUnderWay) {
     std::byte* const slot = connector.next_slot();
     if (slot == nullptr) break;
     const auto bytes = uint32_t(std::min(connector.piece_bytes(), job.bytes - job.begun_bytes));
     std::byte* const at = job.buffer + job.begun_bytes;
     const uint64_t ticket =
-        connector.sends() ? engine.copy({slot}, at, bytes) : engine.copy({at}, slot, bytes);
+        connector.sends() ? engine.copy(kQueue, {slot}, at, bytes) : engine.copy(kQueue, {at}, slot, bytes);
     given = ticket;
     connector.begun(ticket, bytes);
     job.begun_bytes += bytes;
     progress = true;
   }
-  progress |= connector.settle(engine.completed());
+  progress |= connector.settle(engine.completed(kQueue));
   if (job.begun_bytes < job.bytes || connector.under_way() > 0)
     return progress ? CarriedStep::kProgress : CarriedStep::kNothing;
   connector.pass_turn();

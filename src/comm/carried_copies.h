@@ -74,7 +74,7 @@ struct CarriedCopyJob {
 
 enum class CarriedStep { kNothing, kProgress, kFinished };
 
-// As device::CopyHost::step(). `given`: the newest ticket. Throws what the engine does.
+// As device::CopyHost::step(). `given`: the newest ticket of the queue to peers. Throws what the engine does.
 CarriedStep step(CarriedCopyJob& job, CopyEngine& engine, uint64_t& given);
 
 }  // namespace starling

@@ -55,9 +55,18 @@ device::CopyJob HostLane::begin_copies(Flight& flight) {
   std::byte* const input = op.buffers[uint32_t(BufferKind::kInput)].base;
   std::byte* const output = op.buffers[uint32_t(BufferKind::kOutput)].base;
   const Transfers transfers = transfers_of(lowered, rank(), size());
+  const std::byte* const sent = transfers.passes_on ? output : input;
   for (const Transfer& send : transfers.sends)
-    job.sends.push_back({offer_of(peers_[send.peer], sequence, rank()), member(send.peer).peer.memory.get(),
-                         input + send.from, nullptr, send.bytes});
+    for (uint32_t k = 0; k < send.pieces; ++k) {
+      const uint64_t at = k * piece_bytes(send);
+      job.sends.push_back({offer_of(peers_[send.peer], sequence, rank()),
+                           member(send.peer).peer.memory.get(),
+                           sent + send.from + at,
+                           nullptr,
+                           send.pieces == 1 ? send.bytes : std::min(piece_bytes(send), send.bytes - at),
+                           {at, k, send.pieces},
+                           transfers.passes_on ? 0 : -1});
+    }
   // Behind the others: peers wait for those.
   for (const Transfer& own : transfers.own)
     job.sends.push_back({nullptr, nullptr, input + own.from, output + own.to, own.bytes});

@@ -30,8 +30,9 @@ uint64_t CopyProxy::Engine::copy(const device::CopySend& send) {
     target =
         static_cast<PeerMemory*>(send.peer)->reach(send.offer->address, uint16_t(send.offer->registration));
   if (!target) return 0;
-  const uint64_t ticket = engine.copy(*target, send.from, send.bytes);
-  if (ticket != 0) given = ticket;
+  target->address += send.piece.offset;
+  const uint64_t ticket = engine.copy(send.queue(), *target, send.from, send.bytes);
+  if (ticket != 0) given[size_t(send.queue())] = ticket;
   return ticket;
 }
 
@@ -122,7 +123,8 @@ bool CopyProxy::step_all() {
   }
   bool progress = step_each(jobs_, [this](device::CopyJob& job) { return host_.step(job); }, reported);
   progress |= step_each(
-      carried_, [this](CarriedCopyJob& job) { return step(job, engine_.engine, engine_.given); }, reported);
+      carried_, [this](CarriedCopyJob& job) { return step(job, engine_.engine, engine_.given[0]); },
+      reported);
   if (reported) told_();
   return progress || reported;
 }
@@ -147,7 +149,13 @@ void CopyProxy::run() {
     }
   }
   // Their buffers are about to be given back.
-  while (engine_.completed() < engine_.last() && !abandoned_.load(std::memory_order_relaxed)) sched_yield();
+  while (has_copies_under_way() && !abandoned_.load(std::memory_order_relaxed)) sched_yield();
+}
+
+bool CopyProxy::has_copies_under_way() const {
+  for (const device::CopyQueue queue : {device::CopyQueue::kPeers, device::CopyQueue::kOwn})
+    if (engine_.completed(queue) < engine_.last(queue)) return true;
+  return false;
 }
 
 }  // namespace starling

@@ -44,10 +44,10 @@ class CopyProxy {
   // What device/copy_host.h asks of an engine.
   struct Engine {
     CopyEngine& engine;
-    uint64_t given = 0;
+    uint64_t given[device::kCopyQueues] = {};
     uint64_t copy(const device::CopySend& send);
-    uint64_t last() const { return given; }
-    uint64_t completed() const { return engine.completed(); }
+    uint64_t last(device::CopyQueue queue) const { return given[size_t(queue)]; }
+    uint64_t completed(device::CopyQueue queue) const { return engine.completed(queue); }
   };
 
   void run();
@@ -56,6 +56,7 @@ class CopyProxy {
   template <class Job, class Step>
   bool step_each(std::vector<Job>& jobs, Step&& step, bool& reported);
   void report(Report&& report);
+  bool has_copies_under_way() const;
 
   std::unique_ptr<CopyEngine> owned_;
   Engine engine_;

@@ -1,7 +1,16 @@
 #include "comm/transfers.h"
 
+#include <algorithm>
+
 namespace starling {
 namespace {
+
+// A broadcast that is passed on takes its time once, a hop of some 15 us for each rank, and a piece's time
+// for each rank but the last two; sent by the root alone it takes its time once for each rank. At 400 GB/s
+// the two meet where the message takes 20 us (docs/design/0020-sm-free.md).
+constexpr uint64_t kPassOnBytes = 8 << 20;
+constexpr uint64_t kPieceBytes = 2 << 20;  // at least
+constexpr uint64_t kPieces = 16;           // at most
 
 // Where the part of `rank` lies in a buffer that has one of every rank.
 GroupExtent part_of(const std::vector<GroupExtent>& table, uint64_t group_bytes, uint32_t rank,
@@ -11,6 +20,11 @@ GroupExtent part_of(const std::vector<GroupExtent>& table, uint64_t group_bytes,
 
 }  // namespace
 
+uint64_t piece_bytes(const Transfer& transfer) {
+  constexpr uint64_t kAlign = 4096;
+  return ((transfer.bytes + transfer.pieces - 1) / transfer.pieces + kAlign - 1) & ~(kAlign - 1);
+}
+
 Transfers transfers_of(const Lowered& lowered, uint32_t rank, uint32_t size) {
   const Collective kind = lowered.signature.collective;
   const auto root = uint32_t(lowered.signature.root);
@@ -18,14 +32,17 @@ Transfers transfers_of(const Lowered& lowered, uint32_t rank, uint32_t size) {
   // In a pair rank 0 sends to rank 1.
   const bool message = kind == Collective::kSendRecv;
   const bool spreads = kind == Collective::kBroadcast || kind == Collective::kScatter;
+  const Operation& op = lowered.operation;
+  const bool chain = kind == Collective::kBroadcast && size > 2 && op.group_bytes >= kPassOnBytes;
+  const auto pieces = chain ? uint32_t(std::min(op.group_bytes / kPieceBytes, kPieces)) : 1;
   const auto sends_to = [&](uint32_t from, uint32_t to) {
     if (all_send) return true;
     if (message) return from == 0 && to == 1;
+    if (chain && from != to) return to == (from + 1) % size && to != root;
     return spreads ? from == root : to == root;
   };
   const bool parted_input = kind == Collective::kAllToAll || kind == Collective::kScatter;
   const bool parted_output = !message && !spreads;
-  const Operation& op = lowered.operation;
   // A rank's whole buffer where it has one part only: its length is in the other side's table, if there is
   // one.
   const uint64_t group = op.group_bytes;
@@ -39,10 +56,11 @@ Transfers transfers_of(const Lowered& lowered, uint32_t rank, uint32_t size) {
   for (uint32_t step = 1; step < size; ++step) {
     const uint32_t to = (rank + step) % size;
     const uint32_t from = (rank + size - step) % size;
-    if (sends_to(rank, to)) all.sends.push_back({to, input(to).offset_bytes, 0, input(to).bytes});
+    if (sends_to(rank, to)) all.sends.push_back({to, input(to).offset_bytes, 0, input(to).bytes, pieces});
     if (sends_to(from, rank))
-      all.receives.push_back({from, 0, output(from).offset_bytes, output(from).bytes});
+      all.receives.push_back({from, 0, output(from).offset_bytes, output(from).bytes, pieces});
   }
+  all.passes_on = chain && rank != root;
   if (message || !sends_to(rank, rank)) return all;
   const GroupExtent from = input(rank);
   const GroupExtent to = output(rank);

@@ -13,17 +13,22 @@ struct Transfer {
   uint64_t from;  // offset into our input; of what is received 0
   uint64_t to;    // offset into our output; of what is sent 0
   uint64_t bytes;
+  uint32_t pieces = 1;  // it goes in so many, of piece_bytes() each but the last
 };
+
+uint64_t piece_bytes(const Transfer& transfer);
 
 struct Transfers {
   // To those behind this rank first: at any time every rank sends to another one, and none has two senders.
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
   std::vector<Transfer> own;  // within this rank, if it is not there already: one, or none
+  // What is sent is what is received, which there is one of: `from` is an offset into our output.
+  bool passes_on = false;
 };
 
 // Every message of all_gather, all_to_all, broadcast, gather, scatter and send/recv goes to the one who needs
-// it, once; none is passed on.
+// it, once. Only a large broadcast to several is passed on, from each rank to the next, in pieces.
 Transfers transfers_of(const Lowered& lowered, uint32_t rank, uint32_t size);
 
 // Can copies alone do it, in whatever group? Not what reduces, and no all_to_all in place, where a peer's

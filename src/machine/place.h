@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "device/copy_host.h"
 #include "device/daemon.h"
 #include "device/stream_host.h"
 #include "machine/carrier.h"
@@ -132,12 +133,13 @@ class CopyEngine {
  public:
   // Waits for copies under way.
   virtual ~CopyEngine() = default;
-  // Returns its ticket: they count up, and copies end in their order. 0: the peer's memory cannot be written
-  // now. Never waits for a copy of a GPU's. Throws Error.
-  virtual uint64_t copy(const CopyTarget& to, const std::byte* from, uint64_t bytes) = 0;
-  // The newest ticket whose copy has ended. What it wrote is visible to whoever acquires what is stored
-  // after.
-  virtual uint64_t completed() = 0;
+  // Returns its ticket: they count up, and a queue's copies end in their order. 0: the peer's memory cannot
+  // be written now. Never waits for a copy of a GPU's. Throws Error; then no copy of this call is under way.
+  virtual uint64_t copy(device::CopyQueue queue, const CopyTarget& to, const std::byte* from,
+                        uint64_t bytes) = 0;
+  // The newest ticket whose copy, and all before it in the queue, have ended. What they wrote is visible to
+  // whoever acquires what is stored after.
+  virtual uint64_t completed(device::CopyQueue queue) = 0;
 };
 
 // A peer's exported memory, as this rank's blocks address it.

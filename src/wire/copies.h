@@ -22,8 +22,18 @@ struct alignas(64) CopyOffer {
   uint64_t registration;  // of the allocation it is in (wire/registration.h); 0: none is needed
   uint64_t bytes;
   uint64_t arrived;  // s + 1: they are there. Writer: the sender's proxy, after the copy has ended (release)
-  uint64_t reserved[3];
+  uint64_t came;  // of a message in several pieces, until it has arrived: those that are there, as
+                  // pieces_came(). Writer: the sender's proxy, after their copies have ended (release)
+  uint64_t reserved[2];
 };
 static_assert(sizeof(CopyOffer) == 64);
+
+inline constexpr uint32_t kPieceBits = 8;
+inline constexpr uint32_t kMaxPieces = (1u << kPieceBits) - 1;
+
+// So many of operation `sequence`, in one word.
+constexpr uint64_t pieces_came(uint64_t sequence, uint32_t pieces) {
+  return (sequence + 1) << kPieceBits | pieces;
+}
 
 }  // namespace starling

@@ -106,6 +106,30 @@ def test_collectives_that_only_move(machine: str, size: int) -> None:
     assert [instructions for _, instructions in outcomes] == [0] * size
 
 
+def large_broadcasts(comm: Communicator, counts: tuple[int, ...]) -> int:
+    """Passed on from rank to rank in pieces; two at a time, from two roots."""
+    before = comm.context.statistics().instructions
+    for count in counts:
+        values = [pattern(comm.rank, tag, count) for tag in range(2)]
+        roots = [comm.size - 1, 1]
+        requests = [
+            comm.broadcast(value, root=root, lane=f"from {root}")
+            for value, root in zip(values, roots, strict=True)
+        ]
+        for request in requests[:: -1 if comm.rank % 2 else 1]:
+            request.wait(30)
+        for tag, (value, root) in enumerate(zip(values, roots, strict=True)):
+            assert (value == pattern(root, tag, count)).all(), f"{count} bytes from {root}"
+    return comm.context.statistics().instructions - before
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("size", [3, 4])
+def test_large_broadcasts(machine: str, size: int) -> None:
+    counts = (1000, (8 << 20) - 1, 8 << 20, (9 << 20) + 5, 40 << 20)
+    assert run(machine, size, functools.partial(large_broadcasts, counts=counts)) == [0] * size
+
+
 def from_any(comm: Communicator) -> list[int]:
     if comm.rank != 0:
         comm.send(np.full(100, comm.rank, "int32"), 0, tag=3).wait(30)

@@ -24,18 +24,20 @@ struct FakeEngine {
     const std::byte* from;
     uint64_t bytes;
   };
-  std::vector<Copy> begun;
+  std::vector<Copy> begun;  // to peers
   uint64_t ended = 0;
+  uint64_t own_begun = 0, own_ended = 0;
   bool reaches = true;
 
   uint64_t copy(const CopySend& send) {
+    if (send.queue() == CopyQueue::kOwn) return ++own_begun;
     if (!reaches) return 0;
-    std::byte* to = send.offer ? reinterpret_cast<std::byte*>(send.offer->address) : send.to;
+    std::byte* to = reinterpret_cast<std::byte*>(send.offer->address) + send.piece.offset;
     begun.push_back({to, send.from, send.bytes});
     return begun.size();
   }
-  uint64_t last() const { return begun.size(); }
-  uint64_t completed() const { return ended; }
+  uint64_t last(CopyQueue queue) const { return queue == CopyQueue::kOwn ? own_begun : begun.size(); }
+  uint64_t completed(CopyQueue queue) const { return queue == CopyQueue::kOwn ? own_ended : ended; }
   // The oldest under way.
   void end_one() {
     std::memcpy(begun[ended].to, begun[ended].from, begun[ended].bytes);
@@ -199,6 +201,82 @@ TEST_F(CopyHostTest, EmptyMessagesNeedNoCopy) {
   EXPECT_TRUE(engine_.begun.empty());
 }
 
+// Neither of the two stands behind the other, and the operation waits for both.
+TEST_F(CopyHostTest, WhatARankKeepsHasAQueueOfItsOwn) {
+  Message m(0, 100);
+  std::byte own[100];
+  m.send.sends.push_back({nullptr, nullptr, m.input.data(), own, sizeof own});
+  m.sender_mark = m.receiver_mark = 1;
+  EXPECT_EQ(sender_.step(m.send), Step::kProgress);
+  EXPECT_EQ(engine_.own_begun, 1u);  // no peer is asked
+  EXPECT_TRUE(engine_.begun.empty());
+  receiver_.step(m.receive);
+  sender_.step(m.send);
+  engine_.end_one();
+  EXPECT_EQ(sender_.step(m.send), Step::kProgress);
+  EXPECT_EQ(receiver_.step(m.receive), Step::kFinished);
+  EXPECT_EQ(sender_.step(m.send), Step::kNothing);
+  engine_.own_ended = 1;
+  EXPECT_EQ(sender_.step(m.send), Step::kFinished);
+}
+
+TEST_F(CopyHostTest, ABrokenLaneEndsBehindItsOwnCopyToo) {
+  Message m(0, 100);
+  std::byte own[100];
+  m.send.sends.push_back({nullptr, nullptr, m.input.data(), own, sizeof own});
+  m.sender_mark = 1;
+  sender_.step(m.send);
+  m.sender_fault = 1;
+  EXPECT_EQ(sender_.step(m.send), Step::kNothing);
+  engine_.own_ended = 1;
+  EXPECT_NE(sender_.step(m.send), Step::kNothing);
+}
+
+// From one rank over a second one to a third.
+TEST_F(CopyHostTest, PiecesArePassedOnAsTheyCome) {
+  constexpr uint32_t kPieces = 3;
+  constexpr uint64_t kSequence = kCopyDepth + 7;
+  Message first(kSequence, 90), second(kSequence, 90);
+  const auto in_pieces = [](Message& m, const std::byte* from, int32_t passes_on) {
+    m.send.sends.clear();
+    for (uint32_t k = 0; k < kPieces; ++k)
+      m.send.sends.push_back(
+          {&m.offer, nullptr, from + 30 * k, nullptr, 30, {30 * k, k, kPieces}, passes_on});
+  };
+  in_pieces(first, first.input.data(), -1);
+  in_pieces(second, first.output.data(), 0);
+  CopyJob& root = first.send;
+  CopyJob middle = second.send;
+  middle.receives = first.receive.receives;
+  first.sender_mark = second.sender_mark = second.receiver_mark = kSequence + 1;
+  second.offer.came = pieces_came(7, kPieces - 1);  // of an earlier operation
+  first.offer.came = second.offer.came;
+  FakeEngine root_engine;
+  Host root_host(machine_, root_engine), middle_host(machine_, engine_);
+  receiver_.step(second.receive);
+  middle_host.step(middle);
+  root_host.step(root);
+  EXPECT_EQ(root_engine.begun.size(), kPieces);
+  for (uint32_t k = 0; k < kPieces; ++k) {
+    middle_host.step(middle);
+    EXPECT_EQ(engine_.begun.size(), k);
+    root_engine.end_one();
+    root_host.step(root);
+    middle_host.step(middle);
+    ASSERT_EQ(engine_.begun.size(), k + 1);
+  }
+  EXPECT_EQ(first.sender_done, kSequence + 1);
+  EXPECT_EQ(second.sender_done, 0u);  // it still passes on
+  for (uint32_t k = 0; k < kPieces; ++k) {
+    EXPECT_EQ(receiver_.step(second.receive), Step::kNothing);
+    engine_.end_one();
+    middle_host.step(middle);
+  }
+  EXPECT_EQ(receiver_.step(second.receive), Step::kFinished);
+  EXPECT_EQ(second.sender_done, kSequence + 1);
+  EXPECT_EQ(second.output, first.input);
+}
+
 // Crossed messages of several lanes, with streams, steps and ends of copies in any order.
 TEST_F(CopyHostTest, AllFinishInAnyOrder) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -219,7 +297,7 @@ TEST_F(CopyHostTest, AllFinishInAnyOrder) {
     }
     for (uint32_t turn = 0; !jobs.empty() && turn < 100'000; ++turn) {
       if (random() % 4 == 0) *marks[random() % marks.size()] = messages.size();
-      if (FakeEngine& engine = engines[random() % 2]; random() % 3 == 0 && engine.ended < engine.last())
+      if (FakeEngine& engine = engines[random() % 2]; random() % 3 == 0 && engine.ended < engine.begun.size())
         engine.end_one();
       const auto at = jobs.begin() + ptrdiff_t(random() % jobs.size());
       if (hosts[at->second].step(*at->first) == Step::kFinished) jobs.erase(at);

@@ -90,8 +90,8 @@ class Copies {
       m.store_release(rank.given, ++given);
       return given;
     }
-    uint64_t last() const { return given; }
-    uint64_t completed() { return m.load_acquire(rank.ended); }
+    uint64_t last(device::CopyQueue) const { return given; }
+    uint64_t completed(device::CopyQueue) { return m.load_acquire(rank.ended); }
   };
 
   static void enter(void* body) { static_cast<Body*>(body)->run(); }

@@ -33,17 +33,18 @@ class ArenaMemory final : public PeerMemory {
 // What a copy engine is on a GPU: here the thread that asks for a copy makes it.
 class ThreadCopies final : public CopyEngine {
  public:
-  uint64_t copy(const CopyTarget& to, const std::byte* from, uint64_t bytes) override {
+  uint64_t copy(device::CopyQueue queue, const CopyTarget& to, const std::byte* from,
+                uint64_t bytes) override {
     if (to.process == 0)
       std::memcpy(to.address, from, bytes);
     else if (!write_process(to.process, to.address, from, bytes))
       return 0;  // its death is noticed elsewhere
-    return ++copies_;
+    return ++copies_[size_t(queue)];
   }
-  uint64_t completed() override { return copies_; }
+  uint64_t completed(device::CopyQueue queue) override { return copies_[size_t(queue)]; }
 
  private:
-  uint64_t copies_ = 0;
+  uint64_t copies_[device::kCopyQueues] = {};
 };
 
 }  // namespace

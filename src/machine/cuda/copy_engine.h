@@ -1,5 +1,7 @@
-// Messages to peers by the GPU's copy engine: a stream of our own, which nobody else puts anything into, and
-// into which nothing is put that would wait.
+// Messages to peers, and what a rank keeps for itself, by the GPU's copy engines: streams of our own, which
+// nobody else puts anything into, and into which nothing is put that would wait. Those to peers and those
+// within the GPU have a stream each: the one is bound by NVLink, the other by the GPU's memory, and neither
+// stands behind the other.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -16,18 +18,23 @@ class CudaCopyEngine final : public CopyEngine {
   CudaCopyEngine(const CudaCopyEngine&) = delete;
   CudaCopyEngine& operator=(const CudaCopyEngine&) = delete;
 
-  uint64_t copy(const CopyTarget& to, const std::byte* from, uint64_t bytes) override;
-  uint64_t completed() override;
+  uint64_t copy(device::CopyQueue queue, const CopyTarget& to, const std::byte* from,
+                uint64_t bytes) override;
+  uint64_t completed(device::CopyQueue queue) override;
 
  private:
   using WriteValue = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+  struct Queue {
+    cudaStream_t stream = nullptr;
+    uint64_t* ended = nullptr;  // host memory, a line of its own; writer: the stream, behind each copy
+    uint64_t given = 0;
+  };
 
   const int device_;
   Place& place_;
   WriteValue write_;
-  cudaStream_t stream_;
-  uint64_t* ended_;  // host memory; writer: the stream, behind each copy
-  uint64_t given_ = 0;
+  uint64_t* words_;  // the queues' `ended`
+  Queue queues_[device::kCopyQueues];
 };
 
 }  // namespace starling::cuda

@@ -182,6 +182,7 @@ class Context {
   void remove(HostLane& lane);
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);
   bool needs_no_host(const HostLane& lane) const;
+  bool may_stand(StreamOperations& streams) const;
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
   // Captured operations (capture.cc).

@@ -154,11 +154,20 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
   const bool news = lane.resolve() || fresh;
   if (flight.on_stream) lane.open_marks();
   count_submitted(lane, flight, refused);
+  while (flight.held && fault_of(lane).kind == FaultKind::kNone && !may_stand(*streams)) {
+    lock.unlock();
+    if (!poll_once()) std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
+    lock.lock();
+  }
   flight.waited = flight.perhaps_waited = false;
   if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
     record_fault(lane, fault);
     end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
     return;
+  }
+  if (streams != nullptr) {
+    flight.entry = streams->enter({flight.stream, flight.held, false, false, false, true});
+    flight.entered = true;
   }
   Flight& appended = append(lane, std::move(flight));
   // Before the proxy has it: it may end there.

@@ -78,6 +78,11 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& l
 // that waits for that stream.
 bool Context::needs_no_host(const HostLane& lane) const { return lane.resolved() && for_callers_ == 0; }
 
+// May a stream stand for an operation that copy engines move? What the CPU submitted needs a daemon, too.
+bool Context::may_stand(StreamOperations& streams) const {
+  return for_callers_ == 0 ? streams.may_stand() : streams.may_hold();
+}
+
 // Blocks may still read submissions of operations that are complete: with turns they would wait for those.
 void Context::give_turns() {
   std::erase_if(turnless_, [this](HostLane* lane) {
@@ -115,8 +120,9 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
                 "submit it on a stream, or wait for it on the CPU");
   poll_once();  // complete already?
   std::unique_lock lock(mutex_);
-  // Where blocks have no part, no daemon is needed either.
-  auto may_hold = [&] { return lanes_by_id_[place->lane]->by_copies() || streams.may_hold(); };
+  auto may_hold = [&] {
+    return lanes_by_id_[place->lane]->by_copies() ? may_stand(streams) : streams.may_hold();
+  };
   while (!request.done() && !may_hold()) {
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));

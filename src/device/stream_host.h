@@ -25,6 +25,7 @@ enum class StreamPath : uint8_t {
   kKernel = 0,  // a start kernel
   kQueue = 1,  // through the SQ: the stream is idle, so there is nothing to wait for
   kMark = 2,  // through the SQ; it starts after the mark that its stream writes
+  kCopies = 3,  // no block has a part in it: copy engines move it (device/copy_host.h)
 };
 
 // An operation that is to be put into a stream.
@@ -34,6 +35,8 @@ struct StreamCall {
   bool connected;  // its lane: all peers are known to the blocks
   bool room;  // may_enter(): its lane's ring has a place for it; enter(): it is there
   bool follows;  // the lane's last operation began as a kernel in this very stream
+  bool copies = false;  // StreamPath::kCopies; then of the others `held` alone counts. may_stand() in the
+                        // place of may_enter()
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -75,9 +78,14 @@ class StreamHost {
     // A mark or a kernel, and a wait: two entries at most.
     if (d_.queued(call.stream) + 2 > facts_.launch_limit) return false;
     observe();  // a daemon that has left meanwhile keeps nobody from being alone
-    const bool stands = call.held || (facts_.daemon_first && holds_ > 0);
+    const bool stands = call.held || (facts_.daemon_first && (holds_ > 0 || stands_ > 0));
     return !stands || lonely(call) || may_hold();
   }
+
+  // As may_hold(), for a stream and an operation that copy engines move. It needs no daemon, but what is
+  // under way beside it may: that could not be launched while a call of the program waits in the driver for
+  // this stream.
+  bool may_stand() { return under_way_ == 0 || solo_ || may_hold(); }
 
   // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
   bool may_hold() {
@@ -90,6 +98,10 @@ class StreamHost {
 
   // After may_enter() under the same lock.
   StreamEntry enter(const StreamCall& call) {
+    if (call.copies) {
+      stands_ += call.held;
+      return {StreamPath::kCopies, 0, 0, 0, 0, call.held, 0};
+    }
     StreamEntry entry{choose(call), 0, 0, call.follows, 0, 0, 0};
     entry.alone = lonely(call);
     if (entry.alone) {
@@ -110,15 +122,25 @@ class StreamHost {
     return entry;
   }
 
-  // One more stream is going to stand for the operation; after may_hold() under the same lock. Then
-  // wait_for().
+  // One more stream is going to stand for the operation; after may_hold(), or may_stand(), under the same
+  // lock. Then wait_for().
   void hold(StreamEntry& entry) {
+    if (entry.path == StreamPath::kCopies) {
+      ++entry.holds;
+      ++stands_;
+      return;
+    }
     end_solo();
     count_hold(entry);
   }
 
   // The operation's completion was read.
   void completed(const StreamEntry& entry) {
+    if (entry.path == StreamPath::kCopies) {
+      stands_ -= entry.holds;
+      last_activity_ = d_.now();
+      return;
+    }
     holds_ -= entry.holds;
     gates_ -= entry.gate;
     starts_ -= entry.path == StreamPath::kKernel;
@@ -129,7 +151,7 @@ class StreamHost {
   // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
   void poll() {
     serve();
-    if (daemon_.stays && resident_ && !launching_ && !draining_ && holds_ == 0 &&
+    if (daemon_.stays && resident_ && !launching_ && !draining_ && !keeps_daemon() &&
         d_.now() - last_activity_ >= idle_ns())
       drain();
   }
@@ -137,7 +159,7 @@ class StreamHost {
   // The first half of poll(): never ends a residency.
   void serve() {
     observe();
-    if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && holds_ > 0));
+    if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && keeps_daemon()));
     // Also one that came for old news has places that the rest of the operation's blocks may wait for.
     if (solo_ && resident_ && !launching_) end_solo();
   }
@@ -145,7 +167,7 @@ class StreamHost {
   // Asks the residency under way to end at the blocks' next yields. Where a launch may stand behind a stream,
   // one that stands keeps it.
   void drain() {
-    if (!resident_ || (guards() && holds_ > 0)) return;
+    if (!resident_ || (guards() && keeps_daemon())) return;
     raise_drain();
   }
 
@@ -192,13 +214,13 @@ class StreamHost {
     if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
     if (launching_) return d_.now() + facts_.restart_ns;
     if (solo_) return d_.now();  // it is there: serve() has to end that
-    return daemon_.stays && !draining_ && holds_ == 0 ? last_activity_ + idle_ns() : ~uint64_t(0);
+    return daemon_.stays && !draining_ && !keeps_daemon() ? last_activity_ + idle_ns() : ~uint64_t(0);
   }
 
   bool resident() const { return resident_; }
   uint64_t launches() const { return launch_; }
   // Nothing is under way that it would have to know of.
-  bool quiet() const { return holds_ == 0 && gates_ == 0 && starts_ == 0; }
+  bool quiet() const { return holds_ == 0 && stands_ == 0 && gates_ == 0 && starts_ == 0; }
 
   // ---- without the lock --------------------------------------------------------------------------------
 
@@ -237,6 +259,9 @@ class StreamHost {
 
  private:
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
+
+  // A stream stands, and what blocks run is under way.
+  bool keeps_daemon() const { return holds_ > 0 || (stands_ > 0 && under_way_ > 0); }
 
   // How long a daemon that stays does so for nothing. A program that synchronizes its device waits for it, so
   // it is short once nothing is under way.
@@ -287,7 +312,7 @@ class StreamHost {
   }
 
   bool wanted() {
-    if (guards() && holds_ > 0 && (!solo_ || replays_)) return true;
+    if (guards() && keeps_daemon() && (!solo_ || replays_)) return true;
     if (!submissions_read()) return true;
     return d_.now() >= restart_at_ && take_work();
   }
@@ -322,11 +347,12 @@ class StreamHost {
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
   uint32_t holds_ = 0;  // streams that stand, or are about to
+  uint32_t stands_ = 0;  // the same for operations that copy engines move
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
   bool replays_ = false;  // an operation of a replay was under way at the last look
   uint32_t starts_ = 0;  // operations under way that began as a kernel
-  uint32_t under_way_ = 0;  // all of them
+  uint32_t under_way_ = 0;  // all of them but those that copy engines move
   bool solo_ = false;  // they are all held by `solo_stream_`, and there is no daemon
   Stream solo_stream_ = nullptr;
   bool resident_ = false;  // from when it was asked for

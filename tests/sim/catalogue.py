@@ -25,6 +25,7 @@ CQ = "completion_queue.h"
 WITHDRAWAL = "withdrawal.h"
 OPENED = "opened.h"
 CARRYING = "carrying.h"
+COPIES = "copy_host.h"
 
 MUTATIONS = [
     # ---- orders of stores ------------------------------------------------------------------------------
@@ -818,7 +819,7 @@ MUTATIONS = [
         "drained_while_held",
         "with one hardware queue the daemon is drained while a stream is held",
         HOST,
-        "if (!resident_ || (guards() && holds_ > 0)) return;",
+        "if (!resident_ || (guards() && keeps_daemon())) return;",
         "if (!resident_) return;",
     ),
     Mutation(
@@ -1310,5 +1311,153 @@ MUTATIONS = [
         CONNECTOR,
         "  end.carried = peer.carried;\n",
         "",
+    ),
+    # ---- copy engines ----------------------------------------------------------------------------------
+    Mutation(
+        "copy_before_mark",
+        "an operation of copies begins before its stream has come to it",
+        COPIES,
+        "if (job.mark != nullptr && !reached(m_.load_acquire(job.mark), job.sequence + 1)) return Step::kNothing;",
+        "",
+    ),
+    Mutation(
+        "copy_mark_relaxed",
+        "relaxed for acquire: the proxy's look at a stream's mark",
+        COPIES,
+        "m_.load_acquire(job.mark)",
+        "m_.load_relaxed(job.mark)",
+    ),
+    Mutation(
+        "offered_relaxed",
+        "relaxed for release: the word that offers a buffer",
+        COPIES,
+        "m_.store_release(&receive.offer->offered, job.sequence + 1);",
+        "m_.store_relaxed(&receive.offer->offered, job.sequence + 1);",
+    ),
+    Mutation(
+        "offered_read_relaxed",
+        "relaxed for acquire: the sender's look at an offer",
+        COPIES,
+        "m_.load_acquire(&send.offer->offered)",
+        "m_.load_relaxed(&send.offer->offered)",
+    ),
+    Mutation(
+        "old_offer_taken",
+        "the offer of an earlier operation at the same place is taken for this one's",
+        COPIES,
+        "if (m_.load_acquire(&send.offer->offered) != job.sequence + 1) return false;",
+        "if (m_.load_acquire(&send.offer->offered) == 0) return false;",
+    ),
+    Mutation(
+        "arrived_before_the_copy_ends",
+        "the receiver is told of a message whose copy is under way",
+        COPIES,
+        "if (send.ticket == 0 || (send.ticket != kNoCopy && e_.completed(send.queue()) < send.ticket))",
+        "if (send.ticket == 0)",
+    ),
+    Mutation(
+        "copies_of_one_queue",
+        "the end of a copy within the rank is read off the queue to peers",
+        COPIES,
+        "e_.completed(send.queue()) < send.ticket",
+        "e_.completed(CopyQueue::kPeers) < send.ticket",
+    ),
+    Mutation(
+        "arrived_relaxed",
+        "relaxed for release: the word that a message has arrived",
+        COPIES,
+        "m_.store_release(&send.offer->arrived, job.sequence + 1);",
+        "m_.store_relaxed(&send.offer->arrived, job.sequence + 1);",
+    ),
+    Mutation(
+        "arrived_read_relaxed",
+        "relaxed for acquire: the receiver's look at that word",
+        COPIES,
+        "m_.load_acquire(&receive.offer->arrived)",
+        "m_.load_relaxed(&receive.offer->arrived)",
+    ),
+    Mutation(
+        "old_arrival_taken",
+        "the arrival of an earlier operation's message at the same place is taken for this one's",
+        COPIES,
+        "m_.load_acquire(&receive.offer->arrived) == job.sequence + 1",
+        "m_.load_acquire(&receive.offer->arrived) != 0",
+    ),
+    Mutation(
+        "arrival_not_awaited",
+        "an operation of copies is done when its own copies have ended",
+        COPIES,
+        "all = all && has_arrived(job, receive);",
+        "has_arrived(job, receive);",
+    ),
+    Mutation(
+        "own_copy_not_awaited",
+        "an operation of copies is done although what the rank keeps for itself is not copied",
+        COPIES,
+        "all &= send.told;",
+        "all &= send.told || send.offer == nullptr;",
+    ),
+    Mutation(
+        "copies_done_relaxed",
+        "relaxed for release: the word that streams wait for, when copies are done",
+        COPIES,
+        "m_.store_release(job.done, job.sequence + 1);",
+        "m_.store_relaxed(job.done, job.sequence + 1);",
+    ),
+    Mutation(
+        "copies_not_awaited_when_broken",
+        "a rank is through with a broken lane while copies of its own are under way",
+        COPIES,
+        "if (broken) return under_way ? Step::kNothing : Step::kFinished;",
+        "if (broken) return Step::kFinished;",
+    ),
+    Mutation(
+        "piece_passed_on_early",
+        "off by one: a piece is passed on before it has come",
+        COPIES,
+        "pieces_came(job.sequence, piece + 1)",
+        "pieces_came(job.sequence, piece)",
+    ),
+    Mutation(
+        "pieces_came_relaxed",
+        "relaxed for release: the count of pieces that have come",
+        COPIES,
+        "m_.store_release(&send.offer->came,",
+        "m_.store_relaxed(&send.offer->came,",
+    ),
+    Mutation(
+        "pieces_came_read_relaxed",
+        "relaxed for acquire: the look at that count of who passes them on",
+        COPIES,
+        "m_.load_acquire(&receive.offer->came)",
+        "m_.load_relaxed(&receive.offer->came)",
+    ),
+    Mutation(
+        "pieces_out_of_order",
+        "a piece is put into the engine's queue before one that comes before it in its message",
+        COPIES,
+        "(before == nullptr || before->ticket != 0)",
+        "true",
+    ),
+    Mutation(
+        "copies_stand_without_daemon",
+        "a stream is made to stand for copies where an operation beside it needs a daemon that is not there",
+        HOST,
+        "bool may_stand() { return under_way_ == 0 || solo_ || may_hold(); }",
+        "bool may_stand() { return true; }",
+    ),
+    Mutation(
+        "enters_beside_standing_copies",
+        "an operation is let in without a daemon while a stream stands for copies",
+        HOST,
+        "(holds_ > 0 || stands_ > 0)",
+        "holds_ > 0",
+    ),
+    Mutation(
+        "daemon_leaves_standing_copies",
+        "a daemon leaves operations behind while a stream stands for copies",
+        HOST,
+        "return holds_ > 0 || (stands_ > 0 && under_way_ > 0);",
+        "return holds_ > 0;",
     ),
 ]

@@ -155,7 +155,7 @@ void Proxy::open_rails() {
   if (options_.rdma == Rdma::kNever) return;
   std::string why;
   rails_ = verbs::open_rails(
-      reactor_, {options_.queue_pairs, kCarriedSlotBytes},
+      reactor_, {options_.queue_pairs, arena_.header()->pool_slot_bytes},
       [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); }, why);
   if (rails_ != nullptr && !options_.device.empty())
     log(LogLevel::info, "links over RDMA: messages of GPU ", options_.device,

@@ -116,6 +116,11 @@ bool CudaExecutor::may_hold() {
   return host_.may_hold();
 }
 
+bool CudaExecutor::may_stand() {
+  std::lock_guard lock(mutex_);
+  return host_.may_stand();
+}
+
 device::StreamEntry CudaExecutor::enter(const device::StreamCall& call) {
   std::lock_guard lock(mutex_);
   // That handle names another stream on each thread.

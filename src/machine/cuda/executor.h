@@ -33,6 +33,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   // ---- StreamOperations
   bool may_enter(const device::StreamCall& call) override;
   bool may_hold() override;
+  bool may_stand() override;
   device::StreamEntry enter(const device::StreamCall& call) override;
   void hold(device::StreamEntry& entry) override;
   void completed(const device::StreamEntry& entry) override;

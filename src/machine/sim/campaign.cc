@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "machine/sim/copy_program.h"
 #include "machine/sim/graph_program.h"
 #include "machine/sim/stream_program.h"
 
@@ -27,7 +28,8 @@ constexpr std::array<const char*, kCampaignCount> kNames = {"dfccl1",
                                                             "streams-death",
                                                             "streams-mixed",
                                                             "hosts",
-                                                            "hosts-death"};
+                                                            "hosts-death",
+                                                            "copies"};
 
 Case dfccl_case(uint32_t program, bool full, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, random_options(seed), seed};
@@ -160,6 +162,7 @@ std::optional<Campaign> campaign_named(std::string_view name) {
 
 Campaign turn_in_mixed(uint64_t seed) {
   if (seed % 16 == 9) return seed / 16 % 4 == 3 ? Campaign::kHostsDeath : Campaign::kHosts;
+  if (seed % 16 == 15) return Campaign::kCopies;
   if (seed % 2) return Campaign(seed / 2 % 4);
   return Campaign(uint32_t(Campaign::kStreams) + seed / 2 % kStreamCampaignCount);
 }
@@ -186,6 +189,7 @@ Case draw_plain_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
       let_a_rank_die(drawn);
       return drawn;
     }
+    case Campaign::kCopies: return copies_case(seed, plans);
     default: break;
   }
   if (campaign >= Campaign::kStreams)

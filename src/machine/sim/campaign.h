@@ -29,12 +29,14 @@ enum class Campaign : uint8_t {
   kStreamsMixed = 16,  // the nine in turn
   kHosts = 17,        // programs with streams, the ranks on two or three hosts; no graphs
   kHostsDeath = 18,   // ... and one rank dies
+  kCopies = 19,       // lanes of copies beside lanes of kernels (copy_program.h)
 };
-inline constexpr uint32_t kCampaignCount = 19;
+inline constexpr uint32_t kCampaignCount = 20;
 inline constexpr uint32_t kStreamCampaignCount = 9;
 const char* campaign_name(Campaign campaign);
 std::optional<Campaign> campaign_named(std::string_view name);
-// The four without streams, and between them the nine with; of sixteen, one between hosts.
+// The four without streams, and between them the nine with; of sixteen, one between hosts, and one with
+// copies.
 Campaign turn_in_mixed(uint64_t seed);
 
 struct Case {

@@ -4,6 +4,7 @@
 
 #include "device/bind.h"
 #include "device/carrying.h"
+#include "device/copy_host.h"
 #include "device/daemon_block.h"
 #include "device/start.h"
 #include "device/stream_host.h"
@@ -134,6 +135,7 @@ class GpuDriver final : public StreamDriver {
 
   bool may_enter(const StreamRequest& request) override { return host_.may_enter(call_of(request)); }
   bool may_hold() override { return host_.may_hold(); }
+  bool may_stand() override { return host_.may_stand(); }
   StreamTicket enter(const StreamRequest& request) override {
     return ticket_of(host_.enter(call_of(request)));
   }
@@ -193,7 +195,7 @@ class GpuDriver final : public StreamDriver {
             operation.plan == nullptr ? 0 : operation.plan->total_bytes};
   }
   static device::StreamCall call_of(const StreamRequest& r) {
-    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows};
+    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience};
@@ -212,6 +214,87 @@ class GpuDriver final : public StreamDriver {
   SimMachine machine_;
   GpuDevice device_;
   device::StreamHost<SimMachine, GpuDevice> host_;
+};
+
+// What device::CopyHost asks of an engine: the GPU's streams for copies, with a word behind each copy.
+class GpuCopies {
+ public:
+  GpuCopies(SimMachine& machine, const CopySetup& setup) : m_(machine), g_(*setup.gpu) {
+    for (uint32_t q = 0; q < kCopyQueues; ++q)
+      queues_[q] = {g_.copy_stream(q), setup.world->memory.region().make<uint64_t>(), 0};
+  }
+
+  uint64_t copy(const CopySend& send) {
+    Queue& queue = queues_[uint32_t(send.queue())];
+    std::byte* to = send.to;
+    // The offer's fields are there: its word was acquired.
+    if (send.offer != nullptr)
+      to = reinterpret_cast<std::byte*>(m_.load_relaxed(&send.offer->address)) + send.piece.offset;
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::kCopy;
+    kernel.copy = 1 + uint32_t(send.queue());
+    kernel.ns = 1 + send.bytes / 8;
+    const CopyArguments arguments{to, send.from, send.bytes};
+    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
+    g_.put(queue.stream, kernel, true);
+    g_.put_write(queue.stream, queue.ended, ++queue.given);
+    return queue.given;
+  }
+  uint64_t last(CopyQueue queue) const { return queues_[uint32_t(queue)].given; }
+  uint64_t completed(CopyQueue queue) { return m_.load_acquire(queues_[uint32_t(queue)].ended); }
+
+ private:
+  struct Queue {
+    uint32_t stream;
+    uint64_t* ended;
+    uint64_t given;
+  };
+  SimMachine& m_;
+  Gpu& g_;
+  Queue queues_[kCopyQueues];
+};
+
+class GpuCopyDriver final : public CopyDriver {
+ public:
+  explicit GpuCopyDriver(const CopySetup& setup)
+      : machine_(*setup.world, nullptr, 0, 0), engine_(machine_, setup), host_(machine_, engine_) {}
+
+  void add(const CopyWork& work) override {
+    CopyJob job{nullptr, work.sequence, work.fault, work.mark, work.done, {}, {}};
+    for (const CopyPart& part : work.sends)
+      job.sends.push_back({part.offer,
+                           nullptr,
+                           part.from,
+                           part.to,
+                           part.bytes,
+                           {part.offset, part.piece, part.pieces},
+                           part.passes_on});
+    for (const CopyPart& part : work.receives) job.receives.push_back({part.offer, part.to, part.bytes, 0});
+    jobs_.push_back({std::move(job), work.lane, work.index});
+  }
+
+  bool step(const Finished& finished) override {
+    bool any = false;
+    std::erase_if(jobs_, [&](Job& job) {
+      const auto step = host_.step(job.job);
+      any |= step != Host::Step::kNothing;
+      if (step == Host::Step::kFinished) finished(job.lane, job.index);
+      return step == Host::Step::kFinished;
+    });
+    return any;
+  }
+
+ private:
+  using Host = CopyHost<SimMachine, GpuCopies>;
+  struct Job {
+    CopyJob job;
+    SimLane* lane;
+    uint64_t index;
+  };
+  SimMachine machine_;
+  GpuCopies engine_;
+  Host host_;
+  std::vector<Job> jobs_;
 };
 
 inline void run_start_kernel(SimMachine& m, const std::byte* bytes, TraceRing* traces, void* state) {
@@ -256,6 +339,9 @@ const Core& shipped_core() {
       sizeof(device::StartState),
       [](const StreamSetup& setup) -> std::unique_ptr<StreamDriver> {
         return std::make_unique<device::GpuDriver>(setup);
+      },
+      [](const CopySetup& setup) -> std::unique_ptr<CopyDriver> {
+        return std::make_unique<device::GpuCopyDriver>(setup);
       },
       [](SimMachine& m, const std::byte* bytes, void* block_state) {
         device::DaemonArguments arguments;

@@ -3,8 +3,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
+#include "machine/sim/copy_work.h"
 #include "machine/sim/machine.h"
 #include "wire/carried.h"
 #include "wire/daemon.h"
@@ -21,6 +23,7 @@ struct StreamRequest {
   bool connected;
   bool room;
   bool follows;
+  bool copies = false;
 };
 
 // device::StreamEntry, without its namespace.
@@ -33,7 +36,7 @@ struct StreamTicket {
   uint32_t holds;
   uint64_t patience;
 };
-inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2;
+inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3;
 
 // device::StreamHost over a Gpu, without its namespace.
 class StreamDriver {
@@ -41,6 +44,7 @@ class StreamDriver {
   virtual ~StreamDriver() = default;
   virtual bool may_enter(const StreamRequest& request) = 0;
   virtual bool may_hold() = 0;
+  virtual bool may_stand() = 0;
   virtual StreamTicket enter(const StreamRequest& request) = 0;
   virtual void hold(StreamTicket& ticket) = 0;
   virtual void completed(const StreamTicket& ticket) = 0;
@@ -61,6 +65,21 @@ class StreamDriver {
   virtual Kernel captured_start(Lane& lane, const Handover& handover, const Operation& operation,
                                 int16_t priority, bool gate, uint64_t* captured) = 0;
   virtual Kernel captured_gate(const Handover& handover, const uint64_t* captured) = 0;
+};
+
+// device::CopyHost over a Gpu, without its namespace: what a rank's proxy has under way.
+class CopyDriver {
+ public:
+  using Finished = std::function<void(SimLane*, uint64_t index)>;
+  virtual ~CopyDriver() = default;
+  virtual void add(const CopyWork& work) = 0;
+  // Every operation once, in the order in which they came. True if anything went on.
+  virtual bool step(const Finished& finished) = 0;
+};
+
+struct CopySetup {
+  World* world;
+  Gpu* gpu;
 };
 
 struct StreamSetup {
@@ -96,6 +115,7 @@ struct Core {
   // Streams (gpu.h). Kernels' arguments are the core's own.
   size_t start_state_bytes;
   std::unique_ptr<StreamDriver> (*make_driver)(const StreamSetup&);
+  std::unique_ptr<CopyDriver> (*make_copies)(const CopySetup&);
   LeaveReason (*run_daemon)(SimMachine&, const std::byte* arguments, void* block_state);
   // traces: of the slot's own, one a block; null: none.
   void (*run_start)(SimMachine&, const std::byte* arguments, TraceRing* traces, void* state);

@@ -15,13 +15,15 @@ void Gpu::build(World& world, const Options& options, Client& client, uint32_t r
   client_ = &client;
   rank_ = rank;
   first_unit_ = first_unit;
-  streams_.assign(streams + 1, {});
+  streams_.assign(streams + kCopyEngines, {});
   queues_.clear();
   queues_.resize(options.hardware_queues);
   later_.clear();
   resident_.clear();
-  copies_.clear();
-  copy_ends_at_ = 0;
+  for (CopyEngine& engine : engines_) {
+    engine.copies.clear();
+    engine.ends_at = 0;
+  }
   slots_.assign(options.sm_slots, {});
   threads_.clear();
   driver_taken_ = ending_ = false;
@@ -70,7 +72,13 @@ void Gpu::wait_for_driver() {
   while (driver_taken_) w_->scheduler.sleep();
 }
 
-bool Gpu::has_room(uint32_t stream) { return !driver_taken_ && queue_of(stream).size() < o_->queue_depth; }
+bool Gpu::driver_takes(uint32_t stream) const {
+  return !driver_taken_ || (by_stream_ && stream > daemon_stream());
+}
+
+bool Gpu::has_room(uint32_t stream) {
+  return driver_takes(stream) && queue_of(stream).size() < o_->queue_depth;
+}
 
 void Gpu::wait_for_room(uint32_t stream) {
   while (!has_room(stream)) w_->scheduler.sleep();
@@ -167,6 +175,7 @@ void Gpu::wait_for_entries(uint32_t from_stream, uint32_t to_stream) {
 void Gpu::wait_in_driver(std::optional<uint32_t> stream) {
   wait_for_driver();
   driver_taken_ = true;
+  by_stream_ = stream.has_value();
   if (stream)
     wait_for_entries(*stream, *stream + 1);
   else
@@ -191,7 +200,7 @@ void Gpu::front() {
     bool any = false;
     for (auto& queue : queues_) any |= advance(queue);
     any |= dispatch();
-    any |= serve_copies();
+    for (CopyEngine& engine : engines_) any |= serve_copies(engine);
     if (any) {
       progressed();
       w_->scheduler.step();
@@ -220,8 +229,8 @@ bool Gpu::advance(std::deque<Entry>& queue) {
     stream.busy = true;
     join(entry.clock, stream.clock.data());
     entry.kernel->clock = std::move(entry.clock);
-    auto& begun = entry.kernel->copy ? copies_ : resident_;
-    begun.push_back(std::move(entry.kernel));
+    const uint32_t engine = entry.kernel->copy;
+    (engine < kCopyEngines ? engines_[engine].copies : resident_).push_back(std::move(entry.kernel));
     return true;
   }
   if (entry.kind == EntryKind::kWrite) write_value(entry, stream);
@@ -274,16 +283,16 @@ bool Gpu::dispatch() {
 }
 
 // One after the other.
-bool Gpu::serve_copies() {
-  if (copies_.empty()) return false;
+bool Gpu::serve_copies(CopyEngine& engine) {
+  if (engine.copies.empty()) return false;
   const uint64_t now = w_->scheduler.now();
-  if (copy_ends_at_ == 0) copy_ends_at_ = 1 + now + copies_.front()->ns;
-  if (now < copy_ends_at_) {
-    w_->scheduler.note_deadline(copy_ends_at_);
+  if (engine.ends_at == 0) engine.ends_at = 1 + now + engine.copies.front()->ns;
+  if (now < engine.ends_at) {
+    w_->scheduler.note_deadline(engine.ends_at);
     return false;
   }
-  copy_ends_at_ = 0;
-  Kernel* copy = copies_.front().get();
+  engine.ends_at = 0;
+  Kernel* copy = engine.copies.front().get();
   learn(copy->clock);
   SimMachine machine(*w_, nullptr, 0, 0);
   client_->run_block(machine, *copy, ~0u, 0);
@@ -333,7 +342,8 @@ void Gpu::kernel_ended(Kernel* kernel) {
   join(stream.clock, kernel->clock.data());
   stream.busy = false;
   ++stream.ended;
-  std::erase_if(kernel->copy ? copies_ : resident_, [kernel](const auto& k) { return k.get() == kernel; });
+  auto& begun = kernel->copy < kCopyEngines ? engines_[kernel->copy].copies : resident_;
+  std::erase_if(begun, [kernel](const auto& k) { return k.get() == kernel; });
   progressed();
 }
 
@@ -347,7 +357,7 @@ std::string Gpu::state() const {
     text += "; hardware queue " + std::to_string(q) + " has " + std::to_string(queues_[q].size()) +
             " entries, first " + kWhat[uint32_t(head.kind)] + " of stream " + std::to_string(head.stream);
   }
-  static constexpr const char* kNames[] = {"daemon", "start", "fill", "check", "compute", "gate"};
+  static constexpr const char* kNames[] = {"daemon", "start", "fill", "check", "compute", "gate", "copy"};
   for (const auto& kernel : resident_)
     text += "; kernel '" + std::string(kNames[uint32_t(kernel->kind)]) + "' of stream " +
             std::to_string(kernel->stream) + ": " + std::to_string(kernel->dispatched - kernel->ended) +

@@ -17,15 +17,18 @@
 
 namespace starling::sim {
 
+// From the host, to peers, within the GPU.
+inline constexpr uint32_t kCopyEngines = 3;
+
 struct Kernel {
-  enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute, kGate };
+  enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute, kGate, kCopy };
   Kind kind = Kind::kCompute;
   uint32_t blocks = 1;
   uint32_t lane = 0;   // kFill, kCheck
   uint64_t index = 0;
   uint64_t ns = 0;     // kCompute, and copies
-  bool copy = false;   // by the copy engine, which serves one after the other, not in an SM slot
-  alignas(16) std::byte arguments[1536] = {};  // kDaemon, kStart, kGate: as the core knows them
+  uint32_t copy = kCopyEngines;  // by that copy engine, which serves one after the other, not in an SM slot
+  alignas(16) std::byte arguments[1536] = {};  // kDaemon, kStart, kGate, kCopy: as the core knows them
 
   uint32_t stream = 0;
   uint32_t dispatched = 0, ended = 0;
@@ -51,7 +54,7 @@ class Gpu {
     virtual void progressed() = 0;  // an entry began or ended: hosts that wait look again
   };
 
-  // `streams` of the program; the daemon has one more.
+  // `streams` of the program; the daemon has one more, and a proxy's copies two.
   void build(World& world, const Options& options, Client& client, uint32_t rank, uint32_t first_unit,
              uint32_t streams);
   void add_fibers();
@@ -80,7 +83,8 @@ class Gpu {
   // For calls that put nothing in, and need the driver all the same: until it is free.
   void wait_for_driver();
 
-  uint32_t daemon_stream() const { return uint32_t(streams_.size()) - 1; }
+  uint32_t daemon_stream() const { return uint32_t(streams_.size()) - kCopyEngines; }
+  uint32_t copy_stream(uint32_t queue) const { return daemon_stream() + 1 + queue; }
   // What stands in one stream may stand before the daemon, or before other streams.
   static bool shares_queues(const Options& options, uint32_t streams) {
     return options.hardware_queues <= streams;
@@ -107,6 +111,10 @@ class Gpu {
     std::vector<uint32_t> clock;  // what is known behind its last entry
     bool busy = false;  // an entry has begun and not ended
   };
+  struct CopyEngine {
+    std::deque<std::unique_ptr<Kernel>> copies;
+    uint64_t ends_at = 0;  // 0: none is under way
+  };
   struct Thread {
     Gpu* gpu;
     uint32_t slot, thread, fiber;
@@ -125,6 +133,7 @@ class Gpu {
   void add(Entry entry);
   void progressed();
   void launcher();
+  bool driver_takes(uint32_t stream) const;
   bool has_room(uint32_t stream);
   void wait_for_room(uint32_t stream);
   void wait_for_entries(uint32_t from_stream, uint32_t to_stream);
@@ -134,7 +143,7 @@ class Gpu {
   bool value_is_there(const Entry& entry, SimStream& stream);
   void write_value(const Entry& entry, SimStream& stream);
   bool dispatch();
-  bool serve_copies();
+  bool serve_copies(CopyEngine& engine);
   Kernel* next_to_dispatch();
   void slot_thread(Thread& thread);
   void thread_ended(Thread& thread);
@@ -151,11 +160,11 @@ class Gpu {
   std::deque<Entry> later_;
   // Begun, not ended; in the order in which they began.
   std::deque<std::unique_ptr<Kernel>> resident_;
-  std::deque<std::unique_ptr<Kernel>> copies_;
-  uint64_t copy_ends_at_ = 0;  // 0: none is under way
+  CopyEngine engines_[kCopyEngines];
   std::vector<SmSlot> slots_;
   std::vector<Thread> threads_;
-  bool driver_taken_ = false;  // by a call that waits for the GPU
+  // By a call that waits for the GPU, or for a stream: then copies may be put in (GPU_PROBE.md).
+  bool driver_taken_ = false, by_stream_ = false;
   bool ending_ = false;
 };
 

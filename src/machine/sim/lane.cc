@@ -22,6 +22,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   rank_ = rank_in_lane;
   pool_ = pool;
   broken = open_ = given_back = on_streams_ = false;
+  kept = 0;
   order_ = {};
   handover_ = nullptr;
   submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
@@ -33,6 +34,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   channels_ = 0;
   uint32_t private_slots = options.private_slots;
   for (const CallSpec& call : spec.calls) {
+    if (spec.copies) continue;
     const PlanHeader* plan = call.plan->header(rank_);
     channels_ = std::max<uint32_t>(channels_, plan->channel_count);
     private_slots = std::max<uint32_t>(private_slots, plan->minimum_slots);
@@ -84,7 +86,12 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_->blocks = blocks;
   unresolved_ = 0;
   connected_.assign(size, 1);
-  for (const CallSpec& call : spec.calls) make_slots(*call.plan);
+  for (uint32_t peer = 0; spec.copies && peer < size; ++peer)
+    if (peer != rank_) expect(peer);
+  for (const CallSpec& call : spec.calls)
+    if (!spec.copies) make_slots(*call.plan);
+  if (spec.copies) copies_.build(world, options, spec);
+  if (spec.copies) handover_ = copies_.handover();
   buffers_.assign(depth, {});
   times_.assign(depth, 0);
 }

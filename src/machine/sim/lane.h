@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "device/lane_order.h"
+#include "machine/sim/copy_lane.h"
+#include "machine/sim/copy_work.h"
 #include "machine/sim/departures.h"
 #include "machine/sim/machine.h"
 #include "machine/sim/oracle.h"
@@ -37,6 +39,8 @@ class SimLane {
   bool given_back = false;
   bool is_connected(uint32_t peer) const { return connected_[peer] != 0; }
   uint64_t on_device() const { return placed_ - completed_; }
+  // Of a lane of copies: operations that have ended, but whose buffers peers may still write.
+  uint64_t kept = 0;
   // The application has its buffers back, and uses them.
   void reuse_buffers();
 
@@ -94,6 +98,10 @@ class SimLane {
   // By the poller: what the blocks say. True: an operation that has begun is not complete.
   bool look_at_begun(SimMachine& host, uint64_t now);
   bool under_way() const { return spec_->captured ? captured_under_way_ : submitted_ != completed_; }
+
+  // ---- a lane of copies (copy_lane.cc): its operations go to the rank's proxy ----------------------------
+  CopyLane& copies() { return copies_; }
+  CopyWork place_copies(const std::vector<SimLane*>& peers);
 
   // Writes the next operation where the daemon reads it, and returns its submission.
   Submission place(uint64_t first_sequence, bool by_kernel = false);
@@ -163,6 +171,8 @@ class SimLane {
   const uint64_t* make_packets();
   uint64_t scratch_bytes() const;
   bool may_place() const {
+    // As HostLane::next_for_proxy().
+    if (spec_->copies) return placed_ - oldest_ < kCopyDepth && resolved();
     return placed_ - oldest_ < kLaneDepth && !turns_missing() &&
            order_.may_follow(*spec_->call(placed_).plan->header(rank_), on_device(),
                              core_->handover != nullptr);
@@ -180,6 +190,7 @@ class SimLane {
   Lane* core_ = nullptr;
   Operation* operations_ = nullptr;
   Handover* handover_ = nullptr;
+  CopyLane copies_;
   std::vector<uint64_t> finished_targets_;
   uint64_t* fault_ = nullptr;
   uint64_t* opened_ = nullptr;

@@ -50,6 +50,8 @@ std::string SimLane::describe(const void* address) const {
     return std::to_string(index / channels_) + " (channel " + std::to_string(index % channels_) + ")";
   };
   const std::string lane = "lane " + std::to_string(core_->id) + " of its rank " + std::to_string(rank_);
+  if (const std::string text = spec_->copies ? copies_.describe(address) : ""; !text.empty())
+    return text + ", " + lane;
   if (within(sends_, ends)) return "send end to " + peer_of(sends_) + ", " + lane;
   if (within(receives_, ends)) return "receive end from " + peer_of(receives_) + ", " + lane;
   if (within(introductions_, ends)) return "introduction to " + peer_of(introductions_) + ", " + lane;
@@ -62,7 +64,7 @@ std::string SimLane::describe(const void* address) const {
   if (const std::string text = departures_.describe(address, core_->slot_bytes); !text.empty())
     return text + ", " + lane;
   if (within(core_->finished, kLaneDepth)) return "finished, " + lane;
-  if (handover_ != nullptr) {
+  if (handover_ != nullptr && !spec_->copies) {
     if (within(handover_->turns, handover_->width)) return "a block's turn, " + lane;
     if (within(handover_->ready, 1)) return "a stream's mark, " + lane;
     if (within(handover_->done, kLaneDepth)) return "done, " + lane;

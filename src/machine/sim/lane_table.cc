@@ -85,6 +85,12 @@ bool LaneTable::breaks(SimLane& lane) {
     c_->world->scheduler.note_deadline(deadline);
     return false;
   }
+  break_lane(lane);
+  return true;
+}
+
+void LaneTable::break_lane(SimLane& lane) {
+  SimMachine host(*c_->world, nullptr, 0, 0);
   for (SimLane* peer : c_->lanes[lane.number()])
     if (lane.is_carried(peer->rank()))
       host.store_release(lane.departures().broken(peer->rank()), 1);
@@ -94,14 +100,13 @@ bool LaneTable::breaks(SimLane& lane) {
   if (c_->options->bells)
     for (const uint32_t rank : lane.spec().ranks) host.notify(&c_->world->bells[rank]);
   ring_hosts(lane);
-  return true;
 }
 
-bool LaneTable::give_back(bool closing) {
+bool LaneTable::give_back(bool closing, bool copies) {
   SimMachine host(*c_->world, nullptr, 0, 0);
   bool all = true;
   for (SimLane* lane : mine_) {
-    if (!lane->is_open() || !lane->spec().has(Protocol::kPull)) continue;
+    if (!lane->is_open() || !names_buffers(*lane, copies)) continue;
     const bool broken = host.load_acquire(lane->fault()) != 0;
     if (broken || closing) withdraw(*lane);
     if (!broken || lane->given_back) continue;
@@ -110,7 +115,7 @@ bool LaneTable::give_back(bool closing) {
       continue;
     }
     lane->given_back = true;
-    lane->reuse_buffers();
+    if (!copies) lane->reuse_buffers();
   }
   return all;
 }
@@ -126,10 +131,10 @@ void LaneTable::withdraw(SimLane& lane) {
   }
 }
 
-void LaneTable::leave() {
+void LaneTable::leave(bool copies) {
   SimMachine host(*c_->world, nullptr, 0, 0);
   for (SimLane* lane : mine_) {
-    if (!lane->is_open() || !lane->spec().has(Protocol::kPull)) continue;
+    if (!lane->is_open() || !names_buffers(*lane, copies)) continue;
     auto& members = c_->lanes[lane->number()];
     for (uint32_t peer = 0; peer < members.size(); ++peer)
       if (peer != lane->rank() && !lane->told[peer])

@@ -37,17 +37,23 @@ class LaneTable {
   }
 
   // Of broken lanes whose messages name buffers: withdraws, and gives buffers back that nobody reads, as
-  // comm/broken_lane.cc does. closing: no operation comes any more. False: some are kept.
-  bool give_back(bool closing);
+  // comm/broken_lane.cc does. closing: no operation comes any more. False: some are kept. Lanes of copies
+  // apart: their owner uses what is given back.
+  bool give_back(bool closing, bool copies = false);
 
   // The rank ends. Peers that it never was connected to learn of that from the kernel.
-  void leave();
+  void leave(bool copies = false);
+  // Breaks the lane on all its ranks.
+  void break_lane(SimLane& lane);
 
   std::string describe(const void* address) const;
   bool whole() const;
   std::string leftovers() const;
 
  private:
+  static bool names_buffers(const SimLane& lane, bool copies) {
+    return copies ? lane.spec().copies : lane.spec().has(Protocol::kPull) && !lane.spec().copies;
+  }
   bool breaks(SimLane& lane);
   void ring_hosts(const SimLane& lane);
   void wake_proxy(const SimLane& lane);

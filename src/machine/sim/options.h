@@ -86,6 +86,8 @@ struct Options {
   int32_t dying_rank = -1;  // it stops for ever ...
   uint64_t dying_ns = 0;  // ... at this time
   uint64_t timeout_ns = 0;  // operations older than this break their lane; 0: never
+  int32_t aborting_rank = -1;  // it breaks all its lanes of copies ...
+  uint64_t aborting_ns = 0;  // ... at this time
 
   // Memory.
   uint32_t submission_capacity = 64;

@@ -31,6 +31,10 @@ bool LaneSpec::crosses_hosts(const Options& machine) const {
                      [&](uint32_t rank) { return machine.host_of(rank) != machine.host_of(ranks[0]); });
 }
 
+bool Program::has_copies() const {
+  return std::any_of(lanes.begin(), lanes.end(), [](const LaneSpec& lane) { return lane.copies; });
+}
+
 uint32_t Program::depth(uint32_t lane) const {
   if (lanes[lane].captured) return uint32_t(lanes[lane].calls.size());
   uint32_t deepest = 1;

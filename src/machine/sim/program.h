@@ -25,6 +25,8 @@ struct CallSpec {
   ReduceOp reduce_op = ReduceOp::kSum;
   double scalar = 1;   // premul_sum: see factor()
   uint64_t count = 0;  // elements of a group of its buffers
+  uint32_t pieces =
+      0;  // of a broadcast by copies: each rank passes on so many to the next; 0: the root sends all
   // Of a custom collective: the groups that are summed into each group of each rank's output, rank by rank;
   // an empty list: anything may be there, and the rank's output is not looked at.
   std::vector<std::vector<GroupSource>> origins{};
@@ -39,6 +41,8 @@ struct LaneSpec {
   int16_t priority = 0;
   // Its operations are those that one graph captured, one a call of `calls`: each replay runs them all.
   bool captured = false;
+  // Copy engines move what its operations say, whatever their plans are (device/copy_host.h).
+  bool copies = false;
 
   const CallSpec& call(uint64_t index) const { return calls[index % calls.size()]; }
   // The widest plan's.
@@ -85,6 +89,7 @@ struct Step {
   uint32_t stream = 0;
   uint32_t held = 0;
   uint32_t blocks = 1;
+  bool differs = false;  // of a lane of copies: the rank means something else than the others
 
   bool names_lane() const { return submits() || kind == StepKind::kStreamWait; }
   bool submits() const {
@@ -100,6 +105,7 @@ struct Program {
   std::vector<std::vector<Step>> steps;  // of each rank
   std::vector<std::vector<Graph>> graphs{};  // likewise
 
+  bool has_copies() const;
   // Operations of a lane that a rank has under way at most.
   uint32_t depth(uint32_t lane) const;
 };

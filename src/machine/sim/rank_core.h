@@ -68,7 +68,7 @@ class RankCore {
   void unlock();
   void push(const Submission& submission);
   void flush();
-  void feed(SimLane& lane);
+  virtual void feed(SimLane& lane);
   // Takes what the completion queue has, checking each. True if there was any.
   bool take_completions();
   // Operation `index` is complete: checks it, and feeds the lane.

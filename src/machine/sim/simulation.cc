@@ -21,6 +21,7 @@ void Report::add(const Report& other) {
   started_as_kernel += other.started_as_kernel;
   replayed += other.replayed;
   carried += other.carried;
+  copied += other.copied;
 }
 
 Simulation::Simulation(const Core& core) : core_(&core) {
@@ -106,7 +107,7 @@ void Simulation::build_streams() {
   for (auto& rank : stream_ranks_) rank->add_fibers();
   if (cluster_.options->dying_rank >= 0)
     world_.memory.set_unit(world_.scheduler.add(program.rank_count, &run_reaper, this),
-                           program.rank_count * (cluster_.options->sm_slots + 2));
+                           program.rank_count * StreamRank::unit_count(*cluster_.options));
   world_.memory.begin();
   for (auto& rank : stream_ranks_) rank->begin();
 }
@@ -150,6 +151,7 @@ void Simulation::collect(Report& report) const {
     report.carried += rank->carried();
     report.started_as_kernel += rank->started_as_kernel();
     report.replayed += rank->replayed();
+    report.copied += rank->copied();
   }
 }
 

@@ -29,6 +29,7 @@ struct Report {
   uint64_t started_as_kernel = 0;  // operations that began as a kernel of their own
   uint64_t replayed = 0;  // of them, by graphs
   uint64_t carried = 0;  // messages between hosts
+  uint64_t copied = 0;  // operations by copy engines, complete
 
   bool ok() const { return failure.empty(); }
   void add(const Report& other);

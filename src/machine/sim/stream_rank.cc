@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace starling::sim {
 
@@ -27,6 +28,10 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   const uint32_t streams = program.streams + RankGraphs::branch_streams(graphs);
   graphs_.build(*w_, graphs, program.streams);
   gpu_.build(*w_, *o_, *this, index, first_unit() + 1, streams);
+  all_given_back_ = true;
+  aborted_ = false;
+  copied_ = 0;
+  if (program.has_copies()) copy_proxy_.build(*w_, *core_, gpu_);
   driver_ = core_->make_driver(
       {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), yield_, daemon_, completions_, pool_});
 }
@@ -51,6 +56,7 @@ void StreamRank::make_parked_rings() {
 // Wider than the plan at times: a block that has no part hands its turn on.
 void StreamRank::make_handovers() {
   for (SimLane* lane : lanes_.mine()) {
+    if (lane->spec().copies) continue;
     const uint32_t blocks = lane->spec().block_count();
     lane->add_handover(std::min(o_->blocks, blocks + lane->number() % 2));
   }
@@ -60,7 +66,8 @@ void StreamRank::add_fibers() {
   Memory& memory = w_->memory;
   add_host_fibers(first_unit());
   gpu_.add_fibers();
-  if (has_proxy()) proxy_.add_fiber(c_->program->rank_count * (o_->sm_slots + 2) + 1 + index_);
+  if (has_proxy()) proxy_.add_fiber(c_->program->rank_count * unit_count(*o_) + 1 + index_);
+  if (copy_proxy_.exists()) copy_proxy_.add_fiber(index_, first_unit() + unit_count(*o_) - 1, poller_fiber_);
   block_states_.resize(o_->sm_slots);
   for (std::byte*& state : block_states_)
     state = memory.region().allocate(std::max(core_->block_state_bytes, core_->start_state_bytes));
@@ -73,6 +80,10 @@ void StreamRank::add_fibers() {
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parked[b].tail);
   for (SimLane* lane : lanes_.mine()) {
     memory.allow_many_writers(lane->fault());
+    if (lane->spec().copies) {
+      lane->copies().share_words(memory);
+      continue;
+    }
     memory.allow_many_writers(&lane->handover().turns[0].issued);
     for (uint32_t s = 0; s < kLaneDepth; ++s) {
       memory.allow_many_writers(&lane->core().finished[s]);
@@ -112,6 +123,7 @@ std::vector<std::pair<uint32_t, const TraceRing*>> StreamRank::traces() const {
 void StreamRank::begin() {
   begin_core();
   gpu_.begin();
+  if (copy_proxy_.exists()) copy_proxy_.begin();
 }
 
 // ---- kernels ------------------------------------------------------------------------------------------
@@ -138,6 +150,12 @@ void StreamRank::run_block(SimMachine& machine, const Kernel& kernel, uint32_t s
       const std::string wrong = lane.check(kernel.index);
       if (!wrong.empty()) fail("lane " + std::to_string(kernel.lane) + ": " + wrong);
       return;
+    }
+    case Kernel::Kind::kCopy: {
+      CopyArguments copy;
+      std::memcpy(&copy, kernel.arguments, sizeof copy);
+      w_->shadow.will_read(copy.from, copy.bytes);
+      return machine.write(copy.to, copy.from, copy.bytes);
     }
     case Kernel::Kind::kCompute:
       w_->scheduler.note_deadline(w_->scheduler.now() + kernel.ns);
@@ -209,6 +227,7 @@ void StreamRank::take(const Step& step) {
 void StreamRank::start(const Step& step) {
   SimLane& lane = *lanes_.at(step.lane);
   if (lane.broken) return;  // the caller gets an error at once
+  if (lane.spec().copies) return start_copies(step, lane);
   const uint64_t index = lane.submitted();
   if (index < before_streams_[step.lane]) return submit(lane);
   lane.make_buffers();
@@ -280,6 +299,7 @@ void StreamRank::wait_on_stream(const Step& step) {
   if (lane.submitted() == 0) return;
   const uint64_t index = lane.submitted() - 1;
   if (index < before_streams_[step.lane]) return;  // of no stream
+  if (lane.spec().copies) return wait_for_copies(step, lane);
   for (lock(); !driver_->may_hold(); lock()) {
     unlock();
     w_->scheduler.sleep();
@@ -324,16 +344,17 @@ void StreamRank::put_kernel(uint32_t stream, Kernel::Kind kind, uint32_t lane, u
   kernel.lane = lane;
   kernel.index = index;
   kernel.ns = ns;
-  kernel.copy = kind == Kernel::Kind::kFill && ns > 0;
+  if (kind == Kernel::Kind::kFill && ns > 0) kernel.copy = 0;
   gpu_.put(stream, kernel, false);
 }
 
 // For all operations, and all streams.
 void StreamRank::wait_for_all() {
-  while (outstanding() > 0) w_->scheduler.sleep();
+  while (outstanding() + kept() > 0) w_->scheduler.sleep();
   for (uint32_t s = 0; s < gpu_.daemon_stream(); ++s)
     while (!gpu_.idle(s)) w_->scheduler.sleep();
   lock();
+  reuse_given_back();
   unlock();
 }
 
@@ -344,7 +365,8 @@ bool StreamRank::poll_once() {
   if (o_->driver_connects && !lanes_.connected()) gpu_.wait_for_driver();
   lanes_.connect();
   lanes_.open_buffers();
-  const bool any = take_completions() | take_told();
+  const bool any = take_completions() | take_told() | take_copied();
+  look_after_copies();
   if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
   if (w_->scheduler.random().chance(o_->drain_chance)) driver_->drain();
   driver_->poll();
@@ -359,6 +381,7 @@ bool StreamRank::take_told() {
   bool any = false;
   bool replays = false;
   for (SimLane* lane : lanes_.mine()) {
+    if (lane->spec().copies) continue;
     if (lane->spec().captured) {
       if (lane->submitted() == 0) continue;
       any |= take_told_captured(*lane);
@@ -395,6 +418,7 @@ void StreamRank::completed(SimLane& lane, uint64_t index, bool faulty) {
   ++c_->completed[lane.number()];
   if (lane.carried()) proxy_.end_work(1);
   finish_ticket(lane.number(), index);
+  if (faulty && lane.spec().copies) keep(lane);
   if (faulty) fail_waiting(lane);
   lane.make_turns();
 }
@@ -430,63 +454,18 @@ void StreamRank::fail_waiting(SimLane& lane) {
 uint64_t StreamRank::newest(const SimLane& lane) const { return o_->first_sequence + lane.submitted(); }
 
 bool StreamRank::ended() {
-  if (!app_ended_ || outstanding() > 0) return false;
+  if (!app_ended_ || outstanding() > 0 || !all_given_back_) return false;
   push_exit();
   driver_->poll();
-  return unsubmitted_.empty() && driver_->settled();
+  if (!unsubmitted_.empty() || !driver_->settled()) return false;
+  if (copy_proxy_.exists()) lanes_.leave(true);
+  return true;
 }
 
 void StreamRank::end_fibers() {
   gpu_.end();
   if (has_proxy()) proxy_.end();
-}
-
-// ---- for reports --------------------------------------------------------------------------------------
-
-std::string StreamRank::describe(const void* address) const {
-  if (address == yield_) return "word that asks start kernels to yield, " + name();
-  const std::string text = lanes_.describe(address);
-  return text.empty() ? describe_core(address) : text + ", " + name();
-}
-
-std::string StreamRank::leftovers() {
-  if (!driver_->quiet()) return name() + ": the host believes that operations are under way";
-  if (has_proxy() && !proxy_.idle()) return name() + ": the proxy believes that operations are under way";
-  std::string text = core_leftovers(lanes_.whole());
-  if (text.empty()) text = lanes_.leftovers();
-  if (!text.empty()) return name() + ": " + text;
-  for (SimLane* lane : lanes_.mine()) {
-    if (lane->submitted() == 0) continue;
-    if (lane->core().handover == nullptr) continue;  // no stream came
-    const Handover& handover = lane->handover();
-    for (uint32_t b = 0; b < handover.width; ++b)
-      if (handover.turns[b].next != o_->first_sequence + lane->placed() || handover.turns[b].marked)
-        return name() + ": lane " + std::to_string(lane->number()) + ": a turn was not handed on to the end";
-    if (lane->spec().captured && handover.turns[0].issued != (o_->first_sequence + lane->placed()) * kIssued)
-      return name() + ": lane " + std::to_string(lane->number()) + ": blocks came to too few operations";
-  }
-  return "";
-}
-
-std::string StreamRank::state() const {
-  std::string text = progress_text() + ", " + (driver_->resident() ? "daemon resident" : "no daemon") + ", " +
-                     std::to_string(by_path_[0]) + " started as kernels, " + std::to_string(by_path_[1]) +
-                     " through the queue, " + std::to_string(by_path_[2]) + " by marks" + gpu_.state();
-  if (has_proxy()) text += proxy_.state();
-  if (locked_) text += "; the host's lock is taken";
-  for (SimLane* lane : lanes_.mine())
-    if (*lane->fault() != 0) text += "; lane " + std::to_string(lane->number()) + " is broken";
-  for (uint32_t b = 0; b < daemon_->block_count; ++b) {
-    const BlockMemory& block = daemon_->blocks[b];
-    text += "; block " + std::to_string(b) + " has tasks";
-    for (uint32_t t = 0; t < block.task_count; ++t) {
-      const Lane& lane = *daemon_->segments[0][block.tasks[t].lane];
-      text += " " + std::to_string(lane.id) + "(next " + std::to_string(lane.blocks[b].next) + ", turn " +
-              std::to_string(lane.handover && b < lane.handover->width ? lane.handover->turns[b].next : 0) +
-              ")";
-    }
-  }
-  return text;
+  if (copy_proxy_.exists()) copy_proxy_.end();
 }
 
 }  // namespace starling::sim

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "machine/sim/cluster.h"
+#include "machine/sim/copy_proxy.h"
 #include "machine/sim/gpu.h"
 #include "machine/sim/graphs.h"
 #include "machine/sim/lane_table.h"
@@ -39,12 +40,15 @@ class StreamRank final : public RankCore, private Gpu::Client {
   uint64_t started_as_kernel() const { return by_path_[0]; }
   uint64_t replayed() const { return replayed_; }
   uint64_t carried() const { return has_proxy() ? proxy_.messages() : 0; }
+  uint64_t copied() const { return copied_; }
+  // Writers of counters that a rank has.
+  static uint32_t unit_count(const Options& options) { return options.sm_slots + 3; }
 
  private:
   void make_handovers();
   void make_parked_rings();
   void make_traces();
-  uint32_t first_unit() const { return index_ * (o_->sm_slots + 2); }
+  uint32_t first_unit() const { return index_ * unit_count(*o_); }
 
   void run_block(SimMachine& machine, const Kernel& kernel, uint32_t slot, uint32_t thread) override;
   void run_daemon(SimMachine& machine, const Kernel& kernel, uint32_t slot, uint32_t thread);
@@ -57,6 +61,17 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void put_operation(const Step& step, SimLane& lane, uint64_t index);
   void wait_on_stream(const Step& step);
   void replay(uint32_t graph);
+
+  // ---- lanes of copies (stream_copies.cc)
+  void start_copies(const Step& step, SimLane& lane);
+  void wait_for_copies(const Step& step, SimLane& lane);
+  void feed(SimLane& lane) override;
+  bool take_copied();
+  void look_after_copies();
+  void keep(SimLane& lane);
+  void reuse_given_back();
+  uint64_t kept() const;
+
   void put_kernel(uint32_t stream, Kernel::Kind kind, uint32_t lane, uint64_t index, uint64_t ns = 0,
                   uint32_t blocks = 1);
   void wait_for_all();
@@ -91,6 +106,10 @@ class StreamRank final : public RankCore, private Gpu::Client {
   std::vector<std::vector<TraceRing>> slot_traces_;  // by slot and block
   uint64_t by_path_[3] = {};
   uint64_t replayed_ = 0;  // operations
+  CopyProxy copy_proxy_;  // where the program has lanes of copies
+  bool all_given_back_ = true;
+  bool aborted_ = false;
+  uint64_t copied_ = 0;  // operations
 };
 
 }  // namespace starling::sim

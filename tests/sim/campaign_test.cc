@@ -51,20 +51,7 @@ TEST(Lanes, OperationsOfAllPlansKeepToTheirConnectors) {
   }
 }
 
-TEST(Replay, IsExact) {
-  Simulation first, second;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
-    const Case a = draw_case(Campaign::kMixed, seed, first.plans());
-    const Report once = first.run(a.program, a.options, a.seed);
-    const Case b = draw_case(Campaign::kMixed, seed, second.plans());
-    Options traced = b.options;
-    traced.trace_capacity = 1024;  // keeping the story changes nothing
-    const Report twice = second.run(b.program, traced, b.seed);
-    EXPECT_EQ(once.slices, twice.slices) << "seed " << seed;
-    EXPECT_EQ(once.virtual_ns, twice.virtual_ns) << "seed " << seed;
-    EXPECT_EQ(once.parks, twice.parks) << "seed " << seed;
-  }
-}
+TEST(Replay, IsExact) { expect_exact_replays(Campaign::kMixed); }
 
 TEST(Replay, SeedsDiffer) {
   Simulation simulation;

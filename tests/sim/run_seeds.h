@@ -27,4 +27,20 @@ inline Report run_seeds(Campaign campaign, uint64_t first, uint64_t count) {
   return total;
 }
 
+// A seed draws the same again, and keeping its story changes nothing.
+inline void expect_exact_replays(Campaign campaign) {
+  Simulation first, second;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Case a = draw_case(campaign, seed, first.plans());
+    const Report once = first.run(a.program, a.options, a.seed);
+    const Case b = draw_case(campaign, seed, second.plans());
+    Options traced = b.options;
+    traced.trace_capacity = 1024;
+    const Report twice = second.run(b.program, traced, b.seed);
+    EXPECT_EQ(once.slices, twice.slices) << "seed " << seed;
+    EXPECT_EQ(once.virtual_ns, twice.virtual_ns) << "seed " << seed;
+    EXPECT_EQ(once.parks, twice.parks) << "seed " << seed;
+  }
+}
+
 }  // namespace starling::sim

@@ -87,19 +87,7 @@ TEST(Streams, OrderedOperationsNeverMeetTheDaemon) {
   }
 }
 
-TEST(Streams, ASeedReplaysExactly) {
-  Simulation first, second;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
-    const Case a = draw_case(Campaign::kStreamsMixed, seed, first.plans());
-    const Report once = first.run(a.program, a.options, a.seed);
-    const Case b = draw_case(Campaign::kStreamsMixed, seed, second.plans());
-    Options traced = b.options;
-    traced.trace_capacity = 1024;  // keeping the story changes nothing
-    const Report twice = second.run(b.program, traced, b.seed);
-    EXPECT_EQ(once.slices, twice.slices) << "seed " << seed;
-    EXPECT_EQ(once.virtual_ns, twice.virtual_ns) << "seed " << seed;
-  }
-}
+TEST(Streams, ASeedReplaysExactly) { expect_exact_replays(Campaign::kStreamsMixed); }
 
 }  // namespace
 }  // namespace starling::sim

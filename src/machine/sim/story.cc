@@ -140,7 +140,7 @@ std::string event_text(const Simulation::TracedEvent& event) {
     case TraceEvent::kQuit: {
       static constexpr const char* kWhy[] = {"idle", "stuck",    "drained", "residency limit",
                                              "exit", "elsewhere"};
-      return text + "leaves: " + kWhy[r.detail % 5];
+      return text + "leaves: " + kWhy[r.detail % std::size(kWhy)];
     }
     case TraceEvent::kFetch: return text + "reads the submission of " + operation;
     case TraceEvent::kRun:

@@ -37,20 +37,6 @@ void StreamRank::start_copies(const Step& step, SimLane& lane) {
   put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 
-void StreamRank::wait_for_copies(const Step& step, SimLane& lane) {
-  const uint64_t index = lane.submitted() - 1;
-  for (lock(); !driver_->may_stand(); lock()) {
-    unlock();
-    w_->scheduler.sleep();
-  }
-  const auto ticket = tickets_[step.lane].find(index);
-  const bool under_way = ticket != tickets_[step.lane].end();
-  if (under_way) driver_->hold(ticket->second);
-  unlock();
-  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index);
-  put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
-}
-
 // To the proxy when all peers are known; of two ranks that mean different things the later one sees it
 // before.
 void StreamRank::feed(SimLane& lane) {

@@ -299,8 +299,8 @@ void StreamRank::wait_on_stream(const Step& step) {
   if (lane.submitted() == 0) return;
   const uint64_t index = lane.submitted() - 1;
   if (index < before_streams_[step.lane]) return;  // of no stream
-  if (lane.spec().copies) return wait_for_copies(step, lane);
-  for (lock(); !driver_->may_hold(); lock()) {
+  const auto may_wait = [&] { return lane.spec().copies ? driver_->may_stand() : driver_->may_hold(); };
+  for (lock(); !may_wait(); lock()) {
     unlock();
     w_->scheduler.sleep();
   }

@@ -64,7 +64,6 @@ class StreamRank final : public RankCore, private Gpu::Client {
 
   // ---- lanes of copies (stream_copies.cc)
   void start_copies(const Step& step, SimLane& lane);
-  void wait_for_copies(const Step& step, SimLane& lane);
   void feed(SimLane& lane) override;
   bool take_copied();
   void look_after_copies();

@@ -9,7 +9,7 @@ import numpy as np
 
 from comm import failures
 from conformance import call, cases
-from hosts.ranks import touch
+from hosts.ranks import touch, watched
 from starling import Communicator
 from starling.errors import MismatchError
 
@@ -94,7 +94,7 @@ def crossing(comm: Communicator, collective: str, count: int) -> dict[int, float
     def landed() -> dict[int, int]:
         """When all that was sent has."""
         while True:
-            (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == comm.rank]
+            mine = watched(watcher, comm.rank)
             if not any(path.left_bytes for path in mine.paths):
                 return {
                     peer: sum(path.bytes for path in mine.paths if path.peer == peer)
@@ -177,7 +177,7 @@ def all_reduces_with_counts(comm: Communicator, folder: str) -> int:
         comm.all_reduce(pattern + (comm.rank + iteration % 7), total).wait(200)
         assert np.array_equal(total, ranks * (pattern + iteration % 7) + ranks * (ranks - 1) // 2), iteration
         if watcher is not None and iteration % 10 == 0:
-            (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
+            mine = watched(watcher, 0)
             paths = sorted(mine.paths, key=lambda path: path.path)
             counts = {"bytes": [path.bytes for path in paths], "closed": [path.closed for path in paths]}
             touch(folder, "paths", json.dumps({"done": iteration + 1, **counts}))

@@ -17,9 +17,12 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hosts.network import Network
+
+if TYPE_CHECKING:  # ranks are forked before it is loaded
+    from starling.monitor.views import Rank, Watcher
 
 TESTS = Path(__file__).resolve().parent.parent
 MOUNTED = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
@@ -127,6 +130,12 @@ def touch(folder: str, name: str, text: str = "") -> None:
     draft = Path(folder) / f"{name}.draft.{os.getpid()}"
     draft.write_text(text)
     draft.rename(Path(folder) / name)
+
+
+def watched(watcher: "Watcher", rank: int) -> "Rank":
+    """This process's own rank, as the watcher sees it: other jobs of this name may run beside this one."""
+    (mine,) = [seen for seen in watcher.look() if seen.pid == os.getpid() and seen.rank == rank]
+    return mine
 
 
 def run_rank(rank: int, what: dict[str, Any]) -> None:

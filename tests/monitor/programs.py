@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hosts.ranks import touch
+from hosts.ranks import touch, watched
 from starling import Communicator, Context, Request
 from starling.monitor import Anomaly, Watcher
 from starling.monitor import Path as PathView
@@ -61,7 +61,7 @@ def name_the_slow_rail(comm: Communicator, folder: str) -> tuple[dict[int, PathV
     deadline = time.monotonic() + 180
 
     def look() -> dict[int, PathView]:
-        (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
+        mine = watched(watcher, 0)
         return {path.path: path for path in mine.paths}
 
     def named() -> bool:
@@ -110,7 +110,7 @@ def follow_paths(comm: Communicator, folder: str) -> tuple[list[tuple[int, Anoma
         return [], []
     watcher = Watcher(kept_samples=5_000_000)
     run_without_rest(comm, folder, lambda: (Path(folder) / "stop").exists())
-    (mine,) = [rank for rank in watcher.look() if rank.job == "hosts" and rank.rank == 0]
+    mine = watched(watcher, 0)
     paths = {path.ring: path.path for path in mine.paths}
     samples, anomalies = watcher.take()
     return (

@@ -139,6 +139,7 @@ bool Context::settle(HostLane& lane) {
 // Of a broken lane, an operation that our device is through with: ends it, or keeps it while peers may read
 // what it gave them to read.
 void Context::end_broken(HostLane& lane, Flight&& flight, const Fault& fault) {
+  if (flight.on_device) lane.take_back_buffers();
   if (!flight.on_device || !is_used_by_peers(flight)) return end(flight, status_of(fault.kind), fault.text);
   // Whoever broke the lane may not know all the peers that read our buffers. They have to hear of it: to
   // withdraw, and to take nothing that they read from now on for a result.

@@ -143,6 +143,7 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (shared_ != nullptr) return;
   uint32_t limit = options_.slot_bytes_limit;
   if (carried_) limit = place_.traits().direct || by_copies() ? kCarriedSlotBytes : kLockedSlotBytes;
+  if (names_buffers()) limit = kNamedSlotBytes;
   const uint32_t slot_bytes = options_.any_size ? limit : slot_bytes_for(size_class_bytes, limit);
   const uint32_t for_copies = by_copies() && carried_ ? 1 : 0;
   open_region(options_.carries_operations ? channels_for(channel_count) : for_copies, slot_bytes);
@@ -346,6 +347,8 @@ void HostLane::bind_plan(Flight& flight, uint64_t token) {
   op.sequence = flight.sequence;
   op.token = token;
   op.tile_bytes = tile_bytes_for(*flight.lowered.plan->header(rank()), *shared_, place_.traits());
+  if (names_buffers() && op.group_bytes < kNamedBytes)
+    op.tile_bytes = std::min<uint64_t>(op.tile_bytes, kCarriedSlotBytes);
   op.tile_count = (op.chunk_bytes + op.tile_bytes - 1) / op.tile_bytes;
 }
 
@@ -359,6 +362,7 @@ void HostLane::place(Flight& flight, uint64_t token) {
     op.buffers[uint32_t(BufferKind::kScratch)].base =
         at_least(scratch_[at], plan->scratch_chunks * op.chunk_bytes);
   bind_memory(flight, at);
+  name_buffers(flight);
   // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
   // pass.
   op.finished_target = finished_targets_[at] += turns_known_ ? handover_.width : op.block_count;

@@ -136,6 +136,10 @@ class HostLane {
   // Some peer is on another host.
   bool carried() const { return carried_; }
   bool by_copies() const { return options_.copies; }
+  // It is that of one pair and tag, between hosts, and no GPU's: large messages need no slots.
+  bool names_buffers() const {
+    return carried_ && options_.place.source >= 0 && !options_.copies && place_.traits().direct;
+  }
   HostLane* control() const { return options_.control; }
   // What the daemon knows of the lane; null before it is open.
   Lane* device() { return device_; }
@@ -197,6 +201,9 @@ class HostLane {
   Flight* next_for_device();
   // Writes it where the daemon reads it. A submission must follow, or a start kernel with token 0.
   void place(Flight& flight, uint64_t token);
+
+  // What the links have of the buffers of operations (named_messages.cc) is their callers' again.
+  void take_back_buffers();
 
   // ---- a lane of copies (copies.cc)
   // What streams write and wait for, without anything on the device. Idempotent.
@@ -287,6 +294,7 @@ class HostLane {
   void introduce_neighbour(uint32_t peer, uint32_t channel, PeerIntroduction& introduction) const;
   void introduce_carrier(uint32_t peer, uint32_t channel, PeerIntroduction& introduction) const;
   void bind_plan(Flight& flight, uint64_t token);
+  void name_buffers(Flight& flight);
   void bind_own_buffer(Flight& flight, uint32_t at);
   void bind_memory(Flight& flight, uint32_t at);
   void bind_captured(Flight& flight);
@@ -334,6 +342,8 @@ class HostLane {
   bool near_ = false;            // some peer is on this one
   std::vector<std::shared_ptr<link::carry::Channels>> carriers_;  // by peer; null: of this host
   std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it
+  std::vector<uint64_t>
+      expected_;  // of a message's receiver, by channel: messages of operations placed so far
   std::vector<bool> told_;       // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
   LaneShared* shared_ = nullptr;

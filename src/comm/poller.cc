@@ -263,6 +263,7 @@ void Context::fail_all(const std::string& why) {
     if (lane == nullptr || !lane->busy()) continue;
     starling::break_lane(*lane, FaultKind::kInternal, lane->next_sequence(), text);
     release_streams(*lane);
+    lane->take_back_buffers();
     for (Flight& flight : lane->take_waiting(true)) end(flight, STARLING_SYSTEM, text);
   }
   // No peer can go on reading the memory of a device that is gone.

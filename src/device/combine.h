@@ -61,6 +61,11 @@ STARLING_HOST_DEVICE inline bool is_plain(const Combine& c) {
   return c.source_count == 1 && c.scaled_source == kNoSource && c.divisor == 1;
 }
 
+// The same, and it is where it shall be. Of addresses of one process (Combine::owner).
+STARLING_HOST_DEVICE inline bool is_in_place(const Combine& c) {
+  return is_plain(c) && c.destination_count == 1 && c.sources[0] == c.destinations[0];
+}
+
 // ---- machines with vector threads (CUDA): all threads stride over 16-byte packs ------------------------
 
 template <class T, class Op>

@@ -86,6 +86,25 @@ STARLING_HOST_DEVICE inline void measure(SendEnd& end, uint64_t bytes) {
   if (end.carried != 0) end.inbox->bytes[end.sent % kMaxCredits] = uint32_t(bytes);
 }
 
+// The next message is not in its slot, but lies at `source`, until was_taken().
+STARLING_HOST_DEVICE inline void name_source(const Lane& lane, SendEnd& end, const std::byte* source,
+                                             uint64_t bytes) {
+  *reinterpret_cast<const std::byte**>(next_send_slot(lane, end)) = source;
+  end.inbox->bytes[end.sent % kMaxCredits] = uint32_t(bytes) | kElsewhere;
+}
+
+// Are the sources of all messages so far their owner's again?
+template <class M>
+STARLING_HOST_DEVICE bool was_taken(M& m, const SendEnd& end) {
+  // Acquire: pairs with the release in note_taken() (link/carry/peer_link.cc): the proxy reads them no more.
+  return end.connected == 0 || int64_t(m.load_acquire(&end.credit->taken) - end.sent) >= 0;
+}
+
+// Has the next message, which is there, come to where it is wanted?
+STARLING_HOST_DEVICE inline bool is_in_place(const ReceiveEnd& end) {
+  return (end.inbox->bytes[end.received % kMaxCredits] & kElsewhere) != 0;
+}
+
 // Makes the message in the next slot visible. All threads' writes came before, by a barrier.
 template <class M>
 STARLING_HOST_DEVICE void post(M& m, SendEnd& end) {

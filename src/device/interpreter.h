@@ -123,6 +123,9 @@ class Interpreter {
       }
     }
     if (protocol_ == Protocol::kPull && !wait_for_readers()) return Outcome::kStuck;
+    if constexpr (M::kReadsOwned)
+      if (names_sources() && !wait([&] { return first_untaken() == block_.send_count; }))
+        return Outcome::kStuck;
     return Outcome::kDone;
   }
 
@@ -261,7 +264,9 @@ class Interpreter {
   STARLING_HOST_DEVICE bool move() {
     const Combine& c = *x_.operands;
     if constexpr (M::kReadsOwned) {
+      // First: addresses of two processes may be the same number.
       if (c.owner != 0) return m_.read_owned(c.owner, c.destinations[0], c.sources[0], c.bytes);
+      if (names_sources() || is_in_place(c)) return true;
     }
     combine(m_, c);
     return true;
@@ -409,7 +414,10 @@ class Interpreter {
     if (sends(i.opcode))
       for (uint32_t k = 0; k < i.send_count; ++k) {
         if (protocol_ == Protocol::kPull) offer(i, send_end(i, k));
-        measure(send_end(i, k), x_.operands->message_bytes);
+        if constexpr (M::kReadsOwned)
+          describe(*x_.lane, send_end(i, k), *x_.operands, names_sources());
+        else
+          measure(send_end(i, k), x_.operands->message_bytes);
         post(m_, send_end(i, k));
       }
   }
@@ -443,7 +451,19 @@ class Interpreter {
     return int64_t(end.granted_seen - all) >= 0;
   }
 
+  // A proxy reads the operation's input: it only sends. Of blocks of one thread.
+  STARLING_HOST_DEVICE bool names_sources() const { return (op_.hints & kByReference) != 0; }
+  // Of the block's connections; as many as there are: none.
+  STARLING_HOST_DEVICE uint32_t first_untaken() {
+    uint32_t k = 0;
+    while (k < block_.send_count && was_taken(m_, send_end(k))) ++k;
+    return k;
+  }
+
   STARLING_HOST_DEVICE Awaited awaits_readers() {
+    if constexpr (M::kReadsOwned)
+      if (const uint32_t k = names_sources() ? first_untaken() : block_.send_count; k < block_.send_count)
+        return {&send_end(k).credit->taken, send_end(k).sent, send_end(k).peer};
     for (uint32_t k = 0; protocol_ == Protocol::kPull && k < block_.send_count; ++k) {
       SendEnd& end = send_end(k);
       if (!was_read(end)) return {&end.credit->granted, end.sent + x_.lane->private_slots, end.peer};

@@ -161,6 +161,8 @@ class Binding {
       bind_pulled(at, end);
     } else {
       c_.sources[at] = next_receive_slot(*x_.lane, end, x_.pool_base) + piece_.k * op_.tile_bytes;
+      if constexpr (M::kReadsOwned)
+        if ((op_.hints & kInPlace) && is_in_place(end)) c_.sources[at] = destination();
     }
   }
 
@@ -232,6 +234,11 @@ class Binding {
   uint32_t written_;  // 1: the first destination is the plan's
   uint32_t sent_;  // and so many follow: slots, or where a pulled slice bounces
 };
+
+// For a proxy, the message that is posted next. named: it is where its source is, not in its slot.
+STARLING_HOST_DEVICE inline void describe(const Lane& lane, SendEnd& end, const Combine& c, bool named) {
+  named ? name_source(lane, end, c.sources[0], c.message_bytes) : measure(end, c.message_bytes);
+}
 
 // By all threads, once all that the instruction waits for is there. A barrier must follow.
 template <class M>

@@ -22,6 +22,8 @@ STARLING_HOST_DEVICE bool in_time(M& m, const Budget& budget, const uint64_t* fa
     // Patience is for those that nobody waits behind. Where yielding is switched off it has no end.
     if constexpr (M::kTakesTurns)
       if (!budget.unbounded && attempt % 8 == 0 && leads(m) && yields()) return false;
+    if constexpr (requires { m.waits_long(); })
+      if (!budget.unbounded && m.waits_long()) return false;
     const bool ended = budget.unbounded ? false : m.expired(start, budget.ticks);
     // A broken lane ends every wait, also one whose budget would last long.
     if (ended || (attempt % 64 == 63 && m.load_relaxed(fault) != 0)) return false;

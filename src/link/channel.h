@@ -53,6 +53,10 @@ class Channel {
   virtual bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) = 0;
   // Transfers before `acked` are in the peer's memory, and were read from where they came to.
   virtual void free_below(uint64_t acked) = 0;
+  // Of that transfer, if it is here, nothing more is read from where it lay: `to` holds the same.
+  virtual void move_source(uint64_t sequence, const std::byte* to) = 0;
+  // What has not come of a payload that goes to one of these bytes goes to `to` instead.
+  virtual void move_destination(const std::byte* from, uint64_t bytes, std::byte* to) = 0;
   // Something waits until fd() can be written to.
   virtual bool waits_to_write() const = 0;
   // Sends what can be sent; adds the transfers that are done with their source. 0, or why the path is broken.

@@ -14,6 +14,8 @@ class Carrier {
   // Carries what there is to carry. At once nothing if another thread is at it.
   virtual void look() = 0;
   virtual void leave() = 0;
+  // What is under way is so much that looking again does not hasten it: who waits should sleep.
+  virtual bool is_bulky() const = 0;
 
   // By a helper that has looked in vain for a while, to sleep until something comes for it: prepare(), a look
   // at all that it waits for, then sleep(), or cancel() if there was something.

@@ -12,8 +12,12 @@
 
 namespace starling {
 
-// Slots of connectors between hosts are not larger. None is of a pool.
+// Slots of connectors between hosts are not larger, and no transfer has more of a message. None is of a pool.
 inline constexpr uint32_t kCarriedSlotBytes = 1 << 18;
+// But for lanes of messages between CPUs: messages of so many bytes and more go in messages of a connector of
+// this length, which mostly touch no slot (comm/named_messages.cc).
+inline constexpr uint32_t kNamedSlotBytes = 1 << 20;
+inline constexpr uint64_t kNamedBytes = 1 << 20;
 
 enum class RecordKind : uint32_t {
   // Of the teller's region.
@@ -89,9 +93,11 @@ struct WaitingRecord {
 struct MessagePlace {
   uint32_t lane;  // the hearer's number
   uint32_t channel;
-  uint32_t slot;  // as granted
+  uint16_t slot;  // as granted
+  uint16_t piece;  // of kCarriedSlotBytes each; with kLastPiece the message is whole
   uint32_t message;  // low bits of its number
 };
+inline constexpr uint16_t kLastPiece = 1 << 15;
 static_assert(sizeof(MessagePlace) == 16);
 
 // ---- of a proxy's own (device/carrying.h) ----------------------------------------------------------------

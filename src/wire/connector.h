@@ -33,10 +33,14 @@ namespace starling {
 inline constexpr uint32_t kMaxCredits = 8;  // grants outstanding per connector at most
 inline constexpr uint32_t kPoolSlot = 1u << 16;  // grants from here on name slots of the pool
 inline constexpr uint32_t kPacketSlots = 4;  // packet messages under way per connector at most
+// Flags of Inbox::bytes. Sent: the slot holds the address of the message. Received: the message lies where
+// the receiving rank wants it (Landing), not in its slot.
+inline constexpr uint32_t kElsewhere = 1u << 31;
 
 struct alignas(64) Inbox {
   uint64_t posted;  // writer: the sending block
-  // Where a proxy carries the messages to another host (SendEnd::carried): how long message k is, at k % 8.
+  // Where a proxy carries the messages to another host (SendEnd::carried): how long message k is, at k % 8,
+  // and kElsewhere.
   uint32_t bytes[kMaxCredits];  // writer: the sending block, before `posted`
   uint64_t reserved[3];
 };
@@ -46,7 +50,9 @@ struct alignas(64) Credit {
   uint64_t granted;  // writer: the receiving block
   uint32_t grants[kMaxCredits];  // writer: the receiving block, before `granted`
   uint64_t packets_read;  // packet messages read to their end; writer: the receiving block
-  uint64_t reserved[2];
+  uint64_t
+      taken;  // of messages before this one nobody reads the source any more; writer: a proxy that carries
+  uint64_t reserved;
 };
 static_assert(sizeof(Credit) == 64);
 

@@ -12,7 +12,7 @@
 
 namespace starling {
 
-inline constexpr uint64_t kHelloMagic = 0x32304b4e494c5453;  // "STLINK02"
+inline constexpr uint64_t kHelloMagic = 0x33304b4e494c5453;  // "STLINK03"
 
 // Who calls, and for what: the first bytes of a connection.
 struct Hello {

@@ -25,6 +25,10 @@ static_assert(sizeof(BufferBinding) == 16);
 inline constexpr uint16_t kPastCaches = 1;
 // Its output is not in the memory of the device itself: results are there after a fence of the whole system.
 inline constexpr uint16_t kOutputElsewhere = 2;
+// Its messages go to another host out of its input: no slot has them.
+inline constexpr uint16_t kByReference = 4;
+// Its messages may have come into its output already (Inbox::bytes).
+inline constexpr uint16_t kInPlace = 8;
 
 struct alignas(16) Operation {
   const PlanHeader* plan;

@@ -64,6 +64,24 @@ except starling.errors.PeerFailedError as error:
     print(error)
 """
 
+# Addresses of two processes are often the same number, after a fork for one.
+SAME_ADDRESS = """
+import ctypes, mmap, numpy as np, starling
+ANYWHERE, FIXED, BYTES = 0x6A0000000000, 0x100000, 1 << 20  # MAP_FIXED_NOREPLACE
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | FIXED
+at = libc.mmap(ANYWHERE, BYTES, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+assert at == ANYWHERE, ctypes.get_errno()
+message = np.frombuffer((ctypes.c_uint8 * BYTES).from_address(at), "uint8")
+comm = starling.Communicator(timeout=150)
+message[:] = np.arange(BYTES) * 3 + comm.rank
+before = comm.context.statistics().instructions
+(comm.send(message, 1) if comm.rank == 0 else comm.recv(message, 0)).wait(150)
+print((message == (np.arange(BYTES) * 3).astype("uint8")).all(), comm.context.statistics().instructions - before)
+"""
+
 DEATH = """
 import os, time, numpy as np, starling
 comm = starling.Communicator(timeout=150)
@@ -128,6 +146,13 @@ def test_large_parts_are_read_where_they_lie(tmp_path: Path) -> None:
     # The own part is copied, the other one offered and read: three instructions a tile.
     tiles = (4 << 18) // TILE_BYTES
     assert run(GATHER, tmp_path, ("1", "1")) == [str(3 * tiles + BARRIER)] * 2
+
+
+def test_what_lies_at_the_same_address_is_read_too(tmp_path: Path) -> None:
+    if not may_read_a_sibling():
+        pytest.skip("the kernel lets no process read another one's memory")
+    tiles = (1 << 20) // TILE_BYTES
+    assert run(SAME_ADDRESS, tmp_path, ("1", "1")) == [f"True {tiles}"] * 2
 
 
 def test_one_rank_that_may_not_is_enough_for_slots(tmp_path: Path) -> None:

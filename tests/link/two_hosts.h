@@ -99,9 +99,38 @@ class Host {
   uint32_t number() const { return number_; }
   bool failed() { return !way_->failure().empty(); }
 
+  // As send(), of a message that lies at `source`. ring: its carrier hears of it at once.
+  bool name(uint64_t k, const std::byte* source, uint32_t bytes, bool rings = true) {
+    const Credit& credit = *channels_->arrivals().credit;
+    if (!wait_until([&] { return acquired(credit.granted) > k || failed(); })) return false;
+    std::memcpy(channels_->slot(channels_->departures(), 0, credit.grants[k % kMaxCredits]), &source,
+                sizeof source);
+    Inbox& inbox = *channels_->departures().inbox;
+    inbox.bytes[k % kMaxCredits] = bytes | kElsewhere;
+    released(inbox.posted, k + 1);
+    if (rings) cpu::ring(&shadow()->daemon);
+    return true;
+  }
+  uint64_t taken() { return acquired(channels_->arrivals().credit->taken); }
+  // Of a message that is there: did it come to where it was wanted, and not into its slot?
+  bool is_in_place(uint64_t k) {
+    return (channels_->arrivals().inbox->bytes[k % kMaxCredits] & kElsewhere) != 0;
+  }
+  const std::byte* slot_of(uint64_t k) {
+    return channels_->slot(channels_->arrivals(), 0, uint32_t(k % kShape.private_slots));
+  }
+  // The slot of message k, which was read.
+  void grant(uint64_t k) {
+    Credit& credit = *channels_->departures().credit;
+    const uint64_t granted = k + kShape.private_slots;
+    credit.grants[granted % kMaxCredits] = uint32_t(k % kShape.private_slots);
+    released(credit.granted, granted + 1);
+    cpu::ring(&shadow()->daemon);
+  }
+
   bool may_send(uint64_t k) { return acquired(channels_->arrivals().credit->granted) > k; }
   // What a sending block does. False: the link failed before there was a grant.
-  bool send(uint64_t k, uint32_t bytes) {
+  bool send(uint64_t k, uint32_t bytes, bool rings = true) {
     const Credit& credit = *channels_->arrivals().credit;
     if (!wait_until([&] { return acquired(credit.granted) > k || failed(); })) return false;
     if (acquired(credit.granted) <= k) return false;
@@ -110,7 +139,7 @@ class Host {
     Inbox& inbox = *channels_->departures().inbox;
     inbox.bytes[k % kMaxCredits] = bytes;
     released(inbox.posted, k + 1);
-    if (!proxy_->polls()) cpu::ring(&shadow()->daemon);
+    if (rings && !proxy_->polls()) cpu::ring(&shadow()->daemon);
     return true;
   }
   // What a receiving block does: takes the message, checks it, and grants its slot again.
@@ -136,13 +165,13 @@ class Host {
   uint64_t posted() { return acquired(channels_->arrivals().inbox->posted); }
 
   // As post_signature() does (comm/matching.cc).
-  void post_board(uint64_t sequence, uint64_t count) {
+  void post_board(uint64_t sequence, uint64_t count, bool rings = true) {
     Signature& entry = board_of(lane_)[sequence % kShape.board_size];
     std::atomic_ref<uint64_t>(entry.count).store(count, std::memory_order_relaxed);
     released(lane_->submitted, sequence + 1);
     released(entry.position, sequence + 1);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    ring();
+    if (rings) ring();
   }
   void ring() { cpu::ring(&shadow()->host); }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "wire/carried.h"
 #include "wire/frame.h"
 
 namespace starling {
@@ -57,7 +58,7 @@ TEST(HelloBytes, AreTheseForEver) {
   pairs.ring_bytes = 64;
   pairs.most_frame_bytes = 16;
   std::vector<uint8_t> bytes(sizeof hello),
-      expected = {'S', 'T', 'L', 'I', 'N', 'K', '0', '2', 1, 0, 0,    0, 0, 0, 0,   0, 2,
+      expected = {'S', 'T', 'L', 'I', 'N', 'K', '0', '3', 1, 0, 0,    0, 0, 0, 0,   0, 2,
                   0,   0,   0,   0,   0,   0,   0,   3,   0, 0, 0,    4, 0, 0, 0,   5, 0,
                   0,   0,   1,   0,   0,   0,   2,   0,   0, 0, 0x11, 0, 0, 0, 0x12};
   expected.resize(sizeof hello);
@@ -71,6 +72,14 @@ TEST(HelloBytes, AreTheseForEver) {
   expected[96] = 64;
   expected[100] = 16;
   std::memcpy(bytes.data(), &hello, sizeof hello);
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(MessagePlaceBytes, AreTheseForEver) {
+  const MessagePlace place{0x01020304, 5, 6, 7 | kLastPiece, 0x11121314};
+  std::vector<uint8_t> bytes(sizeof place),
+      expected = {4, 3, 2, 1, 5, 0, 0, 0, 6, 0, 7, 0x80, 0x14, 0x13, 0x12, 0x11};
+  std::memcpy(bytes.data(), &place, sizeof place);
   EXPECT_EQ(bytes, expected);
 }
 

@@ -1,5 +1,6 @@
 // What comes from a peer: messages go to where our blocks wait for them, records into the shadow and into our
 // regions, as if the peer's hosts and blocks had written there.
+#include <algorithm>
 #include <cstring>
 
 #include "device/carrying.h"
@@ -43,14 +44,43 @@ std::byte* PeerLink::destination(const FrameHeader& header) {
   MessagePlace place;
   std::memcpy(&place, header.place, sizeof place);
   if (header.payload_bytes > nowhere_.size()) return nullptr;
-  const OwnLane* lane = own_lane(place.lane);
+  OwnLane* lane = own_lane(place.lane);
   if (lane == nullptr) return nowhere_.data();
   if (lane->channels == nullptr) return nullptr;
   const Channels& channels = *lane->channels;
   const ChannelShape& shape = channels.shape();
-  if (place.channel >= shape.channels || place.slot >= shape.slots || header.payload_bytes > shape.slot_bytes)
+  const uint64_t at = uint64_t(place.piece & ~kLastPiece) * kCarriedSlotBytes;
+  if (place.channel >= shape.channels || place.slot >= shape.slots ||
+      at + header.payload_bytes > shape.slot_bytes)
     return nullptr;
-  return channels.slot(channels.arrivals(), place.channel, place.slot);
+  if (std::byte* wanted = landing_of(*lane, place, at, header.payload_bytes)) return wanted;
+  return channels.slot(channels.arrivals(), place.channel, place.slot) + at;
+}
+
+// Null: nobody had said where the message is wanted when it began to come, so it goes to its slot. A piece
+// that comes again, since its path broke, goes where it went before.
+std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64_t at, uint32_t bytes) {
+  Inbox& inbox = lane.channels->arrivals().inbox[place.channel];
+  Landings& landings = lane.landings[place.channel];
+  const uint64_t message = inbox.posted + uint32_t(place.message - uint32_t(inbox.posted));
+  const auto found = std::find_if(landings.wanted.begin(), landings.wanted.end(), [&](const Wanted& w) {
+    return message - w.landing.first < w.landing.messages;
+  });
+  const bool wanted = found != landings.wanted.end();
+  // Plain: the block reads it behind `posted`, and has read what it said before when it granted this message.
+  uint32_t& where = inbox.bytes[message % kMaxCredits];
+  uint64_t& begun = landings.begun[message % kMaxCredits];
+  const uint32_t place_now = wanted ? kElsewhere : 0;
+  if (begun != message + 1 && where != place_now) where = place_now;  // a GPU that polls shares the line
+  begun = message + 1;
+  if (where == 0) return nullptr;
+  if (!wanted) return nowhere_.data();  // it was taken back
+  coming_ += !found->comes;
+  found->comes = true;
+  const Landing& landing = found->landing;
+  at += (message - landing.first) * landing.message_bytes;
+  // Beyond it: ranks that mean different things. Their boards tell.
+  return at + bytes > landing.bytes ? nowhere_.data() : landing.to + at;
 }
 
 void PeerLink::accept(const FrameHeader& header, const std::byte* control) {
@@ -69,9 +99,14 @@ void PeerLink::accept(const FrameHeader& header, const std::byte* control) {
 void PeerLink::publish(const MessagePlace& place) {
   OwnLane* lane = own_lane(place.lane);
   // Ranks that mean different things exchange no byte (contract, point 6): hosts will break the lane.
-  if (lane == nullptr || lane->mismatch) return;
+  if (lane == nullptr || lane->mismatch || !(place.piece & kLastPiece)) return;
   Words words;
   device::deliver_message(words, lane->channels->arrivals().of(place.channel));
+  auto& wanted = lane->landings[place.channel].wanted;
+  const uint64_t posted = lane->channels->arrivals().inbox[place.channel].posted;
+  for (; !wanted.empty() && posted >= wanted.front().landing.first + wanted.front().landing.messages;
+       wanted.pop_front())
+    coming_ -= wanted.front().comes;
   cpu::ring(&common_.arena.header()->daemon);
 }
 
@@ -206,6 +241,8 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
         if (grants.grants[k] >= lane->channels->shape().slots) return;
       Words words;
       device::deliver_grants(words, lane->channels->arrivals().of(grants.channel), grants);
+      if (const uint32_t slots = lane->channels->shape().slots; grants.granted > slots)
+        note_taken(*lane->channels, grants.channel, grants.granted - slots, header);
       cpu::ring(&header->daemon);
       return;
     }

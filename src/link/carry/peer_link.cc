@@ -79,6 +79,7 @@ uint32_t PeerLink::open_lane(LaneShared* own, std::shared_ptr<Channels> channels
                              const OpenRecord& description) {
   own_.push_back(
       std::make_unique<OwnLane>(OwnLane{own, std::move(channels), description.rank, description.hearer}));
+  if (own_.back()->channels != nullptr) own_.back()->landings.resize(own_.back()->channels->shape().channels);
   const auto number = uint32_t(own_.size() - 1);
   tell(RecordKind::kOpen, number, description);
   return number;
@@ -97,6 +98,37 @@ void PeerLink::forget(uint32_t lane) {
     if (known != nullptr && known->own == own_[lane].get()) known->own = nullptr;
   own_[lane].reset();
   tell(RecordKind::kGone, lane, WordRecord{});
+}
+
+void PeerLink::expect(uint32_t lane, uint32_t channel, const Landing& landing) {
+  const OwnLane& own = *own_[lane];
+  // All are in their slots already: nothing would end the landing, which must not outlive its operation.
+  if (own.channels->arrivals().inbox[channel].posted >= landing.first + landing.messages) return;
+  own_[lane]->landings[channel].wanted.push_back({landing});
+}
+
+void PeerLink::take_back(uint32_t lane) {
+  OwnLane* own = own_[lane].get();
+  for (auto& theirs : theirs_)
+    if (theirs != nullptr && theirs->own == own && !gone()) {
+      read_counters(*theirs);  // of what the channel's blocks have posted until now
+      tell_boards(lane, *own);  // before messages, as ever: the peer compares
+      tell_messages(*theirs);
+    }
+  for (uint64_t k = 0; k < transfers_.size(); ++k) {
+    Transfer& transfer = transfers_[k];
+    if (!transfer.named || transfer.channels != own->channels || !transfer.copy.empty()) continue;
+    transfer.copy.assign(transfer.payload, transfer.payload + transfer.payload_bytes);
+    transfer.payload = transfer.copy.data();
+    if (sending_) sending_->move_source(first_ + k, transfer.payload);
+  }
+  for (Landings& landings : own->landings) {
+    for (const Wanted& wanted : landings.wanted) {
+      if (receiving_) receiving_->move_destination(wanted.landing.to, wanted.landing.bytes, nowhere_.data());
+      coming_ -= wanted.comes;
+    }
+    landings.wanted.clear();
+  }
 }
 
 void PeerLink::leave() {
@@ -242,14 +274,35 @@ void PeerLink::tell_messages(TheirLane& lane) {
     while (lane.carried[c].has_message()) {
       const CarriedMessage message =
           device::take_message(channels->arrivals().of(c), channels->departures().of(c), lane.carried[c]);
-      transfers_.emplace_back();
-      Transfer& transfer = transfers_.back();
-      transfer.control.swap(batch_);
-      transfer.channels = channels;
-      transfer.payload = channels->slot(channels->departures(), c, message.slot);
-      transfer.payload_bytes = message.bytes;
-      transfer.place = {lane.number, c, message.slot, uint32_t(message.number)};
+      const bool named = (message.bytes & kElsewhere) != 0;
+      const uint32_t bytes = message.bytes & ~kElsewhere;
+      const std::byte* from = channels->slot(channels->departures(), c, message.slot);
+      if (named) std::memcpy(&from, from, sizeof from);
+      for (uint32_t at = 0; at == 0 || at < bytes; at += kCarriedSlotBytes) {
+        const bool last = bytes - at <= kCarriedSlotBytes;
+        transfers_.emplace_back();
+        Transfer& transfer = transfers_.back();
+        transfer.control.swap(batch_);
+        transfer.channels = channels;
+        transfer.payload = from + at;
+        transfer.payload_bytes = std::min(bytes - at, kCarriedSlotBytes);
+        transfer.place = {lane.number, c, uint16_t(message.slot),
+                          uint16_t(at / kCarriedSlotBytes | (last ? kLastPiece : 0)),
+                          uint32_t(message.number)};
+        transfer.named = named;
+        named_ += named;
+        transfer.taken = message.number + last;
+      }
     }
+}
+
+// Nobody reads the sources of the channel's messages before this one any more.
+void PeerLink::note_taken(const Channels& channels, uint32_t channel, uint64_t taken, ArenaHeader* own) {
+  uint64_t& word = channels.arrivals().credit[channel].taken;
+  if (relaxed(word) >= taken) return;
+  // Release: our reading of the sources; pairs with the acquire in was_taken().
+  std::atomic_ref<uint64_t>(word).store(taken, std::memory_order_release);
+  cpu::ring(&own->daemon);
 }
 
 void PeerLink::tell_grants(TheirLane& lane) {
@@ -332,7 +385,13 @@ bool PeerLink::round(uint64_t now_ns) {
     sending_->pump();
     sending_->expire(now_ns);
     sending_->pump();
-    for (; !transfers_.empty() && first_ < sending_->acked(); ++first_) transfers_.pop_front();
+    for (; !transfers_.empty() && first_ < sending_->acked(); ++first_) {
+      const Transfer& landed = transfers_.front();
+      named_ -= landed.named;
+      if (landed.named)
+        note_taken(*landed.channels, landed.place.channel, landed.taken, common_.arena.header());
+      transfers_.pop_front();
+    }
     if (receiving_) {
       receiving_->expire(now_ns);
       receiving_->pump();

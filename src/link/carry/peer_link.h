@@ -45,6 +45,15 @@ struct Common {
 
 uint64_t identity_of(const std::string& arena);
 
+// Where messages of a connector are wanted: `first` and those after it, each at the end of the one before.
+struct Landing {
+  uint64_t first;
+  uint64_t messages;
+  std::byte* to;
+  uint64_t message_bytes;  // of each but the last one
+  uint64_t bytes;  // of all
+};
+
 class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
  public:
   PeerLink(const Common& common, const RemoteRank& remote, std::vector<std::pair<tcp::Port, tcp::Port>> paths,
@@ -62,6 +71,12 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void pair(uint32_t lane, LaneShared* theirs);
   void unpublish(uint32_t lane);
   void forget(uint32_t lane);
+  // Messages that our region's channel will get, in order of `first`. What has begun to come before the call
+  // goes into slots.
+  void expect(uint32_t lane, uint32_t channel, const Landing& landing);
+  // From here on nobody reads what messages of ours name, and nothing lands but in slots. What was named is
+  // sent all the same: the peer must not take anything else for it.
+  void take_back(uint32_t lane);
 
   // Throws what ReceivingFlow::adopt() does.
   void adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
@@ -76,12 +91,25 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void listen() { shadow_.listen(); }
   void silence() { shadow_.silence(); }
 
+  // Large messages are on their way, in either direction. Not: wanted, of a peer that has not begun.
+  bool is_bulky() const { return !gone() && (named_ > 0 || coming_ > 0); }
+
   // Says that this rank leaves. Nobody uses its lanes any more.
   void leave();
   // Transfers that have not reached the peer; 0 if it does not listen any more.
   uint64_t unsaid() const { return gone() ? 0 : transfers_.size(); }
 
  private:
+  struct Wanted {
+    Landing landing;
+    bool comes = false;  // a message of it does, or did
+  };
+  struct Landings {
+    std::deque<Wanted> wanted;  // until all that they want was published
+    // [message % kMaxCredits]: 1 + number of the message that began to come last. All of it goes where its
+    // first piece went.
+    uint64_t begun[kMaxCredits] = {};
+  };
   struct OwnLane {
     LaneShared* shared;
     std::shared_ptr<Channels> channels;
@@ -91,6 +119,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     uint64_t submitted = 0;
     bool fault_told = false;
     bool mismatch = false;  // nothing of it is published any more
+    std::vector<Landings> landings = {};  // by channel
   };
   struct TheirLane {
     LaneShared* shadow;
@@ -107,6 +136,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     const std::byte* payload = nullptr;
     uint32_t payload_bytes = 0;
     MessagePlace place{};
+    bool named = false;  // the payload is its caller's, not in a slot
+    uint64_t taken = 0;  // so many messages of the channel are here no more when this one has landed
+    std::vector<std::byte> copy = {};  // that the payload lies in since it was taken back
   };
 
   bool gone() const { return left_ || !failure_.empty(); }
@@ -119,6 +151,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void read_counters(TheirLane& lane);
   void tell_boards(uint32_t number, OwnLane& lane);
   void tell_messages(TheirLane& lane);
+  static void note_taken(const Channels& channels, uint32_t channel, uint64_t taken, ArenaHeader* own);
   void tell_grants(TheirLane& lane);
   void tell_words(TheirLane& lane);
   void tell_waiting();
@@ -138,6 +171,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void post_board(TheirLane& lane, const BoardRecord& board);
   void compare(TheirLane& lane, const BoardRecord& board);
   void publish(const MessagePlace& place);
+  std::byte* landing_of(OwnLane& lane, const MessagePlace& place, uint64_t at, uint32_t bytes);
   OwnLane* own_lane(uint32_t number) { return number < own_.size() ? own_[number].get() : nullptr; }
 
   Outgoing transfer(uint64_t sequence) override;
@@ -150,6 +184,8 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   std::vector<std::unique_ptr<TheirLane>> theirs_;  // by the peer's number
   std::deque<Transfer> transfers_;  // not acknowledged; the first one is number `first_`
   uint64_t first_ = 0;
+  uint64_t named_ = 0;  // of them
+  uint64_t coming_ = 0;  // landings to which something comes, of all lanes
   std::vector<std::byte> batch_;  // records that go with the next transfer
   uint64_t waiting_version_ = 0;
   uint64_t held_since_ns_ = 0;  // what may go with a message waits for one; 0: nothing does

@@ -353,8 +353,12 @@ bool Proxy::look_at_all() {
   const uint64_t now = cpu::monotonic_ns();
   bool any = guarded(nullptr, [&] { return reactor_.poll(0) > 0; });
   for (auto& listener : listeners_) listener->expire(now);
-  for (auto& [identity, way] : ways_)
+  bool bulky = false;
+  for (auto& [identity, way] : ways_) {
     any |= guarded(way->link_.get(), [&] { return way->link_->round(now); });
+    bulky |= way->link_->is_bulky();
+  }
+  if (bulky != is_bulky()) bulky_.store(bulky, std::memory_order_relaxed);
   return any;
 }
 
@@ -464,37 +468,6 @@ void Proxy::cancel() {
   std::atomic_ref<uint64_t>(arena_.header()->daemon.sleepers)
       .fetch_and(~kEventBit, std::memory_order_relaxed);
   if (resting_) silence();
-}
-
-// ---- for hosts ----------------------------------------------------------------------------------------
-std::string Way::failure() {
-  std::lock_guard lock(proxy_.mutex_);
-  return link_->failure();
-}
-
-uint32_t Way::open_lane(LaneShared* own, std::shared_ptr<Channels> channels, const OpenRecord& description) {
-  std::lock_guard lock(proxy_.mutex_);
-  const uint32_t number = link_->open_lane(own, std::move(channels), description);
-  proxy_.wake();
-  return number;
-}
-
-void Way::pair(uint32_t lane, LaneShared* theirs) {
-  std::lock_guard lock(proxy_.mutex_);
-  link_->pair(lane, theirs);
-  proxy_.wake();
-}
-
-void Way::unpublish(uint32_t lane) {
-  std::lock_guard lock(proxy_.mutex_);
-  link_->unpublish(lane);
-  proxy_.wake();
-}
-
-void Way::forget(uint32_t lane) {
-  std::lock_guard lock(proxy_.mutex_);
-  link_->forget(lane);
-  proxy_.wake();
 }
 
 }  // namespace starling::link::carry

@@ -73,6 +73,7 @@ class Proxy final : public Carrier {
   void enter() override;
   void look() override;
   void leave() override;
+  bool is_bulky() const override { return bulky_.load(std::memory_order_relaxed); }
   bool prepare() override;
   void sleep(uint64_t longest_ns) override;
   void cancel() override;
@@ -117,6 +118,7 @@ class Proxy final : public Carrier {
   std::atomic<bool> mismatch_{false};
   std::atomic<bool> ending_{false};
   std::atomic<bool> neighbours_{false};
+  std::atomic<bool> bulky_{false};  // a link was, at the last look
   std::atomic<uint64_t> begun_{0};  // operations, of begin_work()
   std::atomic<uint64_t> ended_{0};
   std::atomic<bool> dozes_{false};  // the thread, where it polls: begin_work() has to wake it
@@ -155,6 +157,8 @@ class Way {
   void pair(uint32_t lane, LaneShared* theirs);
   void unpublish(uint32_t lane);
   void forget(uint32_t lane);
+  void expect(uint32_t lane, uint32_t channel, const Landing& landing);
+  void take_back(uint32_t lane);
   void wake() { proxy_.wake(); }
 
  private:

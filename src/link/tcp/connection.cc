@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/assert.h"
 #include "machine/cpu/futex.h"
 
 namespace starling::link::tcp {
@@ -95,6 +96,13 @@ bool Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transf
   return true;
 }
 
+void Connection::move_source(uint64_t sequence, const std::byte* to) {
+  STARLING_ASSERT(lent_ == 0, "who sends large batches has none whose source moves");
+  for (Out& out : out_)
+    if (!out.plain_bytes && out.header.kind == FrameKind::kTransfer && out.header.sequence == sequence)
+      out.body.payload = to;
+}
+
 // What goes with the next call of the system, from the first byte that has not gone.
 size_t Connection::gather(iovec* pieces, uint64_t& bytes) const {
   size_t count = 0;
@@ -172,6 +180,13 @@ void Connection::expect(Part part, std::byte* to, size_t bytes) {
   part_ = part;
   to_ = to;
   missing_ = bytes;
+}
+
+void Connection::move_destination(const std::byte* from, uint64_t bytes, std::byte* to) {
+  if (part_ == Part::kHeader || header_.kind != FrameKind::kTransfer) return;
+  if (payload_ < from || payload_ >= from + bytes) return;
+  if (part_ == Part::kPayload) to_ = to + (to_ - payload_);
+  payload_ = to;
 }
 
 // Straight into place what is missing of a part, the rest into the buffer.

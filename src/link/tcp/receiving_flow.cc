@@ -13,7 +13,8 @@ namespace starling::link::tcp {
 namespace {
 
 constexpr uint64_t kUnreported = 16;  // transfers; a quarter of the window
-constexpr uint64_t kHoldNs = 2'000'000;  // looked at when the flow is: it wakes nobody
+constexpr uint64_t kHoldNs = 2'000'000;  // looked at when the flow is: it wakes nobody, but for
+constexpr uint32_t kAwaitedBytes = 1 << 16;  // payloads from here on, which may lie in a caller's buffer
 
 }  // namespace
 
@@ -163,6 +164,9 @@ void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
   if (may_wait(message)) {
     if (held_.kind == 0) held_until_ns_ = now_ns_ + kHoldNs;
     held_ = message;
+    // Or it is the short end of one.
+    for (uint64_t back = 1; back <= std::min<uint64_t>(message.done, 2); ++back)
+      awaited_ |= arrived_[(message.done - back) % kFlowWindow].header.payload_bytes >= kAwaitedBytes;
     held_.held_us = uint32_t(cpu::monotonic_ns() / 1000);  // until it is sent: since when
     held_path_ = path;
     return;
@@ -173,6 +177,7 @@ void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
     out.held_us = nothing_new ? uint32_t(cpu::monotonic_ns() / 1000) - held_.held_us : 0;
     reported_ = message;
     held_.kind = 0;  // this one says all that it said
+    awaited_ = false;
     held_until_ns_ = Timers::kNever;
   }
   if (paths_[path]->connection == nullptr) return;
@@ -228,6 +233,11 @@ void ReceivingFlow::arm(Timer timer, uint32_t path, uint32_t step) {
 }
 
 // ---- the owner's --------------------------------------------------------------------------------------
+void ReceivingFlow::move_destination(const std::byte* from, uint64_t bytes, std::byte* to) {
+  for (const auto& path : paths_)
+    if (path->connection != nullptr) path->connection->move_destination(from, bytes, to);
+}
+
 void ReceivingFlow::port_changed(uint32_t interface_index, bool up) {
   if (up) return;
   for (const auto& path : paths_)

@@ -1,6 +1,7 @@
 // The receiving end of a flow over TCP: link/receiver.h decides, this reads into place and keeps its clock.
 // One thread's, the proxy's. Made at the first connection of the flow.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -40,9 +41,14 @@ class ReceivingFlow final : private Link {
   const std::string& failure() const { return failure_; }
   uint64_t done() const { return state_.done; }
 
+  // As Channel::move_destination(), on all paths.
+  void move_destination(const std::byte* from, uint64_t bytes, std::byte* to);
   void port_changed(uint32_t interface_index, bool up);
   void expire(uint64_t now_ns);
-  uint64_t next_deadline() const { return failed() ? Timers::kNever : timers_.next(); }
+  uint64_t next_deadline() const {
+    if (failed()) return Timers::kNever;
+    return awaited_ ? std::min(timers_.next(), held_until_ns_) : timers_.next();
+  }
   // A report that is held back is not: its sender is about to leave.
   void report_now();
   void pump();
@@ -110,6 +116,7 @@ class ReceivingFlow final : private Link {
   LinkMessage held_{};      // kind 0: none
   uint32_t held_path_ = 0;
   uint64_t held_until_ns_ = Timers::kNever;
+  bool awaited_ = false;  // a sender may wait for the report that is held, to have its buffer back
   std::string failure_;
 };
 

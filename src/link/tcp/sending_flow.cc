@@ -264,6 +264,11 @@ void SendingFlow::offer(uint64_t end) {
   events_.push_back(event);
 }
 
+void SendingFlow::move_source(uint64_t sequence, const std::byte* to) {
+  for (const auto& path : paths_)
+    if (path->connection != nullptr) path->connection->move_source(sequence, to);
+}
+
 void SendingFlow::port_changed(uint32_t interface_index, bool up) {
   for (const auto& path : paths_) {
     if (options_.paths[path->number_].first.index != interface_index || !started_) continue;

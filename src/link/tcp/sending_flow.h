@@ -53,6 +53,8 @@ class SendingFlow final : private Link {
   const std::string& failure() const { return failure_; }
   const SenderState& state() const { return state_; }
 
+  // As Channel::move_source(), on all paths.
+  void move_source(uint64_t sequence, const std::byte* to);
   void port_changed(uint32_t interface_index, bool up);
   // The peer called from this address at the port that we listen at there: it may have another one now.
   void peer_called(const Port& ours, const Address& from);

@@ -47,6 +47,9 @@ class VerbsChannel final : public Channel {
   void queue(const LinkMessage& message, const ArrivalAges* ages) override;
   bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;
   void free_below(uint64_t acked) override;
+  // What is not registered with the device was copied when it was queued, and is placed when it is delivered.
+  void move_source(uint64_t, const std::byte*) override {}
+  void move_destination(const std::byte*, uint64_t, std::byte*) override {}
   bool waits_to_write() const override { return false; }
   int flush(std::vector<uint64_t>& sent) override;
   int read(FrameSink& sink) override;

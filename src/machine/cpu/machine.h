@@ -105,6 +105,8 @@ class CpuMachine {
 
   uint64_t now() const { return monotonic_ns(); }
   bool expired(uint64_t start, uint64_t budget) const { return monotonic_ns() - start >= budget; }
+  // Whoever waits had better sleep (Carrier::is_bulky()).
+  bool waits_long() const { return carrier_ != nullptr && carrier_->is_bulky(); }
 
   void pause(uint32_t attempt) {
     if (carrier_ != nullptr && attempt % kPausesALook == 0) help();
@@ -166,7 +168,7 @@ class CpuMachine {
     }
     const uint64_t now = monotonic_ns();
     if (pass == 1) idle_since_ns_ = now;
-    if (now - idle_since_ns_ < kLooksNs) return false;
+    if (now - idle_since_ns_ < kLooksNs && !waits_long()) return false;
     help();
     at_carrier_ = carrier_->prepare();
     return at_carrier_;

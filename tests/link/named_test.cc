@@ -1,0 +1,260 @@
+// Goal: messages go from where they are named to where they are wanted, and from neither side's memory, or
+// into it, once it was taken back. Method: two proxies in one process, over loopback (two_hosts.h), the
+// test's threads are hosts and blocks; and two connections, one of which is stopped amid a frame.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <optional>
+#include <vector>
+
+#include "link/tcp/connection.h"
+#include "link/two_hosts.h"
+
+namespace starling::link {
+namespace {
+
+using carry::Host;
+using carry::TwoHosts;
+using carry::value_of;
+using carry::wait_until;
+
+constexpr uint32_t kBytes = carry::kShape.slot_bytes;
+constexpr uint64_t kMessages = 40;
+constexpr int kChances = 6;
+
+std::vector<std::byte> message_of(uint64_t k, uint32_t bytes = kBytes) {
+  std::vector<std::byte> message(bytes);
+  for (uint32_t at = 0; at < bytes; ++at) message[at] = value_of(k, at);
+  return message;
+}
+
+TEST(NamedMessages, GoFromBufferToBuffer) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  std::vector<std::byte> input, output((kMessages - 1) * kBytes + 8);
+  for (uint64_t k = 0; k < kMessages; ++k) {
+    const auto message = message_of(k);
+    input.insert(input.end(), message.begin(), message.end());
+  }
+  hosts.b.way().expect(hosts.b.number(), 0, {0, kMessages, output.data(), kBytes, output.size()});
+  std::thread receiver([&] {
+    for (uint64_t k = 0; k < kMessages; ++k) {
+      ASSERT_TRUE(wait_until([&] { return hosts.b.posted() > k; }));
+      EXPECT_TRUE(hosts.b.is_in_place(k));
+      hosts.b.grant(k);
+    }
+  });
+  for (uint64_t k = 0; k < kMessages; ++k)
+    ASSERT_TRUE(hosts.a.name(k, input.data() + k * kBytes, k + 1 < kMessages ? kBytes : 8));
+  receiver.join();
+  EXPECT_EQ(std::memcmp(input.data(), output.data(), output.size()), 0);
+  ASSERT_TRUE(wait_until([&] { return hosts.a.taken() == kMessages; }));
+}
+
+// Written again as soon as that is said, before the receiver looks.
+TEST(NamedMessages, AreTheirCallersOnceTaken) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  auto source = message_of(0);
+  for (uint64_t k = 0; k < kMessages; ++k) {
+    source = message_of(k);
+    // The proxy hears of it only when we have looked once.
+    ASSERT_TRUE(hosts.a.name(k, source.data(), kBytes, false));
+    if (hosts.a.taken() > k) std::fill(source.begin(), source.end(), std::byte(0xee));
+    hosts.a.way().wake();
+    ASSERT_TRUE(wait_until([&] { return hosts.a.taken() > k; }));
+    std::fill(source.begin(), source.end(), std::byte(0xee));
+    ASSERT_TRUE(hosts.b.receive(k, kBytes));
+  }
+}
+
+// Of two operations in a row the second one has said nothing: its messages go to slots.
+TEST(NamedMessages, DoNotTakeTheNextOnesPlace) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  std::vector<std::byte> output(3 * kBytes);
+  hosts.b.way().expect(hosts.b.number(), 0, {0, 1, output.data(), kBytes, output.size()});
+  ASSERT_TRUE(hosts.a.send(0, kBytes, false));
+  ASSERT_TRUE(hosts.a.send(1, kBytes));
+  ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 2; }));
+  EXPECT_TRUE(hosts.b.is_in_place(0));
+  EXPECT_FALSE(hosts.b.is_in_place(1));
+  EXPECT_EQ(std::memcmp(hosts.b.slot_of(1), message_of(1).data(), kBytes), 0);
+  EXPECT_EQ(output[kBytes], std::byte(0));
+}
+
+// The slots are of both kinds of messages: one that came before it was wanted is in its slot.
+TEST(NamedMessages, GoToSlotsBeforeTheyAreWanted) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  const auto first = message_of(0), second = message_of(1);
+  ASSERT_TRUE(hosts.a.name(0, first.data(), kBytes));
+  // Nobody has read it, and it is its sender's again.
+  ASSERT_TRUE(wait_until([&] { return hosts.a.taken() == 1; }));
+  std::vector<std::byte> output(2 * kBytes);
+  hosts.b.way().expect(hosts.b.number(), 0, {0, 2, output.data(), kBytes, output.size()});
+  ASSERT_TRUE(hosts.a.name(1, second.data(), kBytes));
+  ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 2 && hosts.a.taken() == 2; }));
+  EXPECT_FALSE(hosts.b.is_in_place(0));
+  EXPECT_EQ(std::memcmp(hosts.b.slot_of(0), first.data(), kBytes), 0);
+  EXPECT_EQ(output[0], std::byte(0));
+  EXPECT_TRUE(hosts.b.is_in_place(1));
+  EXPECT_EQ(std::memcmp(output.data() + kBytes, second.data(), kBytes), 0);
+}
+
+TEST(NamedMessages, AreReadNoMoreOnceTakenBack) {
+  // The proxy is not told: it has not seen the message when it is taken back. It may look by chance.
+  for (int k = 0; k < kChances; ++k) {
+    TwoHosts hosts;
+    ASSERT_TRUE(hosts.join());
+    auto source = message_of(0);
+    ASSERT_TRUE(hosts.a.name(0, source.data(), kBytes, false));
+    hosts.a.way().take_back(hosts.a.number());
+    std::fill(source.begin(), source.end(), std::byte(0xee));
+    ASSERT_TRUE(hosts.b.receive(0, kBytes));
+  }
+}
+
+// What it is comes before it, also where the proxy saw neither before: ranks that mean different things
+// exchange no byte.
+TEST(NamedMessages, AreToldBehindTheirBoardsOnceTakenBack) {
+  for (int k = 0; k < kChances; ++k) {
+    TwoHosts hosts;
+    ASSERT_TRUE(hosts.join());
+    const auto source = message_of(0);
+    hosts.b.post_board(0, 5, false);
+    hosts.a.post_board(0, 6, false);
+    ASSERT_TRUE(hosts.a.name(0, source.data(), kBytes, false));
+    hosts.a.way().take_back(hosts.a.number());
+    ASSERT_TRUE(wait_until([&] { return hosts.b.proxy().take_mismatch(); }));
+    ASSERT_TRUE(wait_until([&] { return hosts.a.taken() == 1; }));
+    ASSERT_EQ(hosts.b.posted(), 0u);
+  }
+}
+
+// Who waits looks as ever while nothing comes, and when all has.
+TEST(NamedMessages, AreMuchWhileTheyCome) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  const auto is_bulky = [](Host& host) {
+    host.proxy().enter();
+    host.proxy().leave();  // looks
+    return host.proxy().is_bulky();
+  };
+  std::vector<std::byte> output(2 * kBytes);
+  hosts.b.way().expect(hosts.b.number(), 0, {0, 2, output.data(), kBytes, output.size()});
+  EXPECT_FALSE(is_bulky(hosts.b));
+  ASSERT_TRUE(hosts.a.send(0, kBytes));
+  EXPECT_TRUE(wait_until([&] { return is_bulky(hosts.b); }));
+  ASSERT_TRUE(hosts.a.send(1, kBytes));
+  EXPECT_TRUE(wait_until([&] { return hosts.b.posted() == 2 && !is_bulky(hosts.b); }));
+}
+
+TEST(NamedMessages, AreWrittenNoMoreOnceTakenBack) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  std::vector<std::byte> output(2 * kBytes);
+  hosts.b.way().expect(hosts.b.number(), 0, {0, 2, output.data(), kBytes, output.size()});
+  ASSERT_TRUE(hosts.a.send(0, kBytes));
+  ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 1; }));
+  hosts.b.way().take_back(hosts.b.number());
+  ASSERT_TRUE(hosts.a.send(1, kBytes));
+  ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 2; }));
+  EXPECT_EQ(output[kBytes - 1], value_of(0, kBytes - 1));
+  EXPECT_EQ(output[kBytes], std::byte(0));
+  EXPECT_FALSE(hosts.b.is_in_place(1));
+  EXPECT_EQ(hosts.b.slot_of(1)[0], value_of(1, 0));
+}
+
+// Ranks that mean different things: nothing is written beyond what was offered.
+TEST(NamedMessages, DoNotOverflow) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  std::vector<std::byte> output(2 * kBytes);
+  hosts.b.way().expect(hosts.b.number(), 0, {0, 1, output.data(), kBytes, 100});
+  ASSERT_TRUE(hosts.a.send(0, 101));
+  ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 1; }));
+  EXPECT_EQ(output[100], std::byte(0));
+}
+
+// ---- amid a frame ---------------------------------------------------------------------------------------
+
+class Sink final : public FrameSink {
+ public:
+  bool begin(const FrameHeader&, std::byte*& control, std::byte*& payload) override {
+    control = control_;
+    payload = to;
+    return true;
+  }
+  void end(const FrameHeader&, uint64_t) override { ++ended; }
+  void message(const LinkMessage&, const Heard&) override {}
+  std::byte* to = nullptr;
+  int ended = 0;
+
+ private:
+  std::byte control_[8];
+};
+
+class AmidAFrame : public testing::Test {
+ protected:
+  static constexpr uint32_t kFrameBytes = 64 << 20;  // more than two sockets hold
+
+  AmidAFrame() : source_(message_of(3, kFrameBytes)), expected_(source_), output_(kFrameBytes) {
+    const tcp::Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof at;
+    auto* address = reinterpret_cast<sockaddr*>(&at);
+    EXPECT_EQ(bind(listener.get(), address, sizeof at) | listen(listener.get(), 1), 0);
+    EXPECT_EQ(getsockname(listener.get(), address, &bytes), 0);
+    tcp::Descriptor from(socket(AF_INET, SOCK_STREAM, 0));
+    EXPECT_EQ(::connect(from.get(), address, sizeof at), 0);
+    sender_.emplace(std::move(from));
+    receiver_.emplace(tcp::Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)));
+    sink_.to = output_.data();
+    Outgoing transfer;
+    transfer.payload = source_.data();
+    transfer.payload_bytes = kFrameBytes;
+    EXPECT_TRUE(sender_->queue(1, 7, transfer));
+    EXPECT_EQ(sender_->flush(sent_), 0);
+    EXPECT_TRUE(sender_->waits_to_write());
+    EXPECT_TRUE(wait_until([&] { return receiver_->read(sink_) == 0 && output_[0] == expected_[0]; }));
+    EXPECT_EQ(sink_.ended, 0);
+  }
+  void finish() {
+    ASSERT_TRUE(wait_until([&] {
+      EXPECT_EQ(sender_->flush(sent_), 0);
+      EXPECT_EQ(receiver_->read(sink_), 0);
+      return sink_.ended == 1;
+    }));
+  }
+  std::vector<std::byte> source_, expected_, output_;
+  std::optional<tcp::Connection> sender_, receiver_;
+  std::vector<uint64_t> sent_;
+  Sink sink_;
+};
+
+TEST_F(AmidAFrame, ASourceMoves) {
+  const auto copy = source_;
+  sender_->move_source(6, nullptr);  // another transfer's
+  sender_->move_source(7, copy.data());
+  std::fill(source_.begin(), source_.end(), std::byte(0xee));
+  finish();
+  EXPECT_TRUE(output_ == expected_);
+}
+
+TEST_F(AmidAFrame, ADestinationMoves) {
+  std::vector<std::byte> elsewhere(kFrameBytes);
+  receiver_->move_destination(output_.data() + 1, kFrameBytes, nullptr);  // another payload's
+  receiver_->move_destination(output_.data(), kFrameBytes, elsewhere.data());
+  const auto then = output_;
+  finish();
+  EXPECT_TRUE(output_ == then);
+  EXPECT_FALSE(output_ == expected_) << "all had come";
+  EXPECT_EQ(elsewhere.back(), expected_.back());
+}
+
+}  // namespace
+}  // namespace starling::link

@@ -25,7 +25,7 @@ from hosts.network import RAILS, Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
 
 REPETITIONS = 5
-SIZES = (8, 4096, 65536, 1 << 20, 16 << 20, 64 << 20)
+SIZES = (8, 512, 4096, 65536, 1 << 18, 1 << 20, 1 << 22, 16 << 20, 64 << 20)
 
 
 def watched(comm: Any, folder: str) -> list[float]:

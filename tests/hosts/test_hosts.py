@@ -151,9 +151,8 @@ def test_broken_paths(settings: dict[str, str], striping: str) -> None:
     """Sockets end amid all-reduces, path after path, both ways."""
     settings = settings | {"STARLING_TCP_STRIPING": striping}
     job = Job(None, [[0], [1]], broken_paths.through_broken_paths, {"seconds": 2.0}, settings=settings)
-    (done, breaks, _), _ = job.results(60)
-    assert done > 5
-    assert breaks > 3
+    (done, breaks, _), _ = job.results(100)
+    assert min(done, breaks) >= broken_paths.LEAST
 
 
 @pytest.mark.parametrize("settings", ({}, POLLS), ids=("rung", "polls"))
@@ -163,7 +162,7 @@ def test_a_peer_that_dies(settings: dict[str, str]) -> None:
     job = Job(None, [[0], [1]], broken_paths.lose_the_peer, settings=settings)
     ((kind, text, took),) = job.results(60, ranks=[0])
     assert kind == "PeerFailedError" and "no path to rank 1" in text, text
-    assert took < 5
+    assert took < 20  # not by the operation's timeout
 
 
 def test_all_rails_silent(rails: Network) -> None:

@@ -17,7 +17,7 @@ inline constexpr uint32_t kCarriedSlotBytes = 1 << 18;
 // But for lanes of messages between CPUs: messages of so many bytes and more go in messages of a connector of
 // this length, which mostly touch no slot (comm/named_messages.cc).
 inline constexpr uint32_t kNamedSlotBytes = 1 << 20;
-inline constexpr uint64_t kNamedBytes = 1 << 20;
+inline constexpr uint64_t kNamedBytes = 2 << 20;
 
 enum class RecordKind : uint32_t {
   // Of the teller's region.

@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "comm/threads.h"
+#include "wire/carried.h"
 
 namespace starling::testing {
 namespace {
 
-constexpr uint64_t kNamed = 1 << 20;
+constexpr uint64_t kNamed = kNamedBytes;
 constexpr int64_t kBoundNs = 100'000'000'000;
 
 // In a rank's process: what is not so ends it.

@@ -12,7 +12,8 @@ from comm import failures
 from hosts.ranks import touch
 from starling import Communicator
 
-NAMED_BYTES = 1 << 20  # kNamedBytes (src/wire/carried.h)
+NAMED_BYTES = 2 << 20  # kNamedBytes (src/wire/carried.h)
+SLOTS_BYTES = 8 << 20  # of a lane of messages
 UNTOUCHED, OVERWRITTEN = 0xA5, 0xEE
 
 
@@ -54,7 +55,9 @@ def of_sizes(comm: Communicator, early: bool) -> None:
 def crossed(comm: Communicator, seed: int) -> None:
     """Several tags, small and large by chance, all sends first in an order of the rank's own; then all receives."""
     peer, count = 1 - comm.rank, 40
-    lengths = np.random.default_rng(seed).choice([100, 1 << 19, NAMED_BYTES, (3 << 20) + 17], count)
+    lengths = np.random.default_rng(seed).choice(
+        [100, 1 << 19, NAMED_BYTES, NAMED_BYTES + (1 << 20) + 17], count
+    )
     order = np.random.default_rng(seed + comm.rank).permutation(5)
     sends = [
         comm.send(pattern(comm.rank, m, lengths[m]), peer, tag=int(tag))
@@ -73,7 +76,7 @@ def crossed(comm: Communicator, seed: int) -> None:
 
 def one_send_is_over_first(comm: Communicator) -> float:
     """A send that fits in slots needs no receive, once the two have met; how long it took."""
-    count = 4 * NAMED_BYTES
+    count = SLOTS_BYTES
     took = 0.0
     first = np.zeros(8, "uint8")
     (comm.send(first, 1) if comm.rank == 0 else comm.recv(first, 0)).wait(60)
@@ -172,7 +175,7 @@ def a_buffer_of_two_lanes(comm: Communicator) -> None:
 
 def used_again(comm: Communicator, early: int, later: int) -> None:
     """A receive that comes after its message; its lane breaks when its buffer has a message of another lane."""
-    count, never = 8 * NAMED_BYTES, np.zeros(8, "uint8")
+    count, never = SLOTS_BYTES, np.zeros(8, "uint8")
     # A send that is over before its receive is one to a rank that has the lane.
     (comm.send(never, 1, tag=early) if comm.rank == 0 else comm.recv(never, 0, tag=early)).wait(60)
     if comm.rank == 0:

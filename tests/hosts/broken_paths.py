@@ -60,8 +60,8 @@ def break_a_path(which: int) -> bool:
 
 
 def through_broken_paths(comm: Communicator, folder: str, seconds: float) -> tuple[int, int, float]:
-    """All-reduces, every element compared, while rank 0 breaks path after path, for so long and until there were LEAST of
-    both: how many, breaks, the longest in s."""
+    """All-reduces, every element compared, while rank 0 breaks path after path, for so long and until there were LEAST
+    of both: how many, breaks, the longest in s."""
     import torch
 
     device = torch.device(comm.context.device)

@@ -3,12 +3,11 @@
 #include "link/tcp/connection.h"
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <optional>
 
+#include "link/connected.h"
 #include "machine/cpu/futex.h"
 
 namespace starling::link::tcp {
@@ -33,18 +32,9 @@ class Sink final : public FrameSink {
 class Connections : public testing::Test {
  protected:
   Connections() {
-    const Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof at;
-    auto* address = reinterpret_cast<sockaddr*>(&at);
-    EXPECT_EQ(bind(listener.get(), address, sizeof at) | listen(listener.get(), 1), 0);
-    EXPECT_EQ(getsockname(listener.get(), address, &bytes), 0);
-    Descriptor from(socket(AF_INET, SOCK_STREAM, 0));
-    EXPECT_EQ(connect(from.get(), address, sizeof at), 0);
+    auto [from, to] = over_loopback();
     sender.emplace(std::move(from));
-    receiver.emplace(Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)));
+    receiver.emplace(std::move(to));
   }
   // Sent now, read after a while: when it was sent at the latest.
   uint64_t send(uint32_t number, const ArrivalAges* ages) {

@@ -2,12 +2,11 @@
 // into it, once it was taken back. Method: two proxies in one process, over loopback (two_hosts.h), the
 // test's threads are hosts and blocks; and two connections, one of which is stopped amid a frame.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <optional>
 #include <vector>
 
+#include "link/connected.h"
 #include "link/tcp/connection.h"
 #include "link/two_hosts.h"
 
@@ -201,18 +200,9 @@ class AmidAFrame : public testing::Test {
   static constexpr uint32_t kFrameBytes = 64 << 20;  // more than two sockets hold
 
   AmidAFrame() : source_(message_of(3, kFrameBytes)), expected_(source_), output_(kFrameBytes) {
-    const tcp::Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof at;
-    auto* address = reinterpret_cast<sockaddr*>(&at);
-    EXPECT_EQ(bind(listener.get(), address, sizeof at) | listen(listener.get(), 1), 0);
-    EXPECT_EQ(getsockname(listener.get(), address, &bytes), 0);
-    tcp::Descriptor from(socket(AF_INET, SOCK_STREAM, 0));
-    EXPECT_EQ(::connect(from.get(), address, sizeof at), 0);
+    auto [from, to] = tcp::over_loopback();
     sender_.emplace(std::move(from));
-    receiver_.emplace(tcp::Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)));
+    receiver_.emplace(std::move(to));
     sink_.to = output_.data();
     Outgoing transfer;
     transfer.payload = source_.data();

@@ -133,13 +133,14 @@ def amid_a_message(comm: Communicator, folder: str, fault: str, culprit: int) ->
     sent = pattern(0, 0, count)
     value = sent.copy() if comm.rank == 0 else np.full(count, UNTOUCHED, "uint8")
     comm.barrier().wait(60)
-    timeout = 0.5 if fault == "timeout" else 60
+    timeout = 1.0 if fault == "timeout" else 60
     if comm.rank == 0:
         request = comm.send(value, 1, timeout=timeout)
         until(amid.exists)
     else:
         request = comm.recv(value, 0, timeout=timeout)
-        until(lambda: bool((value[: 1 << 20] != UNTOUCHED).any()))
+        # Or it came so late to its receive that the sender has waited too long.
+        until(lambda: request.done or bool((value[: 1 << 20] != UNTOUCHED).any()))
         touch(folder, "amid")
     begin = time.monotonic()
     if comm.rank == culprit:

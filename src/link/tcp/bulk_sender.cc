@@ -15,18 +15,33 @@ namespace {
 
 constexpr uint64_t kEagerNs = 200'000;  // without a batch, before it sleeps
 
-// A peer's answer makes a source its owner's again, perhaps before the call of the system that sent it
-// returns here. The wire orders that; ThreadSanitizer, which marks what was read when the call returns, has
-// to be told.
+// A peer's answer makes a source its owner's again, to write or to free, perhaps before the call of the system
+// that sent it returns here. The wire orders that. What the sanitizers put around the call looks at the sources
+// when it returns, which is too late: they look here before it, and the call is the system's own.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_read_range(void* from, unsigned long bytes);
 extern "C" void __tsan_release(void* token);
 extern "C" void __tsan_acquire(void* token);
 
-ssize_t send_some(BulkSender::Batch& batch, const msghdr& header) {
+void note_reading(BulkSender::Batch& batch, const msghdr& header) {
   for (size_t k = 0; k < header.msg_iovlen; ++k)
     __tsan_read_range(header.msg_iov[k].iov_base, header.msg_iov[k].iov_len);
   __tsan_release(&batch);
+}
+#else
+extern "C" void* __asan_region_is_poisoned(void* from, size_t bytes);
+extern "C" void __asan_report_load_n(void* at, size_t bytes);
+
+void note_reading(BulkSender::Batch&, const msghdr& header) {
+  for (size_t k = 0; k < header.msg_iovlen; ++k)
+    if (void* at = __asan_region_is_poisoned(header.msg_iov[k].iov_base, header.msg_iov[k].iov_len))
+      __asan_report_load_n(at, 1);
+}
+#endif
+
+ssize_t send_some(BulkSender::Batch& batch, const msghdr& header) {
+  note_reading(batch, header);
   return syscall(SYS_sendmsg, batch.fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 #else

@@ -15,9 +15,9 @@ namespace {
 
 constexpr uint64_t kEagerNs = 200'000;  // without a batch, before it sleeps
 
-// A peer's answer makes a source its owner's again, to write or to free, perhaps before the call of the system
-// that sent it returns here. The wire orders that. What the sanitizers put around the call looks at the sources
-// when it returns, which is too late: they look here before it, and the call is the system's own.
+// A peer's answer makes a source its owner's again, to write or to free, perhaps before the call of the
+// system that sent it returns here. The wire orders that. What the sanitizers put around the call looks at
+// the sources when it returns, which is too late: they look here before it, and the call is the system's own.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_read_range(void* from, unsigned long bytes);

@@ -2,28 +2,26 @@
 // may stand in the driver behind a call of the program that waits for the GPU, and what the GPU waits for may
 // have to come from the poller meanwhile (docs/design/0007-start-as-a-kernel.md).
 #pragma once
-#include <algorithm>
 #include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace starling::cuda {
 
 class DriverThread {
  public:
-  // What it can be asked for, the most urgent first.
-  explicit DriverThread(std::vector<std::function<void()>> calls)
-      : calls_(std::move(calls)), wanted_(calls_.size()), thread_([this] { run(); }) {}
+  DriverThread(std::function<void()> launch, std::function<void()> look)
+      : launch_(std::move(launch)), look_(std::move(look)), thread_([this] { run(); }) {}
   ~DriverThread() { stop(); }
   DriverThread(const DriverThread&) = delete;
   DriverThread& operator=(const DriverThread&) = delete;
 
-  // Makes one of them soon, which sees what the caller wrote before. Returns at once. Any thread.
-  void call(uint32_t which) { want(wanted_[which]); }
+  // One call of `launch` soon, which sees what the caller wrote before. Returns at once. One at a time.
+  void launch() { want(launch_wanted_); }
+  // One call of `look` soon. Returns at once. Any thread.
+  void look() { want(look_wanted_); }
 
   // What was asked for and has not begun is left out. Idempotent; by one thread.
   void stop() {
@@ -33,36 +31,34 @@ class DriverThread {
   }
 
  private:
-  void want(char& what) {
+  void want(bool& what) {
     {
       std::lock_guard lock(mutex_);
-      what = 1;
+      what = true;
     }
     changed_.notify_one();
   }
 
   void run() {
     for (;;) {
-      uint32_t which = 0;
+      bool launches = false;
       {
         std::unique_lock lock(mutex_);
-        const auto next = [this] {
-          return uint32_t(std::find(wanted_.begin(), wanted_.end(), 1) - wanted_.begin());
-        };
-        changed_.wait(lock, [&] { return next() < calls_.size() || ending_; });
+        changed_.wait(lock, [this] { return launch_wanted_ || look_wanted_ || ending_; });
         if (ending_) return;
-        which = next();
-        wanted_[which] = 0;
+        launches = launch_wanted_;
+        (launches ? launch_wanted_ : look_wanted_) = false;
       }
-      calls_[which]();
+      launches ? launch_() : look_();
     }
   }
 
-  const std::vector<std::function<void()>> calls_;
+  const std::function<void()> launch_, look_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::vector<char> wanted_;  // flags
-  char ending_ = 0;
+  bool launch_wanted_ = false;
+  bool look_wanted_ = false;
+  bool ending_ = false;
   std::thread thread_;  // last: it begins when all else is there
 };
 

@@ -76,13 +76,11 @@ bool CudaExecutor::keep_running(bool work) {
 
 void CudaExecutor::synchronize() {
   uint64_t target = 0;
-  uint64_t helpers = 0;
   {
     std::lock_guard lock(mutex_);
     target = host_.launches();
-    helpers = device_.helpers_asked();
   }
-  while (device_.last_left() < target || device_.helpers_left() < helpers) {
+  while (device_.last_left() < target) {
     device_.look_for_errors();
     if (const std::string why = device_.failure(); !why.empty())
       throw Error(Code::system, why, "see the driver's log (nvidia-smi, dmesg)");

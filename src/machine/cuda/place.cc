@@ -150,8 +150,8 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 start,
                                 exported(arena_.header()->pool_offset),
                                 reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t)))};

@@ -22,6 +22,8 @@
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
 #   pulls        8 to 512 MB between processes: by slots (gpu_pull_0_N.json), and read (gpu_pull_1_N.json)
 #   train        bench/train.py: ResNet-50, ViT-B/16 and GPT-2 small beside NCCL (gpu_train_N.json, .png) in TRAIN_S; ITERATIONS=n
+#   guard        conformance, streams, PyTorch and graphs with STARLING_GUARD=1, and GPT-2's training with it and without
+#                (gpu_train_guard_{1,0}_N.json); guard:quick the training alone
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
@@ -193,6 +195,16 @@ for step in "${steps[@]}"; do
     bounded "${TRAIN_S:-150}" train "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-30}" \
       --models resnet50,gpt2,vit_b16 --timeout $((${TRAIN_S:-150} - 5)) \
       --json "$OUT/gpu_train_$GPUS.json" --plot "$OUT/gpu_train_$GPUS.png"
+    ;;
+  guard | guard:quick)
+    build_adapter
+    [ "$step" = guard:quick ] || STARLING_GUARD=1 run_pytest 400 guard_tests -x tests/gpu/test_conformance.py \
+      tests/gpu/test_streams.py tests/gpu/test_torch_cuda.py tests/gpu/test_graphs.py \
+      tests/gpu/test_programs.py --deselect tests/gpu/test_programs.py::test_situations
+    for guard in 1 0; do
+      STARLING_GUARD=$guard bounded 80 "train_guard_$guard" "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-15}" \
+        --models gpt2 --timeout 75 --json "$OUT/gpu_train_guard_${guard}_$GPUS.json"
+    done
     ;;
   hosts)
     build_adapter

@@ -31,6 +31,7 @@ struct Settings {
   std::string flight_dir;
   Pull pull{};
   SmFree sm_free{};
+  bool guard{};
   std::string host_id;
   std::string tcp_interfaces;
   std::string tcp_family;

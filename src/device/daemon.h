@@ -175,6 +175,7 @@ class Daemon {
   // Where a residency does not end by itself: nothing goes on anywhere, or some part has no block any more.
   STARLING_HOST_DEVICE bool roams(uint32_t fruitless) {
     if (!a_.stays || d_.parts == nullptr || fruitless == 0 || fruitless % kVisitPasses != 0) return false;
+    if (helps(a_) && nobody_progresses(d_.scheduling.quit_period)) return true;
     if (m_.load_relaxed(&d_.parts->roamed) != a_.launch) return nobody_progresses(d_.parts->roam_after);
     return m_.load_relaxed(&d_.parts->serving) < d_.block_count || nobody_progresses(d_.parts->leave_after);
   }

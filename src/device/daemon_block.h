@@ -1,7 +1,10 @@
 // A thread block of the daemon and the part of it that it serves: mostly that of its number. A residency that
 // only the host ends may fill a GPU that has little room, and so keep away the very kernels that its
 // operations wait for, or have blocks of its own that find no place. So a block that is stuck there for long
-// serves all parts in turn, and after a while, if that was in vain, gives its place back:
+// serves all parts in turn, and after a while, if that was in vain, gives its place back. And mostly such a
+// residency has nothing to do: then one block, the *guard*, begins it and serves all parts in turn. Where
+// there is more for it to do, its host is told, which calls the others; these *helpers* leave when nothing
+// has gone on for the quit period.
 //
 //   begin ── claim a part: our own, else the next that nobody has
 //     ├──▶ serve it (device/daemon.h) ── nothing goes on, or parts lack blocks ──▶ claim the next, give it up
@@ -46,6 +49,8 @@ class DaemonBlock {
   // host's submissions, has to have one: there are as many as blocks, and who changes them has two for a
   // moment only.
   STARLING_HOST_DEVICE void arrive() {
+    // Release: as in elsewhere().
+    if (a_.guards != 0) m_.store_release(&p_.roamed, a_.launch);
     do s_.part = claim(own_);
     while (s_.part == kNoPart && own_ == 0 && m_.load_relaxed(&d_.drain) < a_.launch);
     if (s_.part != kNoPart) m_.fetch_add(&p_.serving, 1);
@@ -71,7 +76,8 @@ class DaemonBlock {
     // Release: pairs with the acquire in after_closing().
     if (m_.load_relaxed(&p_.roamed) != a_.launch) m_.store_release(&p_.roamed, a_.launch);
     in_vain_ = s_.progressed != 0 ? 0 : in_vain_ + 1;
-    if (in_vain_ > d_.block_count && own_ != 0 && !closing_ && none_progresses(m_, d_, p_.leave_after)) {
+    if (a_.guards != 0 && !helps(a_) && s_.progressed != 0) ask_for_help(part);
+    if (!closing_ && gives_place_back()) {
       in_vain_ = 0;
       give_up(part);
       if (others_serve()) return kNoPart;
@@ -82,6 +88,18 @@ class DaemonBlock {
     if (next == kNoPart) return part;
     give_up(part);
     return next;
+  }
+
+  STARLING_HOST_DEVICE bool gives_place_back() const {
+    if (helps(a_)) return none_progresses(m_, d_, d_.scheduling.quit_period);
+    return in_vain_ > d_.block_count && own_ != 0 && none_progresses(m_, d_, p_.leave_after);
+  }
+
+  // What has gone on here goes on, perhaps, for long. The operation is not complete, since our task is not
+  // done: news of it comes before that, as in push_parked(). Release: nothing hangs on it.
+  STARLING_HOST_DEVICE void ask_for_help(uint32_t part) {
+    if (d_.blocks[part].task_count > 0 && m_.load_relaxed(&p_.serving) < d_.block_count)
+      m_.store_release(d_.work, 1);
   }
 
   // One less serves, unless we are the last. Acquire and release, as in stop_serving(): who closes parts

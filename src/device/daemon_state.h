@@ -42,7 +42,11 @@ struct DaemonArguments {
   uint64_t launch;  // number of this residency, from 1
   std::byte* pool_base;  // first slot of this rank's pool
   uint32_t stays = 0;  // 1: only the host ends this residency, or the exiting submission
+  uint32_t guards = 0;  // 1: its first kernel has one block, and helpers come and go (device/daemon_block.h)
+  uint32_t first = 0;  // number of the kernel's first block; helpers' is 1
 };
+
+STARLING_HOST_DEVICE inline bool helps(const DaemonArguments& arguments) { return arguments.first != 0; }
 
 // Of a block to a part.
 struct Visit {

@@ -46,13 +46,17 @@ struct StreamFacts {
 };
 
 // clang-format off
-//   launch_daemon(a)         asks for one kernel of `block_count` blocks on the daemon's own stream, which somebody
-//                            else launches soon; it runs until it leaves (device/daemon.h). Called only when
+//   launch_daemon(a)         asks for one kernel of `block_count` blocks, or of one if a.guards, on the daemon's own
+//                            stream, which somebody else launches soon; it runs until it leaves (device/daemon.h). Called only when
 //                            daemon_resident() is false: a second one behind the first could stand before
 //                            everybody's launches
 //   daemon_launched()        the device has come to the one that was asked for last, which runs as soon as there is
 //                            room; or it never will, and whoever completes operations knows of that
-//   daemon_resident()        once launched: not yet known to have ended. False: all it stored is visible (acquire)
+//   daemon_resident()        once launched: not yet known to have ended, helpers included. False: all that they
+//                            stored is visible (acquire)
+//   launch_helpers(a)        likewise for the residency's other blocks, numbered from 1 on, in a stream of their own.
+//                            Called only when helpers_resident() is false
+//   helpers_resident()       helpers were asked for, and are not yet known to have ended
 //   launch_start(s, a, n)    one start kernel of n blocks on stream s (device/start.h); `a` is copied
 //   launch_gate(s, g)        one kernel of one warp on stream s (device/gate.h)
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
@@ -70,6 +74,8 @@ concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartA
   d.launch_daemon(daemon);
   { d.daemon_launched() } -> std::same_as<bool>;
   { d.daemon_resident() } -> std::same_as<bool>;
+  d.launch_helpers(daemon);
+  { d.helpers_resident() } -> std::same_as<bool>;
   d.launch_start(stream, start, blocks);
   d.launch_gate(stream, gate);
   d.write_value(stream, word, value);

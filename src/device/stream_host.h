@@ -53,6 +53,7 @@ struct StreamEntry {
 struct StreamPolicy {
   bool gates = true;  // operations that are waited for at birth: by a gate, or by a wait value
   bool doorbells = false;  // no start kernels: every operation by mark and SQ
+  bool guards = false;  // a daemon that stays begins as one block, which calls the others
 };
 
 // The host's ends of what it shares with a daemon; where the daemon has copies of its own, the host's.
@@ -160,6 +161,7 @@ class StreamHost {
   void serve() {
     observe();
     if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && keeps_daemon()));
+    call_helpers();
     // Also one that came for old news has places that the rest of the operation's blocks may wait for.
     if (solo_ && resident_ && !launching_) end_solo();
   }
@@ -314,7 +316,20 @@ class StreamHost {
   bool wanted() {
     if (guards() && keeps_daemon() && (!solo_ || replays_)) return true;
     if (!submissions_read()) return true;
-    return d_.now() >= restart_at_ && take_work();
+    return d_.now() >= restart_at_ && (news_ = take_work());
+  }
+
+  // A guard has work, and is alone. While helpers are there, what is new is theirs or the guard's. Where they
+  // cannot be launched, behind a call of the program that stands in the driver, the guard does all.
+  void call_helpers() {
+    if (!resident_ || !daemon_.guards || launching_ || draining_) return;
+    news_ |= take_work();
+    if (d_.helpers_resident()) {
+      news_ = false;
+    } else if (news_ || !submissions_read()) {
+      news_ = false;
+      d_.launch_helpers(daemon_);
+    }
   }
 
   // Acquire: pairs with the releases in push_parked() and Daemon::quit(). Taken back before the launch, so
@@ -331,6 +346,8 @@ class StreamHost {
   void launch(bool stays) {
     daemon_.launch = ++launch_;
     daemon_.stays = stays;
+    // On a shared queue helpers could stand before everybody's launches.
+    daemon_.guards = policy_.guards && stays && !facts_.shared_queue && ends_.block_count > 1;
     resident_ = launching_ = true;
     draining_ = false;
     last_activity_ = d_.now();
@@ -358,6 +375,7 @@ class StreamHost {
   bool resident_ = false;  // from when it was asked for
   bool launching_ = false;  // it may not be there yet
   bool draining_ = false;
+  bool news_ = false;  // taken, and not acted on
 };
 
 }  // namespace starling::device

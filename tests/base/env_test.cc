@@ -53,6 +53,11 @@ TEST(Settings, PullHasThreeValues) {
   EXPECT_NE(refusal("STARLING_PULL=2").find("auto, 0 or 1"), std::string::npos);
 }
 
+TEST(Settings, ADaemonWaitsWhole) {
+  EXPECT_FALSE(read({}).guard);
+  EXPECT_TRUE(read({"STARLING_GUARD=1"}).guard);
+}
+
 TEST(Settings, BadValuesAreRefusedByNameWithARemedy) {
   for (const char* entry :
        {"STARLING_LOG=loud", "STARLING_TIMEOUT_S=soon", "STARLING_TIMEOUT_S=nan", "STARLING_TIMEOUT_S=inf",

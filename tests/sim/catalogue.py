@@ -1051,6 +1051,28 @@ MUTATIONS = [
         "      if (before < 2) return false;\n",
         "",
     ),
+    # ---- a guard and its helpers -------------------------------------------------------------------------
+    Mutation(
+        "guard_never_roams",
+        "a guard serves the part of its number alone",
+        DAEMON,
+        "return m_.load_relaxed(&d_.parts->serving) < d_.block_count ||",
+        "return",
+    ),
+    Mutation(
+        "helpers_never_leave",
+        "helpers stay where nothing goes on, though others may need their places",
+        DAEMON,
+        "if (helps(a_) && nobody_progresses(d_.scheduling.quit_period)) return true;",
+        "if (helps(a_)) return false;",
+    ),
+    Mutation(
+        "residency_without_its_helpers",
+        "a residency counts as over while its helpers are there",
+        HOST,
+        "if (d_.helpers_resident()) {",
+        "if (false) {",
+    ),
     # ---- captured operations -----------------------------------------------------------------------------
     Mutation(
         "block_does_not_count",

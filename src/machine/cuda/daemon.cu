@@ -14,41 +14,44 @@ constexpr uint32_t kRelayThreads = 32;
 __device__ void meet_relay() { asm volatile("bar.sync 2, 64;" ::: "memory"); }
 
 // Of a block that has left. The last one tells the host.
-__device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch, LeaveReason reason) {
+__device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch) {
   // Acquire and release: the last block has what all blocks wrote, and hands it to the host.
-  if (machine.fetch_add(launch.blocks_left, 1) + 1 != launch.daemon.launch * gridDim.x) return;
-  const uint64_t* heads = launch.daemon.daemon->submissions.heads;
-  for (uint32_t b = 0; b < gridDim.x; ++b) {
+  if (machine.fetch_add(launch.blocks_left, 1) + 1 != launch.leave_at) return;
+  // Where guard and helpers leave at one time the host may get an older head: it launches once more.
+  const DaemonMemory& daemon = *launch.daemon.daemon;
+  const uint64_t* heads = daemon.submissions.heads;
+  for (uint32_t b = 0; b < daemon.block_count; ++b) {
     const uint64_t at = b * SubmissionRing::kHeadStride;
     machine.store_relaxed(&launch.submissions.heads[at], machine.load_relaxed(&heads[at]));
   }
-  // Release: pairs with the acquire in CudaStreamDevice::last_left().
-  machine.store_release(launch.left, launch.daemon.launch << 8 | uint64_t(reason));
+  // Release: pairs with the acquires in CudaStreamDevice::last_left() and helpers_left().
+  machine.store_release(launch.left, launch.number);
 }
 
-// The grid is the daemon's block count; a block's state lives in shared memory.
+// The grid is the daemon's block count, the guard, or its helpers; a block's state lives in shared memory.
 __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kernel(DaemonLaunch launch) {
   __shared__ device::BlockState state;
   __shared__ volatile uint32_t leaving;
   __shared__ alignas(16) std::byte stage[device::kActiveSlots * CudaMachine::kStageBytes];
   if (launch.daemon.daemon == nullptr) return;  // preload_daemon()
-  DaemonMachine machine(kDaemonThreads, stage);
+  DaemonMachine machine(kDaemonThreads, stage, launch.daemon.first);
+  const bool relays = blockIdx.x == 0 && !device::helps(launch.daemon);
   if (threadIdx.x == 0) leaving = 0;
   __syncthreads();
   if (threadIdx.x >= kDaemonThreads) {
-    if (blockIdx.x != 0) return;
+    if (!relays) return;
     Relay(machine, launch).run(leaving);
     meet_relay();
     return;
   }
-  const LeaveReason reason = device::run_daemon(machine, launch.daemon, state);
+  device::run_daemon(machine, launch.daemon, state);
   if (threadIdx.x >= 32) return;
-  if (blockIdx.x == 0) {
+  if (relays) {
     if (threadIdx.x == 0) leaving = 1;
     __syncwarp();
     meet_relay();
   }
-  if (threadIdx.x == 0) report_leaving(machine, launch, reason);
+  if (threadIdx.x == 0) report_leaving(machine, launch);
 }
 
 __global__ void herald_kernel(uint64_t* begun, uint64_t launch) {
@@ -60,7 +63,7 @@ __global__ void herald_kernel(uint64_t* begun, uint64_t launch) {
 
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  herald_kernel<<<1, 1, 0, s>>>(launch.begun, launch.daemon.launch);
+  if (launch.begun != nullptr) herald_kernel<<<1, 1, 0, s>>>(launch.begun, launch.daemon.launch);
   daemon_kernel<<<blocks, kDaemonThreads + kRelayThreads, 0, s>>>(launch);
   return int(cudaGetLastError());
 }

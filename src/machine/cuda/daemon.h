@@ -12,17 +12,19 @@ struct DaemonLaunch {
   device::DaemonArguments daemon;
   SubmissionRing submissions;  // the host's
   uint64_t* relayed;           // GPU memory: entries that the relay has passed on; writer: the relay
-  uint64_t*
-      blocks_left;  // GPU memory: blocks that have left, all launches added up; writers: blocks, atomically
-  uint64_t* left;  // host memory: launch << 8 | LeaveReason of the last residency that is over; writer: its
-                   // last block
-  uint64_t* begun;  // host memory: the last residency that the GPU has come to
+  // Of the kernels that begin residencies, or of helpers'.
+  uint64_t* blocks_left;  // GPU memory: blocks of all of them that have left; writers: blocks, atomically
+  uint64_t leave_at;  // blocks_left when this one's last block has left
+  uint64_t number;  // of this one
+  uint64_t* left;  // host memory: number of the last one that is over; writer: its last block
+  uint64_t* begun;  // host memory: the last residency that the GPU has come to; null: nobody asks
   const uint64_t*
       drain;  // host memory: that residency is to end; the relay passes it on to DaemonMemory::drain
 };
 
 // Asynchronous: the kernel runs until it quits (device/daemon.h). `stream` is a cudaStream_t that is not
-// blocking. Before it a kernel of one thread, which finds room on a full GPU too, stores `begun`. Returns a
+// blocking. Before it a kernel of one thread, which finds room on a full GPU too, stores `begun`, if it is
+// there. Returns a
 // cudaError_t; 0 is success.
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream);
 

@@ -2,26 +2,28 @@
 // may stand in the driver behind a call of the program that waits for the GPU, and what the GPU waits for may
 // have to come from the poller meanwhile (docs/design/0007-start-as-a-kernel.md).
 #pragma once
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace starling::cuda {
 
 class DriverThread {
  public:
-  DriverThread(std::function<void()> launch, std::function<void()> look)
-      : launch_(std::move(launch)), look_(std::move(look)), thread_([this] { run(); }) {}
+  // What it can be asked for, the most urgent first.
+  explicit DriverThread(std::vector<std::function<void()>> calls)
+      : calls_(std::move(calls)), wanted_(calls_.size()), thread_([this] { run(); }) {}
   ~DriverThread() { stop(); }
   DriverThread(const DriverThread&) = delete;
   DriverThread& operator=(const DriverThread&) = delete;
 
-  // One call of `launch` soon, which sees what the caller wrote before. Returns at once. One at a time.
-  void launch() { want(launch_wanted_); }
-  // One call of `look` soon. Returns at once. Any thread.
-  void look() { want(look_wanted_); }
+  // Makes one of them soon, which sees what the caller wrote before. Returns at once. Any thread.
+  void call(uint32_t which) { want(wanted_[which]); }
 
   // What was asked for and has not begun is left out. Idempotent; by one thread.
   void stop() {
@@ -31,34 +33,36 @@ class DriverThread {
   }
 
  private:
-  void want(bool& what) {
+  void want(char& what) {
     {
       std::lock_guard lock(mutex_);
-      what = true;
+      what = 1;
     }
     changed_.notify_one();
   }
 
   void run() {
     for (;;) {
-      bool launches = false;
+      uint32_t which = 0;
       {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return launch_wanted_ || look_wanted_ || ending_; });
+        const auto next = [this] {
+          return uint32_t(std::find(wanted_.begin(), wanted_.end(), 1) - wanted_.begin());
+        };
+        changed_.wait(lock, [&] { return next() < calls_.size() || ending_; });
         if (ending_) return;
-        launches = launch_wanted_;
-        (launches ? launch_wanted_ : look_wanted_) = false;
+        which = next();
+        wanted_[which] = 0;
       }
-      launches ? launch_() : look_();
+      calls_[which]();
     }
   }
 
-  const std::function<void()> launch_, look_;
+  const std::vector<std::function<void()>> calls_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  bool launch_wanted_ = false;
-  bool look_wanted_ = false;
-  bool ending_ = false;
+  std::vector<char> wanted_;  // flags
+  char ending_ = 0;
   std::thread thread_;  // last: it begins when all else is there
 };
 

@@ -39,7 +39,7 @@ CudaExecutor::CudaExecutor(const ExecutorOptions& options)
     : options_(options),
       device_(options),
       machine_(0, no_waiting(), nullptr, nullptr),
-      host_(machine_, device_, facts_of(options), {},
+      host_(machine_, device_, facts_of(options), {.guards = options.guards},
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
              options.pool_base},
             {options.start.submissions, options.start.block_count, options.start.work, options.drain}),
@@ -76,11 +76,13 @@ bool CudaExecutor::keep_running(bool work) {
 
 void CudaExecutor::synchronize() {
   uint64_t target = 0;
+  uint64_t helpers = 0;
   {
     std::lock_guard lock(mutex_);
     target = host_.launches();
+    helpers = device_.helpers_asked();
   }
-  while (device_.last_left() < target) {
+  while (device_.last_left() < target || device_.helpers_left() < helpers) {
     device_.look_for_errors();
     if (const std::string why = device_.failure(); !why.empty())
       throw Error(Code::system, why, "see the driver's log (nvidia-smi, dmesg)");

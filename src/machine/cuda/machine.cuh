@@ -287,12 +287,13 @@ class CudaMachine {
 class DaemonMachine : public CudaMachine {
  public:
   static constexpr bool kRoams = true;
-  using CudaMachine::CudaMachine;
+  __device__ DaemonMachine(uint32_t threads, std::byte* stage, uint32_t first)
+      : CudaMachine(threads, stage), block_(first + blockIdx.x) {}
   __device__ uint32_t block_index() const { return block_; }
   __device__ void become(uint32_t block) { block_ = block; }
 
  private:
-  uint32_t block_ = blockIdx.x;
+  uint32_t block_;
 };
 
 }  // namespace starling::cuda

@@ -45,7 +45,8 @@ OpenedBuffers::OpenedBuffers(int device, RegistrationTable& theirs, Place& place
   place_.flush();
   registrations_ = std::make_unique<PeerRegistrations>(theirs, told_, handles_);
   registrations_->open_all();  // on a thread of the caller's
-  thread_ = std::make_unique<DriverThread>([this] { registrations_->open_all(); }, [] {});
+  thread_ = std::make_unique<DriverThread>(
+      std::vector<std::function<void()>>{[this] { registrations_->open_all(); }});
 }
 
 OpenedBuffers::~OpenedBuffers() {

@@ -26,7 +26,7 @@ class OpenedBuffers {
 
   OpenedTable* table() const { return table_; }
   void look() {
-    if (registrations_->has_news()) thread_->launch();
+    if (registrations_->has_news()) thread_->call(0);
   }
   std::string refusal() const { return registrations_->refusal(); }
   // As PeerMemory::reach().

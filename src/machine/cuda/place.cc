@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "machine/cuda/copy_engine.h"
 #include "machine/cuda/device_guard.h"
@@ -150,11 +151,12 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 start,
                                 exported(arena_.header()->pool_offset),
                                 reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t)))};
+                                settings().guard};
   flush();
   return std::make_unique<CudaExecutor>(options);
 }

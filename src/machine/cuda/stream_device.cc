@@ -61,14 +61,16 @@ uint32_t StreamDepth::queued(int device) {
 CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
     : options_(options),
       captures_(options.device),
-      thread_([this] { launch_now(); }, [this] { look_for_errors(); }) {
+      thread_(
+          {[this] { launch_now(kFirst); }, [this] { launch_now(kHelpers); }, [this] { look_for_errors(); }}) {
   const DeviceGuard guard(options_.device);
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
-  stream_ = new_stream(options_.device, StreamUse::kDaemon);
-  check(cudaError_t(preload_daemon(stream_)), "loading the daemon kernel");
-  check(cudaError_t(preload_start(stream_)), "loading the start kernel");
-  check(cudaStreamSynchronize(stream_), "the first kernels");
+  daemons_.resize(options.guards ? 2 : 1);
+  for (cudaStream_t& stream : daemons_) stream = new_stream(options_.device, StreamUse::kDaemon);
+  check(cudaError_t(preload_daemon(daemons_[kFirst])), "loading the daemon kernel");
+  check(cudaError_t(preload_start(daemons_[kFirst])), "loading the start kernel");
+  check(cudaStreamSynchronize(daemons_[kFirst]), "the first kernels");
 }
 
 device::Stream CudaStreamDevice::make_stream(bool urgent) {
@@ -83,7 +85,7 @@ CudaStreamDevice::~CudaStreamDevice() {
   try {
     const DeviceGuard guard(options_.device);
     depths_.clear();
-    cudaStreamDestroy(stream_);
+    for (cudaStream_t stream : daemons_) cudaStreamDestroy(stream);
     for (cudaStream_t stream : made_) cudaStreamDestroy(stream);
   } catch (const Error&) {
     // The device has failed: nothing runs there any more.
@@ -92,16 +94,32 @@ CudaStreamDevice::~CudaStreamDevice() {
 
 void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon) {
   daemon_ = daemon;
-  thread_.launch();
+  thread_.call(kFirst);
 }
 
-void CudaStreamDevice::launch_now() {
+void CudaStreamDevice::launch_helpers(const device::DaemonArguments&) {
+  ++helpers_asked_;
+  thread_.call(kHelpers);
+}
+
+// On the driver's thread, after which nobody writes what it reads before the kernel is over.
+void CudaStreamDevice::launch_now(Kind kind) {
   const DeviceGuard guard(options_.device);
-  const DaemonLaunch launch{daemon_,          *options_.start.submissions,
-                            options_.relayed, options_.blocks_left,
-                            options_.left,    options_.begun,
-                            options_.drain};
-  note(cudaError_t(cuda::launch_daemon(launch, options_.start.block_count, stream_)),
+  const bool helpers = kind == kHelpers;
+  const uint32_t all = options_.start.block_count;
+  const uint32_t blocks = helpers ? all - 1 : daemon_.guards != 0 ? 1 : all;
+  blocks_[kind] += blocks;
+  DaemonLaunch launch{daemon_,
+                      *options_.start.submissions,
+                      options_.relayed,
+                      options_.blocks_left + kind,
+                      blocks_[kind],
+                      helpers ? helpers_asked_ : daemon_.launch,
+                      options_.left + kind,
+                      helpers ? nullptr : options_.begun,
+                      options_.drain};
+  launch.daemon.first = helpers;
+  note(cudaError_t(cuda::launch_daemon(launch, blocks, daemons_[kind])),
        "the daemon kernel could not be launched");
 }
 
@@ -114,23 +132,26 @@ bool CudaStreamDevice::daemon_launched() {
   return !failure().empty();  // it never comes, and nobody may wait for it
 }
 
-uint64_t CudaStreamDevice::last_left() const {
+uint64_t CudaStreamDevice::left(Kind kind) const {
   // Acquire: pairs with the release of the last block (daemon.cu).
-  return std::atomic_ref<uint64_t>(*options_.left).load(std::memory_order_acquire) >> 8;
+  return std::atomic_ref<uint64_t>(options_.left[kind]).load(std::memory_order_acquire);
 }
 
-bool CudaStreamDevice::daemon_resident() { return last_left() != daemon_.launch; }
+bool CudaStreamDevice::daemon_resident() { return last_left() != daemon_.launch || helpers_resident(); }
+bool CudaStreamDevice::helpers_resident() { return helpers_left() != helpers_asked_; }
 
 void CudaStreamDevice::look_for_errors() {
   const DeviceGuard guard(options_.device);
-  const cudaError_t status = cudaStreamQuery(stream_);
-  if (status != cudaErrorNotReady) note(status, "the GPU failed");
+  for (cudaStream_t stream : daemons_) {
+    const cudaError_t status = cudaStreamQuery(stream);
+    if (status != cudaErrorNotReady) note(status, "the GPU failed");
+  }
 }
 
 void CudaStreamDevice::synchronize_daemon() {
   thread_.stop();
   const DeviceGuard guard(options_.device);
-  cudaStreamSynchronize(stream_);
+  for (cudaStream_t stream : daemons_) cudaStreamSynchronize(stream);
 }
 
 // ---- streams ------------------------------------------------------------------------------------------

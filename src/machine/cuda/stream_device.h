@@ -26,11 +26,12 @@ struct ExecutorOptions {
   DaemonStart start;
   std::byte* pool_base;
   uint64_t* relayed;      // GPU memory, zero
-  uint64_t* blocks_left;  // likewise
-  uint64_t* left;         // host memory, zero
+  uint64_t* blocks_left;  // likewise; two words: of kernels that begin residencies, of helpers'
+  uint64_t* left;         // host memory, zero; likewise
   uint64_t* drain;        // likewise; the relay passes it on
   uint64_t* yield;        // likewise; start kernels read it
   uint64_t* begun;        // likewise
+  bool guards;            // device::StreamPolicy::guards
 };
 
 // Of a stream: entries that were put into it and may not have begun, known by events recorded now and then.
@@ -65,6 +66,8 @@ class CudaStreamDevice {
   void launch_daemon(const device::DaemonArguments& daemon);
   bool daemon_launched();
   bool daemon_resident();
+  void launch_helpers(const device::DaemonArguments& daemon);
+  bool helpers_resident();
   void launch_start(device::Stream stream, const device::StartArguments& start, uint32_t blocks);
   void launch_gate(device::Stream stream, const device::GateArguments& gate);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
@@ -74,11 +77,14 @@ class CudaStreamDevice {
   void release(uint64_t* word, uint64_t value);
   uint64_t now();
 
-  // The number of the last residency that is over. Acquire: what it wrote before is there.
-  uint64_t last_left() const;
+  // The number of the last residency whose first kernel is over. Acquire: what it wrote before is there.
+  uint64_t last_left() const { return left(kFirst); }
+  // How often helpers were asked for, and were so and have left.
+  uint64_t helpers_asked() const { return helpers_asked_; }
+  uint64_t helpers_left() const { return left(kHelpers); }
   // Asks the driver whether the kernels still live: at once, or soon on a thread of ours.
   void look_for_errors();
-  void look_soon() { thread_.look(); }
+  void look_soon() { thread_.call(kLook); }
   // Nothing is launched any more; returns when the last daemon has left.
   void synchronize_daemon();
   device::Stream make_stream(bool urgent);
@@ -98,16 +104,22 @@ class CudaStreamDevice {
  private:
   using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 
-  void launch_now();
+  enum Kind : uint32_t { kFirst = 0, kHelpers = 1 };  // kernels of residencies
+  static constexpr uint32_t kLook = 2;  // of the calls of the driver's thread, behind the launches of both
+
+  uint64_t left(Kind kind) const;
+  void launch_now(Kind kind);
   void note(cudaError_t status, const char* what);
   void put(device::Stream stream);
 
   const ExecutorOptions options_;
-  cudaStream_t stream_ = nullptr;  // the daemon's own
+  std::vector<cudaStream_t> daemons_;  // the daemon's own, by kind; the second where there are guards
   MemoryOperation write_ = nullptr;
   MemoryOperation wait_ = nullptr;
   StreamCaptures captures_;
-  device::DaemonArguments daemon_{};  // of the last launch
+  device::DaemonArguments daemon_{};  // of the last residency
+  uint64_t blocks_[2] = {};  // of all launches, by kind
+  uint64_t helpers_asked_ = 0;
 
   mutable std::mutex mutex_;  // guards all below
   std::map<device::Stream, StreamDepth> depths_;

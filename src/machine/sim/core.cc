@@ -62,14 +62,17 @@ class GpuDevice {
 
   void launch_daemon(const device::DaemonArguments& arguments) {
     if (daemon_resident()) w_.scheduler.fail("a daemon is launched behind another one");
-    Kernel kernel;
-    kernel.kind = Kernel::Kind::kDaemon;
-    kernel.blocks = arguments.daemon->block_count;
-    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
-    g_.put_later(g_.daemon_stream(), kernel);
+    put_daemon(g_.daemon_stream(), arguments, arguments.guards ? 1 : arguments.daemon->block_count);
   }
   bool daemon_launched() { return g_.begun(g_.daemon_stream()); }
-  bool daemon_resident() { return !daemon_launched() || !g_.idle(g_.daemon_stream()); }
+  bool daemon_resident() { return !daemon_launched() || !g_.idle(g_.daemon_stream()) || helpers_resident(); }
+  void launch_helpers(const device::DaemonArguments& arguments) {
+    if (helpers_resident()) w_.scheduler.fail("helpers are launched behind others");
+    device::DaemonArguments helping = arguments;
+    helping.first = 1;
+    put_daemon(g_.helper_stream(), helping, arguments.daemon->block_count - 1);
+  }
+  bool helpers_resident() { return !g_.begun(g_.helper_stream()) || !g_.idle(g_.helper_stream()); }
   void launch_start(device::Stream stream, const device::StartArguments& arguments, uint32_t blocks) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kStart;
@@ -104,6 +107,14 @@ class GpuDevice {
 
  private:
   static uint32_t number_of(device::Stream stream) { return uint32_t(uintptr_t(stream) - 1); }
+  void put_daemon(uint32_t stream, const device::DaemonArguments& arguments, uint32_t blocks) {
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::kDaemon;
+    kernel.blocks = blocks;
+    kernel.first = arguments.first;
+    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
+    g_.put_later(stream, kernel);
+  }
   template <class Arguments>
   void put(uint32_t stream, Kernel& kernel, const Arguments& arguments) {
     static_assert(sizeof arguments <= sizeof kernel.arguments);
@@ -129,7 +140,7 @@ class GpuDriver final : public StreamDriver {
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.yield},
-              {s.options->gates != 0, s.options->doorbells != 0},
+              {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0},
               {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, &s.daemon->drain}) {}
 

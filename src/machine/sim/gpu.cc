@@ -15,7 +15,7 @@ void Gpu::build(World& world, const Options& options, Client& client, uint32_t r
   client_ = &client;
   rank_ = rank;
   first_unit_ = first_unit;
-  streams_.assign(streams + kCopyEngines, {});
+  streams_.assign(streams + kCopyEngines + 1, {});
   queues_.clear();
   queues_.resize(options.hardware_queues);
   later_.clear();
@@ -271,7 +271,7 @@ bool Gpu::dispatch() {
     Kernel* kernel = next_to_dispatch();
     if (kernel == nullptr) return any;
     slot.kernel = kernel;
-    slot.block = kernel->dispatched++;
+    slot.block = kernel->first + kernel->dispatched++;
     slot.running = o_->threads;
     ++slot.generation;
     any = true;

@@ -24,6 +24,7 @@ struct Kernel {
   enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute, kGate, kCopy };
   Kind kind = Kind::kCompute;
   uint32_t blocks = 1;
+  uint32_t first = 0;  // number of the first one
   uint32_t lane = 0;   // kFill, kCheck
   uint64_t index = 0;
   uint64_t ns = 0;     // kCompute, and copies
@@ -54,7 +55,7 @@ class Gpu {
     virtual void progressed() = 0;  // an entry began or ended: hosts that wait look again
   };
 
-  // `streams` of the program; the daemon has one more, and a proxy's copies two.
+  // `streams` of the program; the daemon has two more, and a proxy's copies two.
   void build(World& world, const Options& options, Client& client, uint32_t rank, uint32_t first_unit,
              uint32_t streams);
   void add_fibers();
@@ -83,7 +84,8 @@ class Gpu {
   // For calls that put nothing in, and need the driver all the same: until it is free.
   void wait_for_driver();
 
-  uint32_t daemon_stream() const { return uint32_t(streams_.size()) - kCopyEngines; }
+  uint32_t daemon_stream() const { return uint32_t(streams_.size()) - kCopyEngines - 1; }
+  uint32_t helper_stream() const { return uint32_t(streams_.size()) - 1; }
   uint32_t copy_stream(uint32_t queue) const { return daemon_stream() + 1 + queue; }
   // What stands in one stream may stand before the daemon, or before other streams.
   static bool shares_queues(const Options& options, uint32_t streams) {

@@ -40,6 +40,7 @@ struct Options {
   uint32_t sm_slots = 6;  // blocks that can be resident
   uint64_t begin_delay_ns = 500;  // a kernel begins so late after its turn, at most
   uint32_t daemon_first = 0;  // StreamFacts::daemon_first: no stream is held but where a daemon is, or alone
+  uint32_t guards = 0;  // StreamPolicy::guards: a daemon that stays begins as one block
   uint32_t before_streams_chance = 0;  // per lane: that its first operations are submitted from the CPU
   uint32_t driver_connects = 0;  // a lane is connected by calls of the driver: what one must not do
 

@@ -232,6 +232,7 @@ Options stream_options(StreamKind kind, uint64_t seed) {
   o.begin_delay_ns = random.skewed(5'000);
   o.daemon_first = kind == StreamKind::kInDriver || random.chance(kAlways / 2);
   if (kind == StreamKind::kInDriver) o.connect_delay_ns = random.skewed(200'000);
+  o.guards = random.chance(kAlways / 2);
   return o;
 }
 

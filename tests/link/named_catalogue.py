@@ -13,6 +13,16 @@ CONNECTION = "tcp/connection.cc"
 MUTATIONS = [
     (
         Mutation(
+            "told_when_reports_are_due",
+            "a sender hears only later that its buffer is its own again",
+            ARRIVALS,
+            "    awaited_ = true;\n",
+            "",
+        ),
+        "NamedMessages.AreToldOnceAllHaveCome",
+    ),
+    (
+        Mutation(
             "taken_one_too_many",
             "with a message that has landed the next one's source is its caller's too",
             LINK,

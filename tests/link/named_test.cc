@@ -68,6 +68,23 @@ TEST(NamedMessages, AreTheirCallersOnceTaken) {
   }
 }
 
+// Its report goes at once, not when reports are due.
+TEST(NamedMessages, AreToldOnceAllHaveCome) {
+  constexpr uint64_t kHour = 3'600'000'000'000;
+  tcp::TimerLengths lengths;
+  // So is the answer to a probe one.
+  lengths.report_ns = lengths.watchdog_ns = lengths.idle_watchdog_ns = lengths.probe_ns = kHour;
+  TwoHosts hosts(lengths);
+  ASSERT_TRUE(hosts.join());
+  const auto message = message_of(0);
+  std::vector<std::byte> output(kBytes);
+  hosts.b.way().expect(hosts.b.number(), 0, {0, 1, output.data(), kBytes, kBytes});
+  ASSERT_TRUE(hosts.a.name(0, message.data(), kBytes));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (hosts.a.taken() == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_EQ(hosts.a.taken(), 1u);
+}
+
 // Of two operations in a row the second one has said nothing: its messages go to slots.
 TEST(NamedMessages, DoNotTakeTheNextOnesPlace) {
   TwoHosts hosts;

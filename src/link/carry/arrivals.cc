@@ -104,9 +104,12 @@ void PeerLink::publish(const MessagePlace& place) {
   device::deliver_message(words, lane->channels->arrivals().of(place.channel));
   auto& wanted = lane->landings[place.channel].wanted;
   const uint64_t posted = lane->channels->arrivals().inbox[place.channel].posted;
+  awaited_ |= place.piece != kLastPiece;
   for (; !wanted.empty() && posted >= wanted.front().landing.first + wanted.front().landing.messages;
-       wanted.pop_front())
+       wanted.pop_front()) {
+    awaited_ = true;
     coming_ -= wanted.front().comes;
+  }
   cpu::ring(&common_.arena.header()->daemon);
 }
 

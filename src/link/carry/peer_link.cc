@@ -374,7 +374,8 @@ void PeerLink::port_changed(uint32_t interface_index, bool up) {
 // The clock was read before the sockets were: what had come by then is heard before a timer ends.
 bool PeerLink::round(uint64_t now_ns) {
   if (receiving_) receiving_->pump();
-  if (receiving_ && left_) receiving_->report_now();
+  if (receiving_ && (left_ || awaited_)) receiving_->report_now();
+  awaited_ = false;
   if (left_ && sending_) {
     sending_.reset();  // before what it would send
     transfers_.clear();

@@ -185,6 +185,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   std::deque<Transfer> transfers_;  // not acknowledged; the first one is number `first_`
   uint64_t first_ = 0;
   uint64_t named_ = 0;  // of them
+  // Of what came: a message of several pieces, or the last one that was wanted where it is. Its sender may
+  // wait for its buffer.
+  bool awaited_ = false;
   uint64_t coming_ = 0;  // landings to which something comes, of all lanes
   std::vector<std::byte> batch_;  // records that go with the next transfer
   uint64_t waiting_version_ = 0;

@@ -13,8 +13,8 @@ namespace starling::link::tcp {
 namespace {
 
 constexpr uint64_t kUnreported = 16;  // transfers; a quarter of the window
-constexpr uint64_t kHoldNs = 2'000'000;  // looked at when the flow is: it wakes nobody, but for
-constexpr uint32_t kAwaitedBytes = 1 << 16;  // payloads from here on, which may lie in a caller's buffer
+constexpr uint32_t kAwaitedBytes = 1 << 16;  // payloads from here on, which may lie in a caller's buffer: their
+                                             // reports are looked at when they are due, and wake the thread
 
 }  // namespace
 
@@ -162,7 +162,7 @@ void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
   // Each path's transfers are reported by that path: another one may be slow.
   if (held_.kind != 0 && held_path_ != path) report_now();
   if (may_wait(message)) {
-    if (held_.kind == 0) held_until_ns_ = now_ns_ + kHoldNs;
+    if (held_.kind == 0) held_until_ns_ = now_ns_ + lengths_.report_ns;
     held_ = message;
     // Or it is the short end of one.
     for (uint64_t back = 1; back <= std::min<uint64_t>(message.done, 2); ++back)

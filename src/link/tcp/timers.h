@@ -13,6 +13,7 @@ struct TimerLengths {
   uint64_t idle_watchdog_ns = 1'000'000'000;
   uint64_t resend_ns = 30'000'000;
   uint64_t probe_ns = 300'000'000;
+  uint64_t report_ns = 2'000'000;  // transfers have come, and who sent them hears of it
   uint64_t reopen_ns = 50'000'000;  // doubled with each failure
   uint64_t longest_reopen_ns = 1'000'000'000;
   uint64_t connect_ns = 500'000'000;

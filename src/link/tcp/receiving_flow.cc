@@ -13,8 +13,9 @@ namespace starling::link::tcp {
 namespace {
 
 constexpr uint64_t kUnreported = 16;  // transfers; a quarter of the window
-constexpr uint32_t kAwaitedBytes = 1 << 16;  // payloads from here on, which may lie in a caller's buffer: their
-                                             // reports are looked at when they are due, and wake the thread
+// Payloads from here on may lie in a caller's buffer: reports of them are sent when they are due, and wake
+// the thread for that; others are looked at when the flow is.
+constexpr uint32_t kAwaitedBytes = 1 << 16;
 
 }  // namespace
 

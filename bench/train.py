@@ -3,6 +3,7 @@
     python bench/train.py                                    two GPUs, all models, Starling and NCCL
     python bench/train.py --models resnet50 --ways "unbucketed;unbucketed, own order" --iterations 200
     python bench/train.py --tiny --models gpt2               on CPUs, Starling and gloo: tries the machinery
+    python bench/train.py --models gpt2 --profile            where the time goes, too
 
 Every rank is a process. One after the other they train each model in each way with each library, from the same
 weights on the same synthetic data, so loss curves have to agree. Time is the GPU's from step to step; cv is the
@@ -60,6 +61,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--warmup", type=int, default=5, help="steps before them")
     add("--seed", type=int, default=1, help="of weights, data and random orders")
     add("--tiny", action="store_true", help="models of some thousand parameters, on CPUs")
+    add(
+        "--profile",
+        action="store_true",
+        help="also where the time of rank 0's steps goes: kernels, calls of CUDA, CPU time by thread",
+    )
     add("--timeout", type=float, default=0, help="seconds for all; default: 300, with --tiny 100")
     add("--json", metavar="FILE", help="the results; -: to standard output, and nothing else")
     add("--plot", type=Path, help="draw the loss curves into this PNG")
@@ -92,6 +98,7 @@ def measure(options: argparse.Namespace, say: Any) -> tuple[list[dict[str, Any]]
         folder = Path(name)
         command = [sys.executable, "-m", "training.rank", "--folder", name, "--size", str(options.ranks)]
         command += ["--device", "cpu" if options.tiny else "cuda", "--tiny", str(int(options.tiny))]
+        command += ["--profile", str(int(options.profile))]
         command += ["--models", options.models.replace(",", "|"), "--ways", options.ways.replace(";", "|")]
         command += ["--libraries", options.backends.replace(",", "|"), "--limit", str(options.timeout - 5)]
         for number in ("iterations", "warmup", "seed"):
@@ -145,6 +152,25 @@ def table(rows: list[dict[str, Any]]) -> str:
         losses = [row["losses"] for row in found.values()]
         curve = f"{losses[0][0]:.3f} to " + " / ".join(f"{each[-1]:.3f}" for each in losses)
         lines.append(f"{model:<9} {way:<24} {' '.join(cells)} {ratio:>7}    {curve}")
+    return "\n".join(lines)
+
+
+def profile_text(row: dict[str, Any]) -> str:
+    """What --profile has found of one case."""
+    found = row["profile"]
+    lines = [
+        f"{row['model']}, {row['way']}, {row['library']}: a step {row['median_step_ms']:.2f} ms; with a profiler "
+        f"{found['step_ms']:.2f} ms, in {found['computing_ms']:.2f} of which something computes"
+    ]
+    for entry in [*found["kernels"], *found["calls"]]:
+        lines.append(
+            f"  {entry['ms']:>9.3f} ms {entry['count']:>8.1f} times {entry['us_each']:>10.2f} us  {entry['name']}"
+        )
+    for thread in found["threads"]:
+        lines.append(
+            f"  {thread['cpu_ms']:>9.3f} ms of a core {thread['sleeps']:>8.1f} sleeps "
+            f"{thread['preempted']:>6.1f} times preempted  {thread['thread']}"
+        )
     return "\n".join(lines)
 
 
@@ -206,6 +232,9 @@ def main(arguments: list[str]) -> int:
     apart = disagreements(rows)
     if rows and options.json != "-":
         print(table(rows))
+        for row in rows:
+            if "profile" in row:
+                print(profile_text(row))
     settings = {
         key: getattr(options, key) for key in ("ranks", "backends", "iterations", "warmup", "seed", "tiny")
     }

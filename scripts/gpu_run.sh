@@ -202,7 +202,7 @@ for step in "${steps[@]}"; do
       tests/gpu/test_streams.py tests/gpu/test_torch_cuda.py tests/gpu/test_graphs.py \
       tests/gpu/test_programs.py --deselect tests/gpu/test_programs.py::test_situations
     for guard in 1 0; do
-      STARLING_GUARD=$guard bounded 80 "train_guard_$guard" "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-15}" \
+      LINES_SHOWN=80 STARLING_GUARD=$guard bounded 80 "train_guard_$guard" "$PYTHON" bench/train.py --profile -n "$GPUS" --iterations "${ITERATIONS:-15}" \
         --models gpt2 --timeout 75 --json "$OUT/gpu_train_guard_${guard}_$GPUS.json"
     done
     ;;

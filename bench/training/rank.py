@@ -24,6 +24,7 @@ from torch import nn
 
 from .gradients import Bucketed, Coordinated, Unbucketed
 from .models import ALONE, TensorParallel, Workload, parameter_count, workloads
+from .profile import profiled, spent, threads
 
 # What is compared: by name, which library it is for ("" any) and of which models it makes sense.
 CASES = {
@@ -119,11 +120,17 @@ class Rank:
         dist.barrier()
         for iteration in range(total):
             if iteration == self.options.warmup:
+                before = threads()
                 clock.mark()
             losses.append(step.one())
             if iteration >= self.options.warmup:
                 clock.mark()
         seconds = clock.seconds()
+        profile = {}
+        if self.options.profile:
+            cpu = spent(before, self.options.iterations)
+            dist.barrier()
+            profile = {"profile": {**profiled(step.one), "threads": cpu}}
         step.close()
         history = torch.stack([loss.detach().float().cpu() for loss in losses])
         dist.all_reduce(history)
@@ -143,6 +150,7 @@ class Rank:
             "median_step_ms": round(statistics.median(seconds) * 1e3, 4),
             "losses": [round(float(loss), 5) for loss in history],
             **({"coordinator_cycles": round(step.cycles() / total, 1)} if step.cycles else {}),
+            **profile,
         }
 
     def _batches(
@@ -264,7 +272,7 @@ class Step:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("--rank", "--size", "--iterations", "--warmup", "--seed", "--tiny"):
+    for name in ("--rank", "--size", "--iterations", "--warmup", "--seed", "--tiny", "--profile"):
         parser.add_argument(name, type=int, required=True)
     for name in ("--folder", "--device", "--models", "--ways", "--libraries"):
         parser.add_argument(name, required=True)

@@ -10,7 +10,7 @@
 namespace starling::monitor {
 namespace {
 
-constexpr size_t kMostAnomalies = 4096;  // that wait to be taken
+constexpr size_t kMostAnomalies = 4096;  // that wait to be taken; the oldest go first
 // A TCP receiver may keep to itself that the last transfers of many came, until it is asked.
 constexpr uint64_t kUnheardNs = 400'000'000;
 
@@ -102,7 +102,8 @@ void Watch::follow(Path& path) {
       const bool network = ended->cause == Cause::kNetwork;
       ++(network ? path.totals.slow_count : path.totals.starved_count);
       (network ? path.totals.slow_ns : path.totals.starved_ns) += ended->lost_ns;
-      if (anomalies_.size() < kMostAnomalies) anomalies_.push_back({path.offset, *ended});
+      if (anomalies_.size() == kMostAnomalies) anomalies_.pop_front();
+      anomalies_.push_back({path.offset, *ended});
     }
     if (options_.kept_samples == 0) continue;
     if (samples_.size() == options_.kept_samples) samples_.pop_front();
@@ -112,7 +113,7 @@ void Watch::follow(Path& path) {
 
 std::deque<PathSample> Watch::take_samples() { return std::exchange(samples_, {}); }
 
-std::vector<PathAnomaly> Watch::take_anomalies() { return std::exchange(anomalies_, {}); }
+std::deque<PathAnomaly> Watch::take_anomalies() { return std::exchange(anomalies_, {}); }
 
 PathView Watch::look(const Path& path, uint64_t now_ns) const {
   PathView view = path.totals;

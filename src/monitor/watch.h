@@ -108,7 +108,7 @@ class Watch {
 
   // What has come since the last call.
   std::deque<PathSample> take_samples();
-  std::vector<PathAnomaly> take_anomalies();
+  std::deque<PathAnomaly> take_anomalies();
 
  private:
   struct Path {
@@ -137,7 +137,7 @@ class Watch {
   std::vector<std::unique_ptr<Path>> paths_;
   uint64_t newest_path_ = 0;
   std::deque<PathSample> samples_;
-  std::vector<PathAnomaly> anomalies_;
+  std::deque<PathAnomaly> anomalies_;
 };
 
 }  // namespace starling::monitor

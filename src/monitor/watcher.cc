@@ -104,7 +104,7 @@ std::vector<Watcher::Samples> Watcher::take() {
     const auto samples = watched.watch->take_samples();
     auto anomalies = watched.watch->take_anomalies();
     if (samples.empty() && anomalies.empty()) continue;
-    all.push_back({name, {samples.begin(), samples.end()}, std::move(anomalies)});
+    all.push_back({name, {samples.begin(), samples.end()}, {anomalies.begin(), anomalies.end()}});
   }
   return all;
 }

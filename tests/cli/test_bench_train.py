@@ -91,3 +91,47 @@ def test_unknown_names_are_refused(wrong: list[str]) -> None:
     ran = run(*wrong)
     assert ran.returncode == 2
     assert "choose from" in ran.stderr
+
+
+def test_profile_sums_what_a_trace_has() -> None:
+    loaded()
+    from training.profile import summed
+
+    def event(kind: str, name: str, begin: float, length: float, blocks: int = 1) -> dict[str, object]:
+        grid = {"grid": [blocks, 1, 1]}
+        return {"ph": "X", "cat": kind, "name": name, "ts": begin, "dur": length, "args": grid}
+
+    found = summed(
+        [
+            event("kernel", "gemm", 0, 1000),
+            event("kernel", "gemm", 500, 1000),  # beside the first
+            event("kernel", "relu", 3000, 1000),
+            event("kernel", "starling::daemon_kernel(Launch)", 0, 3000, 32),
+            event("kernel", "ncclDevKernel_AllReduce(Args)", 0, 500, 16),
+            event("kernel", "ncclDevKernel_AllReduce(Args)", 600, 300, 16),
+            event("cuda_runtime", "cudaLaunchKernel", 0, 8),
+            event("cuda_runtime", "cudaLaunchKernel", 10, 4),
+            event("cpu_op", "aten::mm", 0, 100),
+            {"ph": "M", "name": "process_name"},
+        ],
+        steps=2,
+    )
+    assert (found["step_ms"], found["computing_ms"]) == (2.0, 1.25)
+    assert found["kernels"] == [
+        {"name": "starling::daemon_kernel, 32 blocks", "ms": 1.5, "count": 0.5, "us_each": 3000.0},
+        {"name": "ncclDevKernel_AllReduce, 16 blocks", "ms": 0.4, "count": 1.0, "us_each": 400.0},
+    ]
+    assert found["calls"] == [{"name": "cudaLaunchKernel", "ms": 0.006, "count": 1.0, "us_each": 6.0}]
+
+
+def test_profile_of_steps(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    ran = run(
+        *("--tiny", "--profile", "--models", "gpt2", "--ways", "bucketed", "--backend", "starling"),
+        *("--iterations", "20", "--warmup", "1", "--timeout", "140", "--json", str(path)),
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (row,) = json.loads(path.read_text())["rows"]
+    assert row["profile"]["steps"] == 3
+    assert row["profile"]["threads"][0]["cpu_ms"] > 0
+    assert "ms of a core" in ran.stdout

@@ -1,7 +1,8 @@
 """Measures links between two network namespaces of this machine (root): ``python tests/hosts/figures.py --json FILE``.
 
 How long all-reduces stand still when the rail they go by goes down or falls silent, and PyTorch's all_reduce and
-send/recv beside gloo, in turns in one run.
+send/recv beside gloo, in turns in the same processes, of which there are several pairs one after the other: where the
+system puts them counts as much as what they do.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hosts.network import RAILS, Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
 
 REPETITIONS = 5
+Rounds = dict[str, dict[str, dict[int, list[float]]]]  # by call, library and bytes
 SIZES = (8, 512, 4096, 65536, 1 << 18, 1 << 20, 1 << 22, 16 << 20, 64 << 20)
 
 
@@ -67,7 +69,7 @@ def standstill(network: Network, program: Any, fault: str) -> float:
     return 1e3 * max(b - a for a, b in itertools.pairwise(times))
 
 
-def torch_times(rank: int, size: int, folder: str) -> dict[str, dict[str, dict[int, list[float]]]]:
+def torch_times(rank: int, size: int, folder: str) -> Rounds:
     """Microseconds a call by collective, backend and bytes: the means of five rounds, least first."""
     import torch
     import torch.distributed as dist
@@ -107,18 +109,31 @@ def torch_times(rank: int, size: int, folder: str) -> dict[str, dict[str, dict[i
     return found
 
 
+def together(pairs: list[Rounds]) -> Rounds:
+    """All rounds of all pairs of processes."""
+    return {
+        call: {
+            name: {bytes_: sorted(t for pair in pairs for t in pair[call][name][bytes_]) for bytes_ in sizes}
+            for name, sizes in of_call.items()
+        }
+        for call, of_call in pairs[0].items()
+    }
+
+
 def main() -> None:
     from hosts import figures  # not __main__: ranks import what they run
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
-    target = parser.parse_args().json
+    parser.add_argument("--pairs", type=int, default=3, help="of processes that measure PyTorch's calls")
+    options = parser.parse_args()
+    target = options.json
     os.environ["GLOO_SOCKET_IFNAME"] = RAILS[0]
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
     )
     report: dict[str, Any] = {
-        "command": "python tests/hosts/figures.py --json " + str(target),
+        "command": f"python tests/hosts/figures.py --json {target} --pairs {options.pairs}",
         "commit": commit.stdout.strip(),
         "date": datetime.date.today().isoformat(),
         "cores": os.cpu_count(),
@@ -132,7 +147,23 @@ def main() -> None:
                 "all": [round(t, 2) for t in times],
             }
             print(fault, report[f"{fault}: standstill, ms"], flush=True)
-        rounds = Job(network, [[0], [1]], figures.torch_times, communicator=False).results(300)[0]
+        pairs = [
+            Job(network, [[0], [1]], figures.torch_times, communicator=False).results(300)[0]
+            for _ in range(options.pairs)
+        ]
+    rounds = together(pairs)
+    report["load at the end"] = os.getloadavg()[0]
+    report["torch, ratios of pairs"] = {
+        call: {
+            bytes_: [
+                round(statistics.median(pair[call]["starling"][bytes_]) / statistics.median(times), 2)
+                for pair in pairs
+                for times in [pair[call]["gloo"][bytes_]]
+            ]
+            for bytes_ in SIZES
+        }
+        for call in rounds
+    }
     for title, chosen in (("torch, us a call", statistics.median), ("torch, us a call, least round", min)):
         report[title] = {
             call: {

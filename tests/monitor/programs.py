@@ -8,7 +8,7 @@ import numpy as np
 
 from hosts.ranks import touch, watched
 from starling import Communicator, Context, Request
-from starling.monitor import Anomaly, Watcher
+from starling.monitor import Anomaly, Sample, Watcher
 from starling.monitor import Path as PathView
 from starling.stores import FileStore
 
@@ -16,6 +16,7 @@ COUNT = 50_000
 SMALL_COUNT = 5_000  # so that a slow rail still answers its probes in time
 LANES = 4
 UnderWay = tuple[int, int, int]  # path, when a transfer was posted, when it had come
+TAKEN_EVERY_S = 0.5  # what a watcher has found
 HISTORY = 200  # iterations, until a path's history is long enough to compare with
 
 
@@ -109,10 +110,26 @@ def follow_paths(comm: Communicator, folder: str) -> tuple[list[tuple[int, Anoma
         run_without_rest(comm, folder, lambda: False)
         return [], []
     watcher = Watcher(kept_samples=5_000_000)
-    run_without_rest(comm, folder, lambda: (Path(folder) / "stop").exists())
+    anomalies: list[tuple[str, int, Anomaly]] = []
+    samples: list[Sample] = []
+    taken_at = time.monotonic()
+
+    def take() -> None:  # of more than 4,096 anomalies the watcher keeps the newest
+        nonlocal taken_at, samples, anomalies
+        more_samples, more_anomalies = watcher.take()
+        samples += more_samples
+        anomalies += more_anomalies
+        taken_at = time.monotonic()
+
+    def over() -> bool:
+        if time.monotonic() > taken_at + TAKEN_EVERY_S:
+            take()
+        return (Path(folder) / "stop").exists()
+
+    run_without_rest(comm, folder, over)
     mine = watched(watcher, 0)
+    take()
     paths = {path.ring: path.path for path in mine.paths}
-    samples, anomalies = watcher.take()
     return (
         [(paths[ring], anomaly) for _, ring, anomaly in anomalies],
         [(paths[sample.ring], sample.posted_ns, sample.completed_ns) for sample in samples],

@@ -130,6 +130,27 @@ TEST(Watch, FollowsPathsInWindowsAndNamesTheSlowOne) {
   EXPECT_EQ(watch.take_samples().size(), 800u);
 }
 
+TEST(Watch, OfTooManyAnomaliesTheOldestGo) {
+  constexpr uint64_t kStandstills = 4096, kBetween = 16;  // each is one of path 0, and starves path 1
+  MadeRank rank;
+  Watch watch(rank.arena.name(), {});
+  FlowRecorder recorder(rank.rings);
+  uint64_t now = 1'000'000, stood_at = 0;
+  for (uint64_t k = 0; k < 200 + kStandstills * kBetween; ++k) {
+    const bool stands = k > 200 && k % kBetween == 0;
+    if (stands) stood_at = now;
+    for (const uint32_t p : {0u, 1u}) recorder.posted(p, 2 * k + p, 65536, now);
+    now += 10'000 + (stands ? 500'000 : 0);
+    recorder.landed(2 * k, 0b10, now - (stands ? 500'000 : 0));
+    recorder.landed(2 * k + 2, 0, now);
+    watch.follow();
+  }
+  ASSERT_GT(watch.look(now).paths[0].slow_count, kStandstills / 2);
+  const auto anomalies = watch.take_anomalies();
+  EXPECT_EQ(anomalies.size(), 4096u);
+  EXPECT_GE(anomalies.back().anomaly.end_ns, stood_at);
+}
+
 TEST(Watch, PathsThatComeLaterAreFound) {
   MadeRank rank;
   Watch watch(rank.arena.name(), {});

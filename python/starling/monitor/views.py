@@ -145,7 +145,7 @@ class Watcher:
     """Follows all ranks of this host and user on a thread of its own, from the moment when it is made.
 
     window: transfers; 0: what each rank was started with (STARLING_WINDOW). kept_samples: for each rank, those that
-    wait for `take`; the oldest go first.
+    wait for `take`; the oldest go first, as they do of more than 4,096 anomalies.
     """
 
     def __init__(self, window: int = 0, kept_samples: int = 0) -> None:

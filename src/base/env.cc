@@ -99,6 +99,11 @@ const std::vector<Row>& table() {
        "Which address stands for an interface that is named by its name. auto: IPv4 if it has one. The same "
        "on all ranks.",
        &Settings::tcp_family},
+      {"STARLING_TCP_CONGESTION", "auto|system|name", "auto",
+       "Congestion control of links over TCP. auto: the system's, but CUBIC in the place of BBR, which is "
+       "slow "
+       "to find out what a burst may have. system: the system's. Or one that it has.",
+       &Settings::tcp_congestion},
       {"STARLING_TCP_STRIPING", "0|1", "0",
        "1: links use all interfaces at once. 0: the first that lives. The same on all ranks.",
        &Settings::tcp_striping},

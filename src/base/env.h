@@ -35,6 +35,7 @@ struct Settings {
   std::string host_id;
   std::string tcp_interfaces;
   std::string tcp_family;
+  std::string tcp_congestion;
   bool tcp_striping{};
   double tcp_give_up_s{};
   double probe_s{};

@@ -42,6 +42,7 @@ link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow
                                        const std::string& device) {
   link::carry::ProxyOptions options;
   options.interfaces = settings.tcp_interfaces;
+  if (settings.tcp_congestion != "auto") options.congestion = settings.tcp_congestion;
   options.family = family_of(settings.tcp_family);
   options.policy = settings.tcp_striping ? link::Policy::kStriping : link::Policy::kPrimaryBackup;
   options.lengths.give_up_ns = uint64_t(settings.tcp_give_up_s * 1e9);

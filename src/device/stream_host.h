@@ -350,6 +350,7 @@ class StreamHost {
     daemon_.guards = policy_.guards && stays && !facts_.shared_queue && ends_.block_count > 1;
     resident_ = launching_ = true;
     draining_ = false;
+    if (!daemon_.guards) news_ = false;  // all are there
     last_activity_ = d_.now();
     d_.launch_daemon(daemon_);
   }

@@ -2,6 +2,10 @@
 // path that cannot be connected, record what landed, and pair ports. Method: the suite's rig, over loopback,
 // through wires that the test cuts.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include "base/error.h"
 #include "link/tcp_rig.h"
@@ -82,6 +86,40 @@ std::string refusal(const std::vector<Port>& all, const std::string& wanted, Fam
     return names_of(choose_ports(all, wanted, family));
   } catch (const Error& error) {
     return error.happened();
+  }
+}
+
+std::string control_of(int fd) {
+  char name[32] = {};
+  socklen_t bytes = sizeof name - 1;
+  return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0 ? name : "none";
+}
+
+// Of a connection from a port to itself: of the end that connects, and of the one that accepts.
+std::vector<std::string> controls_of(const std::string& congestion) {
+  tcp::Port port = tcp::usable_ports("lo").front();
+  port.congestion = congestion;
+  const tcp::Descriptor listener = tcp::listen_at(port);
+  int error = 0;
+  const tcp::Descriptor near = tcp::connect_between(port, port, 1000, error);
+  pollfd waiting{listener.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&waiting, 1, 10'000), 1);
+  const tcp::Descriptor far = tcp::accept_from(listener.get(), error);
+  return {control_of(near.get()), control_of(far.get())};
+}
+
+TEST(Sockets, HaveTheirPortsCongestionControl) {
+  const tcp::Descriptor plain(socket(AF_INET, SOCK_STREAM, 0));
+  const std::string usual = control_of(plain.get());
+  const std::string chosen = usual.starts_with("bbr") ? "cubic" : usual;
+  EXPECT_EQ(controls_of(""), (std::vector<std::string>{chosen, chosen}));
+  EXPECT_EQ(controls_of(tcp::kUsualCongestion), (std::vector<std::string>{usual, usual}));
+  EXPECT_EQ(controls_of("reno"), (std::vector<std::string>{"reno", "reno"}));
+  try {
+    controls_of("nosuch");
+    FAIL() << "a control that is not there";
+  } catch (const Error& refused) {
+    EXPECT_NE(refused.remedy().find("STARLING_TCP_CONGESTION"), std::string::npos);
   }
 }
 

@@ -1067,8 +1067,8 @@ MUTATIONS = [
         "if (helps(a_)) return false;",
     ),
     Mutation(
-        "residency_without_its_helpers",
-        "a residency counts as over while its helpers are there",
+        "helpers_behind_helpers",
+        "helpers are called while others are there",
         HOST,
         "if (d_.helpers_resident()) {",
         "if (false) {",

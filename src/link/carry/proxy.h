@@ -34,6 +34,7 @@ enum class Rdma {
 struct ProxyOptions {
   std::string interfaces;  // as usable_ports() takes them
   tcp::Family family = tcp::Family::kAny;
+  std::string congestion;  // of all ports, as tcp::Port has it
   Policy policy = Policy::kPrimaryBackup;
   tcp::TimerLengths lengths;
   uint64_t shadow_bytes = 0;  // address space for each peer

@@ -16,7 +16,11 @@ struct Port {
   Address address;
   uint32_t prefix_bits = 0;
   uint16_t number = 0;  // that its owner listens at
+  std::string congestion = {};  // control of connections from it, as the system names it, or kUsualCongestion
 };
+
+// Another control for a port's connections than the one that is chosen for them (socket.h).
+inline constexpr const char* kUsualCongestion = "system";
 
 // Which address stands for an interface that has several.
 enum class Family : uint8_t { kAny /* IPv4 if there is one */, kIpv4, kIpv6 };

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
+#include <string_view>
 
 #include "base/error.h"
 #include "link/channel.h"
@@ -13,6 +15,7 @@ namespace starling::link::tcp {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr size_t kMostCongestionBytes = 16;  // the system's bound
 
 // An address that sockets take.
 struct Place {
@@ -46,11 +49,30 @@ void set_stream_options(int fd) {
 
 }  // namespace
 
+bool set_congestion_control(int fd, const Port& port) {
+  std::string wanted = port.congestion;
+  if (wanted == kUsualCongestion) return true;
+  if (wanted.empty()) {
+    char usual[kMostCongestionBytes] = {};
+    socklen_t bytes = sizeof usual;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, usual, &bytes) != 0) return true;
+    if (std::string_view(usual, strnlen(usual, sizeof usual)).substr(0, 3) != "bbr") return true;
+    wanted = "cubic";
+  }
+  const bool done = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, wanted.data(), socklen_t(wanted.size())) == 0;
+  return done || port.congestion.empty();
+}
+
 Descriptor listen_at(Port& port) {
   Descriptor fd(make_socket(port.address));
   const std::string where = port.name + " " + address_text(port.address);
   if (!fd) throw system_error("cannot make a socket", "allow the process more open files (ulimit -n)");
   set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);  // refused by sockets of IPv4
+  if (!set_congestion_control(fd.get(), port))  // those that are accepted inherit it
+    throw Error(
+        Code::invalid_argument,
+        "the system has no congestion control '" + port.congestion + "' for this user",
+        "set STARLING_TCP_CONGESTION to one of 'sysctl net.ipv4.tcp_allowed_congestion_control', or auto");
   Place place(bind_to_device(fd.get(), port) ? any_address(port.address.is_ipv4()) : port.address, 0);
   if (bind(fd.get(), place.get(), place.bytes) != 0 || listen(fd.get(), kBacklog) != 0 ||
       getsockname(fd.get(), place.get(), &place.bytes) != 0)
@@ -87,6 +109,7 @@ Descriptor connect_between(const Port& ours, const Port& theirs, uint32_t user_t
   if (!fd) return none();
   bind_to_device(fd.get(), ours);
   set_stream_options(fd.get());
+  set_congestion_control(fd.get(), ours);
   set(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, int(user_timeout_ms));
   Place from(ours.address, 0), to(theirs.address, theirs.number);
   if (bind(fd.get(), from.get(), from.bytes) != 0) return none();

@@ -31,6 +31,12 @@ class Descriptor {
   int fd_ = -1;
 };
 
+// Sockets of a port have the congestion control that it names. "": the system's, but CUBIC in the place of
+// BBR, which paces by what it has measured before, and after pauses has measured little: bursts of
+// collectives go at a half or a third of the wire. kUsualCongestion: the system's. False: the system does not
+// have it for us.
+bool set_congestion_control(int fd, const Port& port);
+
 // At the interface, whatever address of this family it will have: one that is changed while the port is down
 // is called at all the same. Where this user may not bind to an interface, at the address alone. Sets
 // port.number. Throws Error(system).

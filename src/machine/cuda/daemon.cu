@@ -22,7 +22,8 @@ __device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch)
   const uint64_t* heads = daemon.submissions.heads;
   for (uint32_t b = 0; b < daemon.block_count; ++b) {
     const uint64_t at = b * SubmissionRing::kHeadStride;
-    machine.store_relaxed(&launch.submissions.heads[at], machine.load_relaxed(&heads[at]));
+    // Acquire and release, as the relay's: what those slots said was read before the host writes them again.
+    machine.store_release(&launch.submissions.heads[at], machine.load_acquire(&heads[at]));
   }
   // Release: pairs with the acquires in CudaStreamDevice::last_left() and helpers_left().
   machine.store_release(launch.left, launch.number);

@@ -73,7 +73,8 @@ void Gpu::wait_for_driver() {
 }
 
 bool Gpu::driver_takes(uint32_t stream) const {
-  return !driver_taken_ || (by_stream_ && stream > daemon_stream());
+  const bool copies = stream > daemon_stream() && stream != helper_stream();
+  return !driver_taken_ || (by_stream_ && copies);
 }
 
 bool Gpu::has_room(uint32_t stream) {

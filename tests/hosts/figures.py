@@ -109,6 +109,12 @@ def torch_times(rank: int, size: int, folder: str) -> Rounds:
     return found
 
 
+def torch_times_on_own_cores(rank: int, size: int, folder: str) -> Rounds:
+    """Each host has a core, which the other's threads never take: as hosts have."""
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
+    return torch_times(rank, size, folder)
+
+
 def together(pairs: list[Rounds]) -> Rounds:
     """All rounds of all pairs of processes."""
     return {
@@ -120,26 +126,42 @@ def together(pairs: list[Rounds]) -> Rounds:
     }
 
 
+def congestion_control(network: Network, wanted: str | None) -> str:
+    """What connections of the hosts have unless they say otherwise; what is wanted, if anything is."""
+    key = "net.ipv4.tcp_congestion_control"
+    for name in network.names:
+        inside = ["ip", "netns", "exec", name, "sysctl", "-n"]
+        if wanted:
+            subprocess.run([*inside, "-w", f"{key}={wanted}"], check=True, capture_output=True)
+    return subprocess.run([*inside, key], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def main() -> None:
     from hosts import figures  # not __main__: ranks import what they run
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=3, help="of processes that measure PyTorch's calls")
+    parser.add_argument("--own-cores", action="store_true", help="PyTorch's calls: a core for each host")
+    parser.add_argument(
+        "--congestion", metavar="NAME", help="the hosts' congestion control, as sysctl names it"
+    )
     options = parser.parse_args()
     target = options.json
+    program = figures.torch_times_on_own_cores if options.own_cores else figures.torch_times
     os.environ["GLOO_SOCKET_IFNAME"] = RAILS[0]
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
     )
     report: dict[str, Any] = {
-        "command": f"python tests/hosts/figures.py --json {target} --pairs {options.pairs}",
+        "command": "python tests/hosts/figures.py " + " ".join(sys.argv[1:]),
         "commit": commit.stdout.strip(),
         "date": datetime.date.today().isoformat(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
     }
     with Network() as network:
+        report["the hosts' congestion control"] = congestion_control(network, options.congestion)
         for fault in ("port down", "silent"):
             times = sorted(standstill(network, figures.watched, fault) for _ in range(REPETITIONS))
             report[f"{fault}: standstill, ms"] = {
@@ -148,7 +170,7 @@ def main() -> None:
             }
             print(fault, report[f"{fault}: standstill, ms"], flush=True)
         pairs = [
-            Job(network, [[0], [1]], figures.torch_times, communicator=False).results(300)[0]
+            Job(network, [[0], [1]], program, communicator=False).results(300)[0]
             for _ in range(options.pairs)
         ]
     rounds = together(pairs)

@@ -23,7 +23,8 @@ constexpr Planted kPlanted[] = {
 // 0: the test was run, and passed.
 int status_of(const std::string& program, const char* test) {
   const std::string output = testing::TempDir() + "named_mutant_" + std::to_string(getpid());
-  const std::string command = "timeout 120 '" STARLING_TEST_BIN_DIR "/" + program +
+  // Its report would be taken for that of the test's own run.
+  const std::string command = "env -u GTEST_OUTPUT timeout 120 '" STARLING_TEST_BIN_DIR "/" + program +
                               "' --gtest_filter=" + test + " >'" + output +
                               "' 2>&1 && grep -q '  PASSED  . 1 test' '" + output + "'";
   const int status = std::system(command.c_str());

@@ -100,9 +100,8 @@ const std::vector<Row>& table() {
        "on all ranks.",
        &Settings::tcp_family},
       {"STARLING_TCP_CONGESTION", "auto|system|name", "auto",
-       "Congestion control of links over TCP. auto: the system's, but CUBIC in the place of BBR, which is "
-       "slow "
-       "to find out what a burst may have. system: the system's. Or one that it has.",
+       "Congestion control of links over TCP. auto: the system's, but CUBIC in the place of BBR, which finds "
+       "out slowly what a burst may have. system: the system's. Or one that it has, by its name.",
        &Settings::tcp_congestion},
       {"STARLING_TCP_STRIPING", "0|1", "0",
        "1: links use all interfaces at once. 0: the first that lives. The same on all ranks.",

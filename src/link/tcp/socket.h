@@ -33,13 +33,13 @@ class Descriptor {
 
 // Sockets of a port have the congestion control that it names. "": the system's, but CUBIC in the place of
 // BBR, which paces by what it has measured before, and after pauses has measured little: bursts of
-// collectives go at a half or a third of the wire. kUsualCongestion: the system's. False: the system does not
-// have it for us.
+// collectives take two to three times as long (docs/design/0014). kUsualCongestion: the system's. False: the
+// system does not have it for us.
 bool set_congestion_control(int fd, const Port& port);
 
 // At the interface, whatever address of this family it will have: one that is changed while the port is down
 // is called at all the same. Where this user may not bind to an interface, at the address alone. Sets
-// port.number. Throws Error(system).
+// port.number. Throws Error(system), or Error(invalid_argument) for a congestion control that is not there.
 Descriptor listen_at(Port& port);
 // None: nobody waits, or the system says why not (errno in `error`).
 Descriptor accept_from(int listener, int& error);

@@ -32,9 +32,11 @@
 #   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
+#   mps          processes share GPUs through CUDA's MPS in the steps that follow; unmps: no longer
 #   package      builds only
 #
-# N is the number of GPUs: GPUS, or as many as there are. The library and its CUDA part may come along, built elsewhere:
+# N is the number of ranks: GPUS, or as many as there are GPUs, times RANKS_PER_GPU (1): ranks that share a GPU test all that
+# two GPUs would but NVLink, and NCCL beside; as processes they need MPS, or take turns. The library and its CUDA part may come along, built elsewhere:
 # PREBUILT=folder with libstarling.so, libstarling_cuda.so and what is in build/*/bench. Results name the commit that
 # COMMIT says where this is no clone. One summary.log has the end of every step's log.
 set -u
@@ -123,7 +125,8 @@ NCCL=$($PYTHON -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + "/l
 export LD_LIBRARY_PATH=$PREBUILT:${NCCL:-}:${LD_LIBRARY_PATH:-}
 export PYTHONPATH=$SITE:$ROOT/tests
 nvidia-smi -L | tee "$OUT/logs/gpus.log"
-GPUS=${GPUS:-$(nvidia-smi -L | grep -c '^GPU')}
+export RANKS_PER_GPU=${RANKS_PER_GPU:-1}
+GPUS=${GPUS:-$(($(nvidia-smi -L | grep -c '^GPU') * RANKS_PER_GPU))}
 for step in "${steps[@]}"; do
   case $step in
   tests)
@@ -241,6 +244,17 @@ for step in "${steps[@]}"; do
   times) bounded "$LIMIT" times "$PREBUILT/gpu.stream_bench" times ;;
   disorder) for every in 0 1 4; do bounded "$LIMIT" "disorder$every" "$PREBUILT/gpu.stream_bench" disorder 4 200 $every; done ;;
   one_queue) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" one_queue "$PREBUILT/gpu.stream_bench" disorder 4 50 1 ;;
+  mps)
+    export CUDA_MPS_PIPE_DIRECTORY=/tmp/starling_mps CUDA_MPS_LOG_DIRECTORY=/tmp/starling_mps
+    mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
+    bounded 20 mps nvidia-cuda-mps-control -d
+    trap 'echo quit | timeout 10 nvidia-cuda-mps-control' EXIT
+    ;;
+  unmps)
+    echo quit | timeout 20 nvidia-cuda-mps-control
+    trap - EXIT
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    ;;
   package) build_adapter ;;
   python:*)
     IFS=, read -r -a words <<<"${step#python:}"

@@ -117,7 +117,10 @@ double median(std::vector<double> values) {
 class Rank {
  public:
   Rank(const Options& options, const Nccl& nccl, Meeting& meeting, Store* store, int rank)
-      : o_(options), meeting_(meeting), rank_(rank), member_(rank, options.gpus, rank, store) {
+      : o_(options),
+        meeting_(meeting),
+        rank_(rank),
+        member_(rank, options.gpus, rank % devices_for(options.gpus), store) {
     const size_t bytes = *std::max_element(o_.sizes.begin(), o_.sizes.end());
     for (std::byte*& buffer : buffers_) cuda(cudaMalloc(&buffer, std::max<size_t>(bytes, 256)), "cudaMalloc");
     cuda(cudaMalloc(&sink_, sizeof *sink_), "cudaMalloc");
@@ -304,10 +307,9 @@ int main(int argc, char** argv) {
   Store store;
   const int status = run_ranks(options.gpus, options.processes, [&](int rank) {
     begin_step("joining", options.limit_s);
-    int found = 0;
-    cuda(cudaGetDeviceCount(&found), "cudaGetDeviceCount");
-    if (found < options.gpus) die("gpus", "so many are not there");
-    cuda(cudaSetDevice(rank), "cudaSetDevice");
+    const int devices = devices_for(options.gpus);
+    if (devices < options.gpus && options.nccl) die("libraries", "NCCL's ranks do not share a GPU");
+    cuda(cudaSetDevice(rank % devices), "cudaSetDevice");
     if (rank == 0) {
       print_head(options, options.nccl ? nccl.version : 0);
       if (options.nccl && nccl.get_unique_id(&meeting->nccl_id) != 0) die("NCCL", "ncclGetUniqueId");

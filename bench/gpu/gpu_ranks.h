@@ -30,6 +30,16 @@ inline void ok(starling_status status, const char* what) {
   if (status != STARLING_SUCCESS) die(what, starling_last_error());
 }
 
+// GPUs that `ranks` take in turn: one each, or fewer where RANKS_PER_GPU lets them share one (NCCL does not).
+inline int devices_for(int ranks) {
+  int found = 0;
+  cuda(cudaGetDeviceCount(&found), "cudaGetDeviceCount");
+  const char* text = std::getenv("RANKS_PER_GPU");
+  const int per_gpu = text != nullptr ? std::max(1, std::atoi(text)) : 1;
+  if (found * per_gpu < ranks) die("gpus", "so many are not there; RANKS_PER_GPU=2 lets two ranks share one");
+  return std::min(found, ranks);
+}
+
 // The functions of NCCL that are used; its header is not needed. They return 0 for success.
 struct Nccl {
   using Comm = void*;

@@ -131,7 +131,10 @@ struct Variant {
 class Rank {
  public:
   Rank(const Options& options, const Nccl* nccl, Meeting& meeting, Store& store, Shared& shared, int rank)
-      : o_(options), meeting_(meeting), rank_(rank), member_(rank, options.gpus, rank, &store) {
+      : o_(options),
+        meeting_(meeting),
+        rank_(rank),
+        member_(rank, options.gpus, rank % devices_for(options.gpus), &store) {
     const size_t bytes = std::max<size_t>(*std::max_element(o_.sizes.begin(), o_.sizes.end()), 256);
     for (std::byte*& buffer : buffers_) cuda(cudaMalloc(&buffer, bytes), "cudaMalloc");
     cuda(cudaMalloc(&sink_, sizeof *sink_), "cudaMalloc");
@@ -159,9 +162,11 @@ class Rank {
     cuda(cudaMalloc(&own.flags[rank_], sizeof(HandFlags)), "cudaMalloc");
     cuda(cudaMemset(own.flags[rank_], 0, sizeof(HandFlags)), "cudaMemset");
     own.inputs[rank_] = buffers_[0];
+    const int devices = devices_for(o_.gpus);
     for (int peer = 0; peer < o_.gpus; ++peer) {
-      if (peer == rank_) continue;
-      const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);  // the library may have done so
+      if (peer % devices == rank_ % devices) continue;
+      const cudaError_t status =
+          cudaDeviceEnablePeerAccess(peer % devices, 0);  // the library may have done so
       if (status == cudaErrorPeerAccessAlreadyEnabled)
         cudaGetLastError();
       else
@@ -354,22 +359,21 @@ int main(int argc, char** argv) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   setvbuf(stdout, nullptr, _IOLBF, 0);
   Nccl nccl;
-  const bool with_nccl = nccl.load();
-  if (!with_nccl) std::fprintf(stderr, "no NCCL: libnccl.so.2 was not found, or is too old\n");
+  const bool loaded = nccl.load();
+  if (!loaded) std::fprintf(stderr, "no NCCL: libnccl.so.2 was not found, or is too old\n");
   Meeting* meeting = Meeting::make(options.gpus);
   Store store;
   Shared shared(options.gpus);
   run_ranks(options.gpus, false, [&](int rank) {
     begin_step("joining", options.limit_s);
-    int found = 0;
-    cuda(cudaGetDeviceCount(&found), "cudaGetDeviceCount");
-    if (found < options.gpus) die("gpus", "so many are not there");
-    cuda(cudaSetDevice(rank), "cudaSetDevice");
+    const int devices = devices_for(options.gpus);
+    const bool with_nccl = loaded && devices == options.gpus;  // whose ranks do not share a GPU
+    cuda(cudaSetDevice(rank % devices), "cudaSetDevice");
     if (rank == 0) {
       cudaDeviceProp properties{};
       cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-      std::printf("{\"gpus\": %d, \"device\": \"%s\", \"nccl\": %d}\n", options.gpus, properties.name,
-                  with_nccl ? nccl.version : 0);
+      std::printf("{\"gpus\": %d, \"devices\": %d, \"device\": \"%s\", \"nccl\": %d}\n", options.gpus,
+                  devices, properties.name, with_nccl ? nccl.version : 0);
       if (with_nccl && nccl.get_unique_id(&meeting->nccl_id) != 0) die("NCCL", "ncclGetUniqueId");
     }
     meeting->barrier();

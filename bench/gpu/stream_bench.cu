@@ -132,7 +132,7 @@ Times measure(Job& job, cudaStream_t stream, int burst, Call&& call) {
 }
 
 void times(Job& job, int rank, size_t largest, const char* algorithm) {
-  const Member member(rank, job.gpus, rank, &job.store);
+  const Member member(rank, job.gpus, rank % devices_for(job.gpus), &job.store);
   float *input, *output;
   unsigned* wrong;
   cuda(cudaMalloc(&input, largest), "cudaMalloc");
@@ -175,7 +175,7 @@ void times(Job& job, int rank, size_t largest, const char* algorithm) {
 
 void disorder(Job& job, int rank, int iterations, int every) {
   constexpr int kLanes = 8;
-  const Member member(rank, job.gpus, rank, &job.store);
+  const Member member(rank, job.gpus, rank % devices_for(job.gpus), &job.store);
   std::vector<float*> inputs(kLanes), outputs(kLanes);
   std::vector<size_t> counts(kLanes);
   std::vector<cudaStream_t> streams(kLanes);
@@ -234,11 +234,14 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "times";
   int gpus = 0;
   cuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  const char* per_gpu = std::getenv("RANKS_PER_GPU");  // as devices_for()
+  gpus *= per_gpu != nullptr ? std::max(1, std::atoi(per_gpu)) : 1;
   if (argc > 2) gpus = std::min(gpus, std::atoi(argv[2]));
   Job job(gpus);
   if (mode == "times") {
-    job.with_nccl = job.nccl.load() && job.nccl.init_all(job.comms.data(), gpus, nullptr) == 0;
-    if (!job.with_nccl) std::printf("# no NCCL: libnccl.so.2 was not found\n");
+    job.with_nccl = devices_for(gpus) == gpus && job.nccl.load() &&
+                    job.nccl.init_all(job.comms.data(), gpus, nullptr) == 0;
+    if (!job.with_nccl) std::printf("# no NCCL: libnccl.so.2 was not found, or ranks share a GPU\n");
     std::printf(
         "# all_reduce of float32 on streams of %d GPUs, us; Starling | NCCL\n%10s | %8s %8s %8s %8s | %8s "
         "%8s %8s %8s\n",

@@ -36,8 +36,8 @@ def _run(rank: int, size: int, folder: str, module: str, names: list[str]) -> No
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     if hosts := int(os.environ.get("HOSTS", "0")):
         os.environ["STARLING_HOST_ID"] = f"host {rank * hosts // size}"
-    torch.cuda.set_device(rank)
-    device = torch.device("cuda", rank)
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
     import starling.torch
 
     checks = importlib.import_module(module).CHECKS

@@ -1,4 +1,4 @@
-"""Ranks on GPUs: as threads and as processes, one a GPU, or several as threads of one."""
+"""Ranks on GPUs: as threads and as processes, one a GPU, or several that share one."""
 
 import os
 from collections.abc import Callable
@@ -14,8 +14,16 @@ def count() -> int:
     return int(torch.cuda.device_count())
 
 
+def places() -> int:
+    """So many ranks may be processes at once: as many as there are GPUs, or RANKS_PER_GPU times as many.
+
+    Processes that share a GPU take turns on it, which is right and slow, unless CUDA's MPS runs
+    (``scripts/gpu_run.sh`` starts it)."""
+    return count() * int(os.environ.get("RANKS_PER_GPU", "1"))
+
+
 def device_of(rank: int) -> str:
-    """Round robin: several ranks share a GPU where there are fewer GPUs (threads only: processes take turns)."""
+    """Round robin: several ranks share a GPU where there are fewer GPUs."""
     return f"cuda:{rank % count()}"
 
 

@@ -42,12 +42,12 @@ def calls_of(bytes_: int, most: int) -> int:
 
 
 def measure(rank: int, size: int, folder: str, out: str, names: list[str]) -> None:
-    os.environ |= {"STARLING_HOST_ID": f"host {rank}", **LEFT_TO_NCCL}
+    os.environ |= {"STARLING_HOST_ID": f"host {rank}", "NCCL_HOSTID": f"host {rank}", **LEFT_TO_NCCL}
     os.environ.setdefault("STARLING_TCP_INTERFACES", "lo")
-    torch.cuda.set_device(rank)
     import starling.torch  # noqa: F401
 
-    device = torch.device("cuda", rank)
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl",
         store=dist.FileStore(f"{folder}/store", size),

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.gpu
     ids=("collectives", "streams", "orders", "failures"),
 )
 def test_checks(words: str) -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
     script, *names = words.split()
     command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), "2", *names]

@@ -31,7 +31,7 @@ ENVIRONMENT = {"CUDA_MODULE_LOADING": "EAGER", "STARLING_TIMEOUT_S": "30"}
 
 @pytest.fixture(autouse=True)
 def two_gpus() -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
 
 
@@ -44,7 +44,7 @@ def two_gpus() -> None:
 def test_collectives(hosts: list[list[int]], blocks: int, shares: int) -> None:
     """Ranks of one host reach each other's memory as ever; two ranks of different hosts may share a GPU."""
     arguments = {"seed": SEED, "share": len(hosts[0]), "shares": shares}
-    job = Job(None, hosts, programs.conformance, arguments, blocks=blocks, gpus=2, settings=ENVIRONMENT)
+    job = Job(None, hosts, programs.conformance, arguments, blocks=blocks, gpus=gpus.count(), settings=ENVIRONMENT)
     for problems in job.results(140):
         assert problems == []
 
@@ -96,7 +96,7 @@ def test_messages_by_copy_engines(function: Callable[..., Any]) -> None:
     """No kernel of ours is launched for them."""
     options = {"sm_free": True}
     job = Job(
-        None, [[0], [1]], function, blocks=8, gpus=2, settings=ENVIRONMENT, communicator_options=options
+        None, [[0], [1]], function, blocks=8, gpus=gpus.count(), settings=ENVIRONMENT, communicator_options=options
     )
     took = job.results(80)
     if function is sm_free.right_bytes:
@@ -115,7 +115,7 @@ def test_broken_paths(striping: str) -> None:
         broken_paths.through_broken_paths,
         {"seconds": 4.0},
         blocks=8,
-        gpus=2,
+        gpus=gpus.count(),
         settings=settings,
     )
     (done, breaks, longest), _ = job.results(80)
@@ -127,7 +127,7 @@ def test_broken_paths(striping: str) -> None:
 @pytest.mark.timeout(90)
 def test_a_peer_that_dies() -> None:
     settings = ENVIRONMENT | {"STARLING_TCP_GIVE_UP_S": str(GIVE_UP_S)}
-    job = Job(None, [[0], [1]], broken_paths.lose_the_peer, blocks=8, gpus=2, settings=settings)
+    job = Job(None, [[0], [1]], broken_paths.lose_the_peer, blocks=8, gpus=gpus.count(), settings=settings)
     results: list[Any] = job.results(60, ranks=[0])
     kind, text, took = results[0]
     print(f"after {took:.2f} s: {text[:200]}")

@@ -24,7 +24,7 @@ LARGEST = 8 << 20  # 32 MB: read by default
 
 @pytest.fixture(autouse=True)
 def two_gpus() -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
 
 

@@ -26,7 +26,7 @@ REGISTERED = 1000
 
 @pytest.fixture(autouse=True)
 def two_gpus() -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
 
 
@@ -148,7 +148,7 @@ def killed_amid(comm: Communicator, lanes: int) -> dict[str, object]:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("ranks", (2, 4))
 def test_a_dead_rank_releases_every_stream(ranks: int) -> None:
-    if gpus.count() < ranks:
+    if gpus.places() < ranks:
         pytest.skip(f"{ranks} processes need as many GPUs")
     outcomes = gpus.MACHINES["processes"].run(
         ranks, functools.partial(killed_amid, lanes=8), timeout=150, operation_timeout=20, check=False

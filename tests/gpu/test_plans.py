@@ -44,8 +44,8 @@ SCRIPT = Path(__file__).with_name("torch_plans.py")
     ],
 )
 def test_preempted_in_any_order(machine: str, ranks: int, blocks: int, protocol: str) -> None:
-    if machine == "processes" and ranks > gpus.count():
-        pytest.skip(f"{ranks} processes need as many GPUs; here are {gpus.count()}")
+    if machine == "processes" and ranks > gpus.places():
+        pytest.skip(f"{ranks} processes need as many GPUs; here are {gpus.places()}")
     seed = random.SystemRandom().randrange(2**32)
     names = {plan.name for plan in plans_for(ranks, blocks, protocol)}
     assert names >= OF_THE_PAPER, names
@@ -132,7 +132,7 @@ def test_a_custom_collective_on_a_stream(ranks: int) -> None:
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("name", ("results", "disorder", "named"))
 def test_through_pytorch(name: str) -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
     command = [sys.executable, str(SCRIPT), "2", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)

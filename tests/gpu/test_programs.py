@@ -55,7 +55,7 @@ def disordered(comm: Communicator, iterations: int, synchronize_every: int, seed
 @pytest.mark.parametrize("every", (0, 1, 2, 4))
 @pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
 def test_programs(machine: str, every: int) -> None:
-    ranks = gpus.count()
+    ranks = gpus.places()
     if ranks < 2:
         pytest.skip("disorder needs two GPUs")
     statistics = gpus.MACHINES[machine].run(
@@ -76,8 +76,8 @@ def test_programs(machine: str, every: int) -> None:
 @pytest.mark.parametrize("ranks", (2, 4))
 def test_situations(ranks: int, library: str, connections: int) -> None:
     """Cases run one after the other in the same processes, for who has parked once must go on being right."""
-    if ranks > gpus.count():
-        pytest.skip(f"{ranks} ranks need as many GPUs; here are {gpus.count()}")
+    if ranks > gpus.places():
+        pytest.skip(f"{ranks} ranks need as many GPUs; here are {gpus.places()}")
     cases = [name for name, case in CASES.items() if case.connections == connections]
     rows = Run(ranks, ITERATIONS).together(jobs_of(library, cases))
     assert [row["case"] for row in rows] == cases

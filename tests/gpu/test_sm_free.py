@@ -32,7 +32,7 @@ WAIT_S = 20
 
 @pytest.fixture(autouse=True)
 def two_gpus() -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
 
 

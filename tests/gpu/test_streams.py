@@ -72,10 +72,10 @@ def free_and_allocate(size: int) -> None:
 @pytest.mark.parametrize("interference", ("none", "synchronize", "free", "default stream"))
 @pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
 def test_any_order(machine: str, interference: str) -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("disorder needs two GPUs")
     gpus.MACHINES[machine].run(
-        gpus.count(),
+        gpus.places(),
         functools.partial(on_streams, iterations=50, interference=interference, hold=False, seed=7),
         timeout=100,
         operation_timeout=30,
@@ -85,10 +85,10 @@ def test_any_order(machine: str, interference: str) -> None:
 @pytest.mark.timeout(120)
 def test_one_order_holds_its_streams() -> None:
     """Streams that are held need no daemon as long as nobody else comes: the first operations of each rank."""
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
     gpus.MACHINES["processes"].run(
-        gpus.count(),
+        gpus.places(),
         functools.partial(on_streams, iterations=50, interference="none", hold=True, seed=7),
         timeout=100,
         operation_timeout=30,

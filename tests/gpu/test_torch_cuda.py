@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("torch_checks.py")
 
 
 def run(*names: str) -> None:
-    if gpus.count() < 2:
+    if gpus.places() < 2:
         pytest.skip("needs two GPUs")
     command = [sys.executable, str(SCRIPT), "2", *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

@@ -461,8 +461,8 @@ def _run(rank: int, size: int, folder: str, names: list[str], killed: bool) -> N
     faulthandler.dump_traceback_later(45)  # what a rank that hangs was doing
     if hosts := int(os.environ.get("HOSTS", "0")):
         os.environ["STARLING_HOST_ID"] = f"host {rank * hosts // size}"
-    torch.cuda.set_device(rank)
-    device = torch.device("cuda", rank)
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
     import starling.torch
 
     timeout = datetime.timedelta(seconds=4) if killed else TIMEOUT

@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, required=True)
     options = parser.parse_args()
     faulthandler.dump_traceback_later(options.limit, exit=True)  # a hang ends, and says where
-    device = torch.device("cuda", options.rank)
+    device = torch.device("cuda", options.rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     import starling.torch  # noqa: F401  registers the backend
 

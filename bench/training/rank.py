@@ -279,7 +279,11 @@ def main() -> int:
     parser.add_argument("--limit", type=float, required=True)
     options = parser.parse_args()
     faulthandler.dump_traceback_later(options.limit, exit=True)  # a hang ends, and says where
-    device = torch.device(options.device, options.rank) if options.device == "cuda" else torch.device("cpu")
+    device = (
+        torch.device("cuda", options.rank % torch.cuda.device_count())
+        if options.device == "cuda"
+        else torch.device("cpu")
+    )
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True

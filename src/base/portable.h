@@ -24,6 +24,13 @@
 #define STARLING_UNROLL
 #endif
 
+// Of an address that is neither a block's fast memory nor a thread's own: it is not asked at each access.
+#if defined(__CUDA_ARCH__)
+#define STARLING_ASSUME_GLOBAL(address) __builtin_assume(__isGlobal(address))
+#else
+#define STARLING_ASSUME_GLOBAL(address) static_cast<void>(address)
+#endif
+
 namespace starling {
 
 // Two counters with different writers stand at least this far apart.

@@ -1,12 +1,13 @@
 // The host's side of device/bound.h: which operations come to their kernels bound, and what is said of them.
 //
-// The plan must be one of packets whose blocks all do the same: instruction n of block b is that of block 0,
-// a fixed number of chunks further, on channel b. Such are all of the library's own; whatever else a plan
-// does, the interpreter does.
+// The plan must be one of packets or of pulls, whose blocks all do the same: instruction n of block b is that
+// of block 0, a fixed number of chunks further, on channel b. Such are all of the library's own; whatever
+// else a plan does, the interpreter does.
 #pragma once
 #include <cstdint>
 
 #include "device/bound.h"
+#include "device/operands.h"
 #include "wire/operation.h"
 #include "wire/plan.h"
 
@@ -24,21 +25,26 @@ class ProgramBinder {
     const BlockPlan& block = plan_.blocks()[0];
     for (uint32_t n = 0; n < block.instruction_count; ++n)
       if (!bind_instruction(program, n)) return {};
-    for (uint32_t k = 0; k < program.receive_count; ++k)
+    for (uint32_t k = 0; !pulls() && k < program.receive_count; ++k)
       if (program.received[k] > kPacketSlots) return {};
-    for (uint32_t k = 0; k < program.send_count; ++k)
+    for (uint32_t k = 0; !pulls() && k < program.send_count; ++k)
       if (program.sent[k] > kPacketSlots) return {};
     program.chunk_bytes = uint32_t(op_.chunk_bytes);
     program.tile_bytes = uint32_t(op_.tile_bytes < op_.chunk_bytes ? op_.tile_bytes : op_.chunk_bytes);
     program.tile_count = uint32_t(op_.tile_count);
     program.count = block.instruction_count;
+    program.pulls = pulls();
+    if (pulls()) return program;
     program.leading = leading(program);
     if (program.tile_count > 1 && program.send_count != 0 && program.leading == 0) return {};
     return program;
   }
 
  private:
-  static constexpr uint64_t kMostBytes = uint64_t(1) << 24;  // of an operation; offsets fit in 32 bits
+  // Of an operation; offsets fit in 32 bits.
+  static constexpr uint64_t kMostBytes = uint64_t(1) << 24, kMostPulledBytes = uint64_t(1) << 31;
+
+  bool pulls() const { return plan_.header->protocol == Protocol::kPull; }
 
   // Two tiles' messages must have slots together, else credit for the next tile could wait for this one.
   static uint32_t leading(const BoundProgram& program) {
@@ -52,9 +58,11 @@ class ProgramBinder {
 
   bool is_usual() const {
     const PlanHeader& plan = *plan_.header;
-    if (plan.protocol != Protocol::kPackets || plan.canonical == 0) return false;
+    if ((plan.protocol != Protocol::kPackets && !pulls()) || plan.canonical == 0) return false;
+    if (pulls() && (op_.bounces[0] != 0 || op_.bounces[1] != 0)) return false;
     if (op_.hints & kOutputElsewhere) return false;  // BoundStart::end() fences for the GPU alone
-    if (op_.tile_count == 0 || op_.group_bytes * plan.rank_count > kMostBytes) return false;
+    if (op_.tile_count == 0 || op_.group_bytes > kMostPulledBytes) return false;
+    if (op_.group_bytes * plan.rank_count > (pulls() ? kMostPulledBytes : kMostBytes)) return false;
     if (op_.reduce_op == ReduceOp::kPremulSum) return false;
     for (const BufferBinding& buffer : op_.buffers)
       if (buffer.groups != nullptr) return false;
@@ -126,6 +134,9 @@ class ProgramBinder {
     bound.send_first = bound.send_count != 0 ? uint8_t(i.send_first) : 0;
     bound.source_count = uint8_t(bound.receive_count + local);
     bound.local_at = local ? i.local_position : kNoLocal;
+    // Of what is received and passed on without being kept here there is no address to tell.
+    if (pulls() && bound.send_count != 0 && !writes_destination(i.opcode) && bound.source_count != local)
+      return false;
     if (bound.source_count > 1 || (i.flags & kFinal && op_.reduce_op == ReduceOp::kAvg)) {
       // All reductions are described once.
       if (bound.source_count < 2 || (program.reduced != 0 && program.reduced != bound.source_count))
@@ -135,8 +146,11 @@ class ProgramBinder {
       program.reduced = bound.source_count;
       program.divisor = op_.reduce_op == ReduceOp::kAvg ? uint8_t(op_.rank_count) : 1;
     }
-    return count(program.received, bound.receive_first, bound.receive_count, bound.received_before) &&
-           count(program.sent, bound.send_first, bound.send_count, bound.sent_before);
+    if (!count(program.received, bound.receive_first, bound.receive_count, bound.received_before) ||
+        !count(program.sent, bound.send_first, bound.send_count, bound.sent_before))
+      return false;
+    if (pulls() && bound.send_count != 0) bound.sent_before = uint8_t(offered_buffer(i));
+    return true;
   }
 
   // One message more on each of these connections, which have had the same number before.

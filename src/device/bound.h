@@ -48,7 +48,7 @@ struct BoundInstruction {
   uint8_t send_first;
   uint8_t send_count;
   uint8_t received_before;  // messages of the tile's earlier instructions, on each of its connections
-  uint8_t sent_before;
+  uint8_t sent_before;  // likewise; of a pull: the buffer that its messages name
 };
 static_assert(sizeof(BoundInstruction) == 40);
 
@@ -63,6 +63,7 @@ struct BoundProgram {
   uint8_t send_count;
   uint8_t reduced;  // sources of the instructions that reduce, all as many
   uint8_t divisor;  // of their results; 1: not
+  uint8_t pulls;  // 1: protocol pull (device/bound_pull.h)
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile
@@ -87,6 +88,16 @@ struct BoundState {
   Receive receives[kBoundEnds];
   Send sends[kBoundEnds];
 };
+
+STARLING_HOST_DEVICE inline void describe_bound_reduction(const BoundProgram& program,
+                                                          const Operation& operation, Combine& c) {
+  c.source_count = program.reduced;
+  c.divisor = program.divisor;
+  c.scaled_source = kNoSource;
+  c.factor = 1;
+  c.data_type = operation.data_type;
+  c.reduce_op = operation.reduce_op;
+}
 
 template <class M>
 class BoundRun {
@@ -118,7 +129,7 @@ class BoundRun {
       early_ = {0, 0};
     // Relaxed: as Interpreter::is_broken(). Looked at last, so that nothing waits for it.
     const uint64_t fault = thread + 1 == threads ? m_.load_relaxed(lane_.fault) : 0;
-    if (leads(m_)) describe_reduction();
+    if (leads(m_)) describe_bound_reduction(p_, op_, c_);
     for (uint32_t k = thread; k < p_.receive_count; k += threads) {
       const ReceiveEnd& end = lane_.receives[receive_place(k)];
       s_.receives[k] = {end.packets, end.packets_received, end.credit};
@@ -135,11 +146,12 @@ class BoundRun {
     return ready;
   }
 
-  // On all threads, after that vote: how many steps are done, the same on all. The ends say so too; a barrier
-  // must follow, then ring().
-  STARLING_HOST_DEVICE uint32_t run() {
+  // On all threads, after that vote: how many steps are done, the same on all, and whether these are all. The
+  // ends say so too; a barrier must follow, then ring().
+  STARLING_HOST_DEVICE uint32_t run(bool& ended) {
     const uint32_t done = advance();
     count_ends(done / p_.count, done % p_.count);
+    ended = done == p_.steps();
     return done;
   }
 
@@ -342,15 +354,6 @@ class BoundRun {
     for (uint32_t n = 0; n < instructions; ++n)
       messages += k - p_.instructions[n].send_first < p_.instructions[n].send_count;
     return messages;
-  }
-
-  STARLING_HOST_DEVICE void describe_reduction() {
-    c_.source_count = p_.reduced;
-    c_.divisor = p_.divisor;
-    c_.scaled_source = kNoSource;
-    c_.factor = 1;
-    c_.data_type = op_.data_type;
-    c_.reduce_op = op_.reduce_op;
   }
 
   // Sends are looked at by the last threads, so that mostly no thread has two ends.

@@ -81,6 +81,27 @@ STARLING_HOST_DEVICE T combine_element(const Combine& c, uint64_t index) {
   return E::store(value);
 }
 
+STARLING_HOST_DEVICE inline const Pack* packs_of(const std::byte* from) {
+  STARLING_ASSUME_GLOBAL(from);
+  return reinterpret_cast<const Pack*>(from);
+}
+STARLING_HOST_DEVICE inline Pack* packs_of(std::byte* to) {
+  STARLING_ASSUME_GLOBAL(to);
+  return reinterpret_cast<Pack*>(to);
+}
+
+// To each destination: its address is read once, since what is stored might be the addresses for all that a
+// compiler knows.
+template <uint32_t kPacks>
+STARLING_HOST_DEVICE void store_packs(const Combine& c, const Pack (&packs)[kPacks], uint64_t index,
+                                      uint64_t stride) {
+  for (uint32_t d = 0, count = c.destination_count; d < count; ++d) {
+    Pack* to = packs_of(c.destinations[d]) + index;
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kPacks; ++p) to[p * stride] = packs[p];
+  }
+}
+
 // `kPacks` packs at a time, `stride` apart: their loads are under way together, and those of the next source
 // while this one is added. What is rare, scaling and dividing, is asked once a pack of packs, not once an
 // element.
@@ -90,7 +111,7 @@ STARLING_HOST_DEVICE void combine_packs(const Combine& c, uint64_t index, uint64
   constexpr uint32_t kElements = 16 / sizeof(T);
   PackElements<T> next[kPacks];
   const auto load_next = [&](uint32_t s) {
-    const Pack* source = reinterpret_cast<const Pack*>(c.sources[s]) + index;
+    const Pack* source = packs_of(c.sources[s]) + index;
     STARLING_UNROLL
     for (uint32_t p = 0; p < kPacks; ++p) next[p].pack = source[p * stride];
   };
@@ -117,14 +138,15 @@ STARLING_HOST_DEVICE void combine_packs(const Combine& c, uint64_t index, uint64
   }
   if (c.divisor != 1)
     each([&](uint32_t p, uint32_t e) { values[p][e] = E::divide(values[p][e], c.divisor); });
+  Pack out[kPacks];
   STARLING_UNROLL
   for (uint32_t p = 0; p < kPacks; ++p) {
-    PackElements<T> out;
+    PackElements<T> result;
     STARLING_UNROLL
-    for (uint32_t e = 0; e < kElements; ++e) out.elements[e] = E::store(values[p][e]);
-    for (uint32_t d = 0; d < c.destination_count; ++d)
-      reinterpret_cast<Pack*>(c.destinations[d])[index + p * stride] = out.pack;
+    for (uint32_t e = 0; e < kElements; ++e) result.elements[e] = E::store(values[p][e]);
+    out[p] = result.pack;
   }
+  store_packs(c, out, index, stride);
 }
 
 // Two sources, nothing to scale or divide: as many loads under way as registers hold, since nothing is kept
@@ -133,22 +155,23 @@ template <class T, class Op, uint32_t kPacks>
 STARLING_HOST_DEVICE void combine_pair_packs(const Combine& c, uint64_t index, uint64_t stride) {
   using E = Element<T>;
   constexpr uint32_t kElements = 16 / sizeof(T);
-  const Pack* first = reinterpret_cast<const Pack*>(c.sources[0]) + index;
-  const Pack* second = reinterpret_cast<const Pack*>(c.sources[1]) + index;
+  const Pack* first = packs_of(c.sources[0]) + index;
+  const Pack* second = packs_of(c.sources[1]) + index;
   PackElements<T> a[kPacks], b[kPacks];
   STARLING_UNROLL
   for (uint32_t p = 0; p < kPacks; ++p) a[p].pack = first[p * stride];
   STARLING_UNROLL
   for (uint32_t p = 0; p < kPacks; ++p) b[p].pack = second[p * stride];
+  Pack out[kPacks];
   STARLING_UNROLL
   for (uint32_t p = 0; p < kPacks; ++p) {
     STARLING_UNROLL
     for (uint32_t e = 0; e < kElements; ++e) {
       a[p].elements[e] = E::store(Op::apply(E::load(a[p].elements[e]), E::load(b[p].elements[e])));
     }
-    for (uint32_t d = 0; d < c.destination_count; ++d)
-      reinterpret_cast<Pack*>(c.destinations[d])[index + p * stride] = a[p].pack;
+    out[p] = a[p].pack;
   }
+  store_packs(c, out, index, stride);
 }
 
 // How many whole packs can be moved as such.
@@ -178,27 +201,44 @@ STARLING_HOST_DEVICE void combine_strided(M& m, const Combine& c) {
   }
 }
 
+inline constexpr uint32_t kCopiedPacks = 8;  // a thread's loads that are under way together
+
+// To one place: nothing but loads and stores in the loop.
+template <class M>
+STARLING_HOST_DEVICE void copy_strided(M& m, std::byte* to, const std::byte* from, uint64_t bytes) {
+  const uint64_t packs = ((uint64_t(to) | uint64_t(from)) & 15) ? 0 : bytes / 16;
+  const uint64_t threads = m.thread_count();
+  const Pack* source = packs_of(from);
+  Pack* target = packs_of(to);
+  uint64_t i = m.thread_index();
+  for (; i + (kCopiedPacks - 1) * threads < packs; i += kCopiedPacks * threads) {
+    Pack pack[kCopiedPacks];
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kCopiedPacks; ++p) pack[p] = source[i + p * threads];
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kCopiedPacks; ++p) target[i + p * threads] = pack[p];
+  }
+  for (; i < packs; i += threads) target[i] = source[i];
+  for (i = packs * 16 + m.thread_index(); i < bytes; i += threads) to[i] = from[i];
+}
+
 // One source, nothing to compute.
 template <class M>
 STARLING_HOST_DEVICE void copy_strided(M& m, const Combine& c) {
-  constexpr uint32_t kPacks = 8;
+  if (c.destination_count == 1) return copy_strided(m, c.destinations[0], c.sources[0], c.bytes);
   const uint64_t packs = aligned_packs(c);
   const uint64_t threads = m.thread_count();
-  const Pack* source = reinterpret_cast<const Pack*>(c.sources[0]);
+  const Pack* source = packs_of(c.sources[0]);
   uint64_t i = m.thread_index();
-  for (; i + (kPacks - 1) * threads < packs; i += kPacks * threads) {
-    Pack pack[kPacks];
+  for (; i + (kCopiedPacks - 1) * threads < packs; i += kCopiedPacks * threads) {
+    Pack pack[kCopiedPacks];
     STARLING_UNROLL
-    for (uint32_t p = 0; p < kPacks; ++p) pack[p] = source[i + p * threads];
-    for (uint32_t d = 0; d < c.destination_count; ++d) {
-      STARLING_UNROLL
-      for (uint32_t p = 0; p < kPacks; ++p)
-        reinterpret_cast<Pack*>(c.destinations[d])[i + p * threads] = pack[p];
-    }
+    for (uint32_t p = 0; p < kCopiedPacks; ++p) pack[p] = source[i + p * threads];
+    store_packs(c, pack, i, threads);
   }
   for (; i < packs; i += threads) {
-    const Pack pack = source[i];
-    for (uint32_t d = 0; d < c.destination_count; ++d) reinterpret_cast<Pack*>(c.destinations[d])[i] = pack;
+    const Pack pack[1] = {source[i]};
+    store_packs(c, pack, i, threads);
   }
   for (i = packs * 16 + m.thread_index(); i < c.bytes; i += threads)
     for (uint32_t d = 0; d < c.destination_count; ++d) c.destinations[d][i] = c.sources[0][i];
@@ -263,20 +303,35 @@ void combine_contiguous(M& m, const Combine& c) {
   }
 }
 
+// This thread's part of a slice.
 template <class M>
-void copy_contiguous(M& m, const Combine& c) {
-  const uint64_t steps = (c.bytes + kSpanBytes - 1) / kSpanBytes;
+void copy_contiguous(M& m, std::byte* to, const std::byte* from, uint64_t bytes, bool past_caches = false) {
+  const uint64_t steps = (bytes + kSpanBytes - 1) / kSpanBytes;
   const uint64_t begin = steps * m.thread_index() / m.thread_count() * kSpanBytes;
   const uint64_t end_step = steps * (m.thread_index() + 1) / m.thread_count() * kSpanBytes;
-  const uint64_t end = end_step < c.bytes ? end_step : c.bytes;
+  const uint64_t end = end_step < bytes ? end_step : bytes;
   if (begin >= end) return;
-  for (uint32_t d = 0; d < c.destination_count; ++d) {
-    if (c.destinations[d] == c.sources[0]) continue;
-    if (d == 0 && c.past_caches)
-      m.write_past_caches(c.destinations[d] + begin, c.sources[0] + begin, end - begin);
-    else
-      m.write(c.destinations[d] + begin, c.sources[0] + begin, end - begin);
-  }
+  if (past_caches)
+    m.write_past_caches(to + begin, from + begin, end - begin);
+  else
+    m.write(to + begin, from + begin, end - begin);
+}
+
+template <class M>
+void copy_contiguous(M& m, const Combine& c) {
+  for (uint32_t d = 0; d < c.destination_count; ++d)
+    if (c.destinations[d] != c.sources[0])
+      copy_contiguous(m, c.destinations[d], c.sources[0], c.bytes, d == 0 && c.past_caches != 0);
+}
+
+// A slice, from one place to another; likewise.
+template <class M>
+STARLING_HOST_DEVICE void copy_slice(M& m, std::byte* to, const std::byte* from, uint64_t bytes) {
+  if (to == from) return;
+  if constexpr (M::kVectorThreads)
+    copy_strided(m, to, from, bytes);
+  else
+    copy_contiguous(m, to, from, bytes);
 }
 
 // Runs on all threads of the block; ends without a barrier. For plain memory: packets have combine_packets().

@@ -100,6 +100,17 @@ STARLING_HOST_DEVICE bool was_taken(M& m, const SendEnd& end) {
   return end.connected == 0 || int64_t(m.load_acquire(&end.credit->taken) - end.sent) >= 0;
 }
 
+// Protocol pull: were all messages so far read? Each gave its private slot back.
+template <class M>
+STARLING_HOST_DEVICE bool was_read(M& m, const Lane& lane, SendEnd& end) {
+  const uint64_t all = end.sent + lane.private_slots;
+  if (int64_t(end.granted_seen - all) >= 0) return true;
+  if (end.connected == 0) return true;  // nothing was sent
+  // Acquire: pairs with store_release(granted) in grant(): the receiver has read our memory before.
+  end.granted_seen = m.load_acquire(&end.credit->granted);
+  return int64_t(end.granted_seen - all) >= 0;
+}
+
 // Has the next message, which is there, come to where it is wanted?
 STARLING_HOST_DEVICE inline bool is_in_place(const ReceiveEnd& end) {
   return (end.inbox->bytes[end.received % kMaxCredits] & kElsewhere) != 0;

@@ -437,18 +437,9 @@ class Interpreter {
     m_.barrier();  // the ends count the last instruction
     return wait([&] {
       for (uint32_t k = m_.thread_index(); k < block_.send_count; k += m_.thread_count())
-        if (!was_read(send_end(k))) return false;
+        if (!was_read(m_, *x_.lane, send_end(k))) return false;
       return true;
     });
-  }
-
-  STARLING_HOST_DEVICE bool was_read(SendEnd& end) {
-    const uint64_t all = end.sent + x_.lane->private_slots;
-    if (int64_t(end.granted_seen - all) >= 0) return true;
-    if (end.connected == 0) return true;  // nothing was sent
-    // Acquire: pairs with store_release(granted) in grant(): the receiver has read our memory before.
-    end.granted_seen = m_.load_acquire(&end.credit->granted);
-    return int64_t(end.granted_seen - all) >= 0;
   }
 
   // A proxy reads the operation's input: it only sends. Of blocks of one thread.
@@ -466,7 +457,8 @@ class Interpreter {
         return {&send_end(k).credit->taken, send_end(k).sent, send_end(k).peer};
     for (uint32_t k = 0; protocol_ == Protocol::kPull && k < block_.send_count; ++k) {
       SendEnd& end = send_end(k);
-      if (!was_read(end)) return {&end.credit->granted, end.sent + x_.lane->private_slots, end.peer};
+      if (!was_read(m_, *x_.lane, end))
+        return {&end.credit->granted, end.sent + x_.lane->private_slots, end.peer};
     }
     return {};
   }

@@ -15,6 +15,7 @@
 #include <cstddef>
 
 #include "device/bound.h"
+#include "device/bound_pull.h"
 #include "device/handover.h"
 #include "device/interpreter.h"
 #include "device/machine.h"
@@ -168,35 +169,42 @@ class BoundStart : StartBlock<M> {
   STARLING_HOST_DEVICE BoundStart(M& machine, const StartArguments& arguments, StartState& state)
       : StartBlock<M>(machine, arguments), s_(state) {}
 
-  // On all threads, the same result on all: how many steps are done. All: so is the operation, on this block.
-  // None: nothing was touched.
-  STARLING_HOST_DEVICE uint32_t run() {
+  // On all threads, the same result on all: how many steps are done; 0: nothing was touched. `ended`: so is
+  // the operation, on this block.
+  STARLING_HOST_DEVICE uint32_t run(bool& ended) {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
+    if (a_.bound.pulls)
+      return run(BoundPull<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.ends, s_.operands[0]),
+                 ended);
+    return run(BoundRun<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]), ended);
+  }
+
+ private:
+  template <class Program>
+  STARLING_HOST_DEVICE uint32_t run(Program&& program, bool& ended) {
     // In registers from here on: behind the fence at the end nothing is cached.
     const Operation& numbered = a_.captured != nullptr ? s_.operation : a_.operation;
     const Ending ending = Ending::of(numbered);
     const uint64_t sequence = ending.sequence;
-    BoundRun<M> run(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]);
     // Each thread learns of the turn for itself, before it looks at what is the part's; where nothing is to
     // be acquired no load waits for another. First of what is mostly all, then of the rest.
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     const uint64_t turn = turn_of(m_.block_index());
     const uint64_t others_turn = thread < this->others() ? turn_of(this->other(thread)) : sequence;
-    bool ready = is_past_fence(numbered) && run.look([&] { return turn == sequence; });
+    bool ready = is_past_fence(numbered) && program.look([&] { return turn == sequence; });
     ready &= turn == sequence && others_turn == sequence;
     for (uint32_t k = thread + threads; k < this->others(); k += threads)
       ready &= turn_of(this->other(k)) == sequence;
     if (leads(m_)) ready &= !this->is_urgent();
     if (m_.any(!ready)) return 0;
     this->note(TraceEvent::kRun, sequence, 0);
-    const uint32_t done = run.run();
+    const uint32_t done = program.run(ended);
     m_.barrier();  // all threads have stored their packets and counted their ends
-    run.ring();
-    if (done == a_.bound.steps() && m_.thread_index() < kLastThreads) end(ending);
+    program.ring();
+    if (ended && m_.thread_index() < kLastThreads) end(ending);
     return done;
   }
 
- private:
   // The threads that hand parts on: of one warp, so that their fences are one.
   static constexpr uint32_t kLastThreads = 32;
 
@@ -439,8 +447,9 @@ STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArgume
   }
   if (arguments.bound.count != 0) {
     M own = machine;  // what a call is told of by address does not stay in registers
-    begun = BoundStart<M>(own, arguments, state).run();
-    if (begun == arguments.bound.steps()) return;
+    bool ended = false;
+    begun = BoundStart<M>(own, arguments, state).run(ended);
+    if (ended) return;
   }
   StartKernel<M> kernel(machine, arguments, state, begun);
   if (kernel.run() && leads(machine)) kernel.hold();

@@ -1,7 +1,7 @@
 // Goal: what a start kernel is told of an operation that comes bound is what the interpreter finds in the
 // plan: the same slices, connections and messages, on every block; and what cannot be said so is not bound.
-// Method: every built-in plan of packets, for many ranks, blocks and lengths, beside the interpreter's own
-// functions.
+// Method: every built-in plan of packets or of pulls, for many ranks, blocks and lengths, beside the
+// interpreter's own functions.
 #include "device/bind.h"
 
 #include <gtest/gtest.h>
@@ -26,6 +26,12 @@ const Algorithm kAlgorithms[] = {
     {Collective::kAllGather, "all_pairs_packets"},    {Collective::kReduceScatter, "all_pairs_packets"},
     {Collective::kBroadcast, "direct_packets", true}, {Collective::kReduce, "direct_packets", true},
     {Collective::kAllToAll, "pairwise_packets"},
+};
+
+const Algorithm kPulls[] = {
+    {Collective::kAllReduce, "two_shot_pull"},      {Collective::kAllGather, "all_pairs_pull"},
+    {Collective::kReduceScatter, "all_pairs_pull"}, {Collective::kBroadcast, "direct_pull", true},
+    {Collective::kReduce, "direct_pull", true},     {Collective::kAllToAll, "pairwise_pull"},
 };
 
 alignas(16) std::byte buffers[3];  // only their addresses count
@@ -97,7 +103,9 @@ void expect_same(const Operation& op, const BoundProgram& program) {
       ASSERT_EQ(bound.send_count, sends(i.opcode) ? i.send_count : 0);
       for (uint32_t k = 0; k < bound.receive_count; ++k)
         EXPECT_EQ(received[i.receive_first + k]++, bound.received_before);
-      for (uint32_t k = 0; k < bound.send_count; ++k) EXPECT_EQ(sent[i.send_first + k]++, bound.sent_before);
+      for (uint32_t k = 0; k < bound.send_count; ++k)
+        EXPECT_EQ(program.pulls ? uint32_t(offered_buffer(i)) : sent[i.send_first + k], bound.sent_before);
+      for (uint32_t k = 0; k < bound.send_count; ++k) ++sent[i.send_first + k];
     }
     for (uint32_t k = 0; k < block.receive_count; ++k) EXPECT_EQ(received[k], program.received[k]);
     for (uint32_t k = 0; k < block.send_count; ++k) EXPECT_EQ(sent[k], program.sent[k]);
@@ -107,7 +115,9 @@ void expect_same(const Operation& op, const BoundProgram& program) {
     const bool fit_twice =
         std::all_of(sent.begin(), sent.end(), [](uint32_t messages) { return messages <= kPacketSlots / 2; });
     EXPECT_EQ(program.leading,
-              program.tile_count > 1 && block.send_count != 0 && fit_twice ? uint32_t(waits - first) : 0);
+              program.pulls == 0 && program.tile_count > 1 && block.send_count != 0 && fit_twice
+                  ? uint32_t(waits - first)
+                  : 0);
   }
 }
 
@@ -142,6 +152,33 @@ TEST(Bind, SaysWhatThePlanSays) {
             }
         }
   EXPECT_GT(bound, 1000u);
+}
+
+// With as many connections as a block may have, and something to do for each block in each tile: all of them.
+TEST(Bind, SaysWhatAPullSays) {
+  for (const Algorithm& algorithm : kPulls)
+    for (uint32_t ranks : {2, 4, 8, 9})
+      for (uint32_t blocks : {1, 8})
+        for (const auto& [bytes, tile_bytes] :
+             std::vector<std::pair<uint64_t, uint64_t>>{{1 << 20, 1 << 20}, {64 << 10, 4096}, {3, 16}}) {
+          SCOPED_TRACE(std::string(algorithm.name) + ", " + std::to_string(ranks) + " ranks, " +
+                       std::to_string(blocks) + " blocks, " + std::to_string(bytes) + " bytes");
+          const Plan plan = generate(algorithm.name, {.collective = algorithm.collective,
+                                                      .rank_count = ranks,
+                                                      .root = algorithm.rooted ? ranks - 1 : 0,
+                                                      .block_count = blocks});
+          for (uint32_t rank = 0; rank < ranks; ++rank) {
+            const Operation op = operation_of(*plan.header(rank), bytes, tile_bytes);
+            const BoundProgram program = ProgramBinder(*plan.header(rank), op).bind();
+            const BlockPlan& first = PlanView{op.plan}.blocks()[0];
+            const bool usual = first.instruction_count <= kBoundInstructions &&
+                               first.receive_count <= kBoundEnds && first.send_count <= kBoundEnds &&
+                               every_block_has_some(op);
+            EXPECT_EQ(program.count != 0, usual && first.instruction_count != 0);
+            EXPECT_EQ(program.pulls, program.count != 0);
+            if (program.count != 0) expect_same(op, program);
+          }
+        }
 }
 
 class NotBound : public ::testing::Test {
@@ -186,12 +223,20 @@ TEST_F(NotBound, OffsetsBeyond32Bits) {
   EXPECT_EQ(count(), 0u);
 }
 
-TEST_F(NotBound, SlotsAndPulls) {
-  for (const char* name : {"one_shot", "two_shot_pull"}) {
-    const Plan plan =
-        generate(name, {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
-    EXPECT_EQ(ProgramBinder(*plan.header(0), operation_of(*plan.header(0), 4096)).bind().count, 0u) << name;
-  }
+TEST_F(NotBound, Slots) {
+  const Plan plan =
+      generate("one_shot", {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
+  EXPECT_EQ(ProgramBinder(*plan.header(0), operation_of(*plan.header(0), 4096)).bind().count, 0u);
+}
+
+// What peers cannot open is copied first, which the interpreter does.
+TEST_F(NotBound, PullsThatBounce) {
+  const Plan plan =
+      generate("two_shot_pull", {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
+  Operation op = operation_of(*plan.header(0), 1 << 20);
+  EXPECT_NE(ProgramBinder(*plan.header(0), op).bind().count, 0u);
+  op.bounces[1] = 4096;
+  EXPECT_EQ(ProgramBinder(*plan.header(0), op).bind().count, 0u);
 }
 
 }  // namespace

@@ -277,13 +277,12 @@ TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
         Collective::kAllToAll, Collective::kReduce, Collective::kSendRecv}) {
-    EXPECT_FALSE(reads(collective, 4, true));
-    EXPECT_TRUE(reads(collective, 128, true));
-    EXPECT_TRUE(reads(collective, 4, false));  // asked for, or threads
+    EXPECT_FALSE(reads(collective, 1, true));
+    EXPECT_EQ(reads(collective, 2, true), collective != Collective::kSendRecv);
+    EXPECT_TRUE(reads(collective, 64, true));
+    EXPECT_TRUE(reads(collective, 2, false));  // asked for, or threads
   }
-  EXPECT_FALSE(reads(Collective::kReduce, 32, true));
-  EXPECT_FALSE(reads(Collective::kSendRecv, 64, true));
-  EXPECT_TRUE(reads(Collective::kAllReduce, 16, true));
+  EXPECT_FALSE(reads(Collective::kSendRecv, 32, true));
   for (const Collective collective : {Collective::kGather, Collective::kScatter})
     EXPECT_FALSE(reads(collective, 1024, true)) << "was not measured";
 }

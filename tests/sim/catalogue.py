@@ -16,6 +16,7 @@ DAEMON_BLOCK = "daemon_block.h"
 HANDOVER = "handover.h"
 START = "start.h"
 BOUND = "bound.h"
+BOUND_PULL = "bound_pull.h"
 BIND = "bind.h"
 WAIT = "wait.h"
 GATE = "gate.h"
@@ -54,8 +55,8 @@ MUTATIONS = [
         "granted_read_relaxed",
         "relaxed for acquire: the reader of the credits",
         CONNECTOR,
-        "m.load_acquire(&end.credit->granted)",
-        "m.load_relaxed(&end.credit->granted)",
+        "m.load_acquire(&end.credit->granted);\n  return end.sent < end.granted_seen;",
+        "m.load_relaxed(&end.credit->granted);\n  return end.sent < end.granted_seen;",
     ),
     Mutation(
         "submission_entry_relaxed",
@@ -892,8 +893,8 @@ MUTATIONS = [
         "bound_before_the_fence",
         "a bound operation uses connections that another block's operation still uses",
         START,
-        "is_past_fence(numbered) && run.look(",
-        "run.look(",
+        "is_past_fence(numbered) && program.look(",
+        "program.look(",
     ),
     Mutation(
         "bound_fence_relaxed",
@@ -1007,6 +1008,62 @@ MUTATIONS = [
         BIND,
         "      bound.destination_step = uint32_t(destination.step);\n",
         "",
+    ),
+    Mutation(
+        "bound_pull_without_vote",
+        "threads of a bound pull go on although others' messages are missing",
+        BOUND_PULL,
+        "i.send_count != 0 && m_.any(!are_there(i))) return false;",
+        "i.send_count != 0 && !are_there(i)) return false;",
+    ),
+    Mutation(
+        "bound_pull_gives_back_early",
+        "a bound pull says that it has read a slice before all threads have",
+        BOUND_PULL,
+        "      m_.barrier();  // all threads have read the messages' slices and written theirs\n",
+        "",
+    ),
+    Mutation(
+        "bound_pull_not_read",
+        "a bound pull ends before peers have read what it named",
+        BOUND_PULL,
+        "ended = done == p_.steps() && wait_for_readers();",
+        "ended = done == p_.steps();",
+    ),
+    Mutation(
+        "bound_pull_ends_lost",
+        "a bound pull that waits too long leaves its ends as they were",
+        BOUND_PULL,
+        "    return_ends();\n    return done;",
+        "    if (ended) return_ends();\n    return done;",
+    ),
+    Mutation(
+        "bound_pull_names_the_input",
+        "what a bound pull names is known to peers as its input",
+        BOUND_PULL,
+        "op_.registrations[i.sent_before]",
+        "op_.registrations[uint32_t(BufferKind::kInput)]",
+    ),
+    Mutation(
+        "bound_pull_of_the_first_tile",
+        "every tile of a bound pull moves the first one's slices",
+        BOUND_PULL,
+        "begin = tile * p_.tile_bytes;",
+        "begin = tile * 0;",
+    ),
+    Mutation(
+        "bound_pull_unopened",
+        "a bound pull reads memory of another process that its host has not opened yet",
+        BOUND_PULL,
+        "can_receive(m_, lane_, end) && is_readable(end);",
+        "can_receive(m_, lane_, end);",
+    ),
+    Mutation(
+        "bound_pull_reads_again",
+        "a bound pull that waited for its readers in vain is interpreted from its last tile",
+        START,
+        "      context.tile = begun_ / a_.bound.count;\n",
+        "      context.tile = begun_ / a_.bound.count - (begun_ == a_.bound.steps());\n",
     ),
     # ---- blocks that roam --------------------------------------------------------------------------------
     Mutation(
@@ -1156,8 +1213,8 @@ MUTATIONS = [
         "readers_of_first_only",
         "only the first peer's reading is waited for",
         INTERPRETER,
-        "if (!was_read(send_end(k))) return false;",
-        "return was_read(send_end(k));",
+        "if (!was_read(m_, *x_.lane, send_end(k))) return false;",
+        "return was_read(m_, *x_.lane, send_end(k));",
     ),
     Mutation(
         "completion_slot_freed_relaxed",

@@ -90,8 +90,7 @@ ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer,
   export_ = reinterpret_cast<DeviceExport*>(peer_->at(header->device_offset));
   same_process_ = header->process_nonce == cpu::process_nonce();
   const int theirs = device_with(export_->uuid);
-  same_device_ = theirs == device;
-  int reachable = same_device_;
+  int reachable = theirs == device;
   if (theirs >= 0 && theirs != device)
     check(cudaDeviceCanAccessPeer(&reachable, device, theirs), "cudaDeviceCanAccessPeer");
   if (!reachable)

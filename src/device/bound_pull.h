@@ -1,0 +1,219 @@
+// Short programs of pulls, bound by the host: as device/bound.h, where a message is not packets but the
+// address of a slice, and whoever receives it copies or reduces out of there (wire/connector.h, slots).
+//
+//   turn, fault, ends: each a thread's ── vote ── one is missing ──▶ the interpreter, from the beginning
+//     │ all there
+//   for each tile, for each instruction:
+//     messages and credit awaited, each by its connection's thread ── too long ──▶ ends back ─▶ interpreter
+//     slices moved by all threads ── barrier ── slots given back, addresses told, each by its thread
+//   all readers awaited ── too long ──▶ the interpreter, behind the last tile
+//   ends back ──▶ done
+//
+// An end is one thread's from the look to the end, so between its steps no barrier is needed. It is a copy
+// in the block's fast memory: nobody else looks at the part's ends meanwhile.
+#pragma once
+#include "base/assert.h"
+#include "device/bound.h"
+#include "device/combine.h"
+#include "device/connector.h"
+#include "device/ends.h"
+#include "device/execution.h"
+#include "device/machine.h"
+#include "device/operands.h"
+#include "device/wait.h"
+#include "wire/lane.h"
+#include "wire/operation.h"
+
+namespace starling::device {
+
+template <class M>
+class BoundPull {
+ public:
+  static_assert(kBoundEnds <= kNearEnds);
+
+  // `ends` and `operands`: in the block's fast memory.
+  STARLING_HOST_DEVICE BoundPull(M& machine, const BoundProgram& program, const Operation& operation,
+                                 const Lane& lane, const Budget& budget, NearEnds& ends, Combine& operands)
+      : m_(machine),
+        p_(program),
+        op_(operation),
+        lane_(lane),
+        budget_(budget),
+        ends_(ends),
+        c_(operands),
+        block_(m_.block_index()) {}
+
+  // As BoundRun::look(). Nothing is waited for here: the first messages may be addresses that we tell.
+  template <class Ours>
+  STARLING_HOST_DEVICE bool look(Ours&&) {
+    const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
+    bool ready = true;
+    // Relaxed: as Interpreter::is_broken().
+    const uint64_t fault = thread + 1 == threads ? m_.load_relaxed(lane_.fault) : 0;
+    for (uint32_t k = thread; k < p_.receive_count; k += threads) {
+      ends_.receives[k] = lane_.receives[receive_place(k)];
+      ready &= ends_.receives[k].connected != 0;
+    }
+    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+      ends_.sends[k] = lane_.sends[send_place(k)];
+      ready &= ends_.sends[k].connected != 0;
+    }
+    if (leads(m_)) describe_reduction();
+    return ready && fault == 0;
+  }
+
+  // On all threads, after that vote: how many steps are done, the same on all; and whether all peers have
+  // read what we told them of, so that nothing is left. A barrier must follow.
+  STARLING_HOST_DEVICE uint32_t run(bool& ended) {
+    const uint32_t done = advance();
+    ended = done == p_.steps() && wait_for_readers();
+    return_ends();
+    return done;
+  }
+
+  STARLING_HOST_DEVICE void ring() {}  // who tells or gives back has rung already
+
+ private:
+  STARLING_HOST_DEVICE uint32_t advance() {
+    for (uint32_t tile = 0; tile < p_.tile_count; ++tile)
+      for (uint32_t n = 0; n < p_.count; ++n)
+        if (!execute(p_.instructions[n], tile)) return tile * p_.count + n;
+    return p_.steps();
+  }
+
+  STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile) {
+    const Share share = share_of(i, tile);
+    if (i.source_count > 1 && leads(m_)) describe(i, share);
+    if (i.receive_count + i.send_count != 0 && m_.any(!are_there(i))) return false;
+    if (i.destination != nullptr) {
+      move(i, share);
+      m_.barrier();  // all threads have read the messages' slices and written theirs
+    }
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+      if (k - i.receive_first < i.receive_count) {
+        SlotPool none{nullptr, 0, 0};  // addresses lie in private slots
+        consume(m_, lane_, ends_.receives[k], none);
+      }
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+      if (k - i.send_first < i.send_count) tell(i, share, ends_.sends[k]);
+    return true;
+  }
+
+  // What this thread's connections have for the instruction, and where it is. No effect before the vote.
+  STARLING_HOST_DEVICE bool are_there(const BoundInstruction& i) {
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count()) {
+      const uint32_t number = k - i.receive_first;
+      if (number >= i.receive_count) continue;
+      ReceiveEnd& end = ends_.receives[k];
+      if (!wait([&] { return can_receive(m_, lane_, end) && is_readable(end); })) return false;
+      c_.sources[number + uint32_t(number >= i.local_at)] = slice_of(end);
+    }
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+      if (k - i.send_first < i.send_count && !wait([&] { return can_send(m_, lane_, ends_.sends[k]); }))
+        return false;
+    return true;
+  }
+
+  STARLING_HOST_DEVICE Pack message_of(const ReceiveEnd& end) const {
+    return m_.load_few(next_receive_slot(lane_, end, nullptr), kPullMessageBytes<M>);
+  }
+  // As Interpreter::is_readable().
+  STARLING_HOST_DEVICE bool is_readable(const ReceiveEnd& end) const {
+    return end.opened == nullptr || is_opened(m_, *end.opened, message_of(end).high);
+  }
+  STARLING_HOST_DEVICE const std::byte* slice_of(const ReceiveEnd& end) const {
+    const Pack message = message_of(end);
+    return end.opened != nullptr ? opened_address(m_, *end.opened, message)
+                                 : reinterpret_cast<const std::byte*>(message.low);
+  }
+
+  // The block's part of an instruction's slices in a tile.
+  struct Share {
+    uint32_t offset;
+    uint32_t bytes;
+  };
+  STARLING_HOST_DEVICE Share share_of(const BoundInstruction& i, uint32_t tile) const {
+    const uint32_t span = i.span - block_ * i.span_step, begin = tile * p_.tile_bytes;
+    const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
+    return {begin, left < p_.tile_bytes ? left : p_.tile_bytes};
+  }
+  STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share) const {
+    return i.source + block_ * i.source_step + share.offset;
+  }
+  STARLING_HOST_DEVICE std::byte* destination_of(const BoundInstruction& i, const Share& share) const {
+    return i.destination + block_ * i.destination_step + share.offset;
+  }
+
+  // A copy needs no description: what it reads is here, or the one message.
+  STARLING_HOST_DEVICE void move(const BoundInstruction& i, const Share& share) {
+    if (i.source_count > 1) return combine(m_, c_);
+    const std::byte* from = i.source != nullptr ? source_of(i, share) : c_.sources[0];
+    copy_slice(m_, destination_of(i, share), from, share.bytes);
+  }
+
+  // By the leader, beside the connections' threads: all that is not a message.
+  STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share) {
+    if (i.source != nullptr) c_.sources[i.local_at] = source_of(i, share);
+    c_.destinations[0] = destination_of(i, share);
+    c_.bytes = c_.message_bytes = share.bytes;
+  }
+
+  // The message is an address, and by which name others know it. The release in post() covers what lies
+  // there: it was written before this operation, or before a barrier.
+  STARLING_HOST_DEVICE void tell(const BoundInstruction& i, const Share& share, SendEnd& end) {
+    const std::byte* slice = i.destination != nullptr ? destination_of(i, share) : source_of(i, share);
+    const Pack message{uint64_t(slice), op_.registrations[i.sent_before]};
+    m_.store_few(next_send_slot(lane_, end), message, kPullMessageBytes<M>);
+    post(m_, end);
+  }
+
+  // As Interpreter::wait_for_readers().
+  STARLING_HOST_DEVICE bool wait_for_readers() {
+    if (p_.send_count == 0) return true;
+    bool read = true;
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count()) {
+      SendEnd& end = ends_.sends[k];
+      read &= wait([&] { return was_read(m_, lane_, end); });
+    }
+    return !m_.any(!read);
+  }
+
+  STARLING_HOST_DEVICE void return_ends() {
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+      lane_.receives[receive_place(k)] = ends_.receives[k];
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+      lane_.sends[send_place(k)] = ends_.sends[k];
+  }
+
+  template <class Ready>
+  STARLING_HOST_DEVICE bool wait(Ready&& ready) {
+    return in_time(m_, budget_, lane_.fault, NeverYields{}, ready);
+  }
+
+  STARLING_HOST_DEVICE void describe_reduction() {
+    describe_bound_reduction(p_, op_, c_);
+    c_.destination_count = 1;
+    c_.past_caches = 0;
+    c_.owner = 0;
+    c_.packet_sources = c_.packet_destinations = c_.refreshed = c_.packet_bytes = 0;
+  }
+
+  STARLING_HOST_DEVICE uint32_t last(uint32_t thread) const { return m_.thread_count() - 1 - thread; }
+  STARLING_HOST_DEVICE uint32_t receive_place(uint32_t k) const {
+    return p_.receive_peers[k] * lane_.channel_count + block_;
+  }
+  STARLING_HOST_DEVICE uint32_t send_place(uint32_t k) const {
+    return p_.send_peers[k] * lane_.channel_count + block_;
+  }
+
+  M& m_;
+  const BoundProgram& p_;
+  const Operation& op_;
+  const Lane& lane_;
+  const Budget& budget_;
+  NearEnds& ends_;
+  Combine& c_;
+  const uint32_t block_;
+};
+
+}  // namespace starling::device

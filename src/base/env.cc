@@ -70,10 +70,9 @@ const std::vector<Row>& table() {
        "through pinned memory. 1: all; auto: messages of 2 MiB and more, and others of 8 MiB and more. The "
        "least willing rank decides.",
        &Settings::sm_free},
-      {"STARLING_GUARD", "0|1", "0",
-       "GPUs: what waits for work while streams stand. 0: the whole daemon. 1: one of its blocks, which "
-       "calls the others when there is work for them: they leave their multiprocessors to the program. Not "
-       "yet the default: it has run less.",
+      {"STARLING_GUARD", "0|1", "1",
+       "GPUs: what waits for work while streams stand. 1: one of the daemon's blocks, which calls the others "
+       "when there is work for them: they leave their multiprocessors to the program. 0: the whole daemon.",
        &Settings::guard},
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",

@@ -157,13 +157,13 @@ struct PulledFrom {
 };
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr PulledFrom kPulledFrom[] = {
-    {kAllReduce, 2 * kMiB},      // 31 and 23, 69 and 29, 327 and 108
-    {kAllGather, 2 * kMiB},      // 34 and 18, 46 and 19, 209 and 85
-    {kReduceScatter, 2 * kMiB},  // 36 and 17, 47 and 19, 223 and 71
-    {kBroadcast, 2 * kMiB},      // 29 and 15, 49 and 19, 249 and 71
-    {kReduce, 2 * kMiB},         // 28 and 18, 42 and 21, 215 and 132
-    {kAllToAll, 2 * kMiB},       // 35 and 17, 49 and 20, 217 and 85
-    {kSendRecv, 64 * kMiB},      // 61 and 95, 86 and 117, 405 and 215
+    {kAllReduce, 2 * kMiB},      // 30 and 26, 61 and 29, 300 and 110
+    {kAllGather, 2 * kMiB},      // 29 and 20, 42 and 19, 193 and 84
+    {kReduceScatter, 2 * kMiB},  // 29 and 18, 42 and 19, 205 and 72
+    {kBroadcast, 2 * kMiB},      // 23 and 17, 45 and 19, 231 and 71
+    {kReduce, 2 * kMiB},         // 23 and 17, 37 and 21, 202 and 128
+    {kAllToAll, 2 * kMiB},       // 29 and 17, 46 and 20, 209 and 84
+    {kSendRecv, 64 * kMiB},      // 55 and 93, 81 and 114, 370 and 208
 };
 
 bool pulling_is_faster(const ChoiceRequest& request) {

@@ -53,9 +53,9 @@ TEST(Settings, PullHasThreeValues) {
   EXPECT_NE(refusal("STARLING_PULL=2").find("auto, 0 or 1"), std::string::npos);
 }
 
-TEST(Settings, ADaemonWaitsWhole) {
-  EXPECT_FALSE(read({}).guard);
-  EXPECT_TRUE(read({"STARLING_GUARD=1"}).guard);
+TEST(Settings, AGuardWaitsForTheDaemon) {
+  EXPECT_TRUE(read({}).guard);
+  EXPECT_FALSE(read({"STARLING_GUARD=0"}).guard);
 }
 
 TEST(Settings, BadValuesAreRefusedByNameWithARemedy) {

@@ -149,8 +149,8 @@ constexpr Row kGpuTable[] = {
 
 // From how many bytes on processes on GPUs are faster if they read each other's buffers through CUDA IPC than
 // by slots. Beside each, us by slots and read at 2, 8 and 64 MB: two processes that share an H200
-// (bench/results/gpu_shared_processes.json). Across NVLink, where bytes take longer, it is the fixed part that
-// is spared; one message alone goes from end to end sooner in slots.
+// (bench/results/gpu_shared_processes.json). Across NVLink, where bytes take longer, it is the fixed part
+// that is spared; one message alone goes from end to end sooner in slots.
 struct PulledFrom {
   Collective collective;
   std::uint64_t bytes;

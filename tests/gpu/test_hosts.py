@@ -44,7 +44,9 @@ def two_gpus() -> None:
 def test_collectives(hosts: list[list[int]], blocks: int, shares: int) -> None:
     """Ranks of one host reach each other's memory as ever; two ranks of different hosts may share a GPU."""
     arguments = {"seed": SEED, "share": len(hosts[0]), "shares": shares}
-    job = Job(None, hosts, programs.conformance, arguments, blocks=blocks, gpus=gpus.count(), settings=ENVIRONMENT)
+    job = Job(
+        None, hosts, programs.conformance, arguments, blocks=blocks, gpus=gpus.count(), settings=ENVIRONMENT
+    )
     for problems in job.results(140):
         assert problems == []
 
@@ -96,7 +98,13 @@ def test_messages_by_copy_engines(function: Callable[..., Any]) -> None:
     """No kernel of ours is launched for them."""
     options = {"sm_free": True}
     job = Job(
-        None, [[0], [1]], function, blocks=8, gpus=gpus.count(), settings=ENVIRONMENT, communicator_options=options
+        None,
+        [[0], [1]],
+        function,
+        blocks=8,
+        gpus=gpus.count(),
+        settings=ENVIRONMENT,
+        communicator_options=options,
     )
     took = job.results(80)
     if function is sm_free.right_bytes:

@@ -308,7 +308,11 @@ def main() -> int:
     options = parser.parse_args()
     faulthandler.register(signal.SIGUSR1)  # the parent asks what we were doing, before it ends us
     torch.set_num_threads(1)
-    device = torch.device("cpu") if options.device == "cpu" else torch.device("cuda", options.rank % torch.cuda.device_count())
+    device = (
+        torch.device("cpu")
+        if options.device == "cpu"
+        else torch.device("cuda", options.rank % torch.cuda.device_count())
+    )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     place = Place(options.rank, options.size, device, Path(options.folder), options.timeout)

@@ -148,10 +148,10 @@ class Joining {
         } else {
           group_.members[rank].peer = attach(peer.arena);
           const bool readable = cpu::can_read(*group_.members[rank].peer.arena->header());
-          const bool opens = group_.members[rank].peer.memory->can_open();
+          const PeerMemory& memory = *group_.members[rank].peer.memory;
           group_.readable &= readable;
-          group_.opens &= opens;
-          if (!(context_.on_gpu() ? opens : readable)) group_.sm_free = SmFree::kNever;
+          group_.opens &= memory.can_open();
+          if (!(context_.on_gpu() ? memory.can_copy() : readable)) group_.sm_free = SmFree::kNever;
         }
       }
       group_.members[rank].host = hash64(peer.host);

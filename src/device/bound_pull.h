@@ -77,7 +77,10 @@ class BoundPull {
   STARLING_HOST_DEVICE uint32_t advance() {
     for (uint32_t tile = 0; tile < p_.tile_count; ++tile)
       for (uint32_t n = 0; n < p_.count; ++n)
-        if (!execute(p_.instructions[n], tile)) return tile * p_.count + n;
+        if (execute(p_.instructions[n], tile))
+          budget_.raise();
+        else
+          return tile * p_.count + n;
     return p_.steps();
   }
 
@@ -210,7 +213,7 @@ class BoundPull {
   const BoundProgram& p_;
   const Operation& op_;
   const Lane& lane_;
-  const Budget& budget_;
+  Budget budget_;
   NearEnds& ends_;
   Combine& c_;
   const uint32_t block_;

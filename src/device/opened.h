@@ -1,5 +1,5 @@
 // Looking up what a message of protocol pull names where it comes from another process: wire/registration.h
-// has the picture. Only leaders call this.
+// has the picture. Of an end only one thread of its block calls this.
 #pragma once
 #include "base/assert.h"
 #include "device/machine.h"

@@ -153,6 +153,8 @@ class PeerMemory {
   // Can our blocks read buffers of the owner's callers that it has registered (wire/registration.h)? True
   // also where they need no registration: in one process.
   virtual bool can_open() const { return false; }
+  // Can a copy engine of ours write there without a kernel? Within a GPU the driver may take one.
+  virtual bool can_copy() const { return false; }
   // From now on they are opened as they are published. Under the context's lock, on a caller's thread, before
   // the first lane to the owner. Idempotent. Throws Error.
   virtual void open_buffers() {}

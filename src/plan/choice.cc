@@ -161,9 +161,9 @@ constexpr PulledFrom kPulledFrom[] = {
     {kAllGather, 2 * kMiB},      // 29 and 20, 42 and 19, 193 and 84
     {kReduceScatter, 2 * kMiB},  // 29 and 18, 42 and 19, 205 and 72
     {kBroadcast, 2 * kMiB},      // 23 and 17, 45 and 19, 231 and 71
-    {kReduce, 2 * kMiB},         // 23 and 17, 37 and 21, 202 and 128
-    {kAllToAll, 2 * kMiB},       // 29 and 17, 46 and 20, 209 and 84
-    {kSendRecv, 64 * kMiB},      // 55 and 93, 81 and 114, 370 and 208
+    {kReduce, 64 * kMiB},  // 23 and 17, 37 and 21, 202 and 128; from another GPU the root's link counts
+    {kAllToAll, 2 * kMiB},  // 29 and 17, 46 and 20, 209 and 84
+    {kSendRecv, 64 * kMiB},  // 55 and 93, 81 and 114, 370 and 208
 };
 
 bool pulling_is_faster(const ChoiceRequest& request) {

@@ -90,7 +90,8 @@ ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer,
   export_ = reinterpret_cast<DeviceExport*>(peer_->at(header->device_offset));
   same_process_ = header->process_nonce == cpu::process_nonce();
   const int theirs = device_with(export_->uuid);
-  int reachable = theirs == device;
+  same_device_ = theirs == device;
+  int reachable = same_device_;
   if (theirs >= 0 && theirs != device)
     check(cudaDeviceCanAccessPeer(&reachable, device, theirs), "cudaDeviceCanAccessPeer");
   if (!reachable)

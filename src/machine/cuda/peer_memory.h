@@ -50,6 +50,7 @@ class ImportedMemory final : public PeerMemory {
 
   std::byte* at(uint64_t offset) override;
   bool can_open() const override { return true; }
+  bool can_copy() const override { return same_process_ || !same_device_; }
   void open_buffers() override;
   OpenedTable* opened() const override { return buffers_ == nullptr ? nullptr : buffers_->table(); }
   void look_for_buffers() override {
@@ -72,6 +73,7 @@ class ImportedMemory final : public PeerMemory {
   DeviceExport* export_;
   Place& place_;
   bool same_process_;
+  bool same_device_;
   std::mutex mutex_;
   std::vector<Mapped> mapped_;
   std::unique_ptr<OpenedBuffers> buffers_;  // null: none of the owner's are read by their registrations

@@ -32,6 +32,17 @@ inline void combine(SimMachine& m, const device::Combine& c) {
   m.move(move);
 }
 
+inline void copy_slice(SimMachine& m, std::byte* to, const std::byte* from, uint64_t bytes) {
+  if (to == from) return;
+  Move move{};
+  move.sources[0] = from;
+  move.destinations[0] = to;
+  move.bytes = bytes;
+  move.source_count = move.destination_count = move.divisor = 1;
+  move.scaled_source = device::kNoSource;
+  m.move(move);
+}
+
 // The arithmetic of packets likewise; their words go through the machine one by one.
 inline void reduce_unit(SimMachine& m, const device::Combine& c, const Pack* in, Pack& out) {
   Move move{};

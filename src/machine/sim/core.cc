@@ -16,7 +16,8 @@ namespace starling::sim {
 
 static_assert(device::Machine<SimMachine>);
 
-// Found by argument-dependent lookup, and better than the template: every move of data passes the shadow.
+// Found by argument-dependent lookup, and better than the template: every move of data passes the shadow
+// (copy_slice() of machine/sim/machine.h too).
 inline void combine(SimMachine& m, const device::Combine& c) {
   Move move;
   for (uint32_t s = 0; s < c.source_count; ++s) move.sources[s] = c.sources[s];
@@ -29,17 +30,6 @@ inline void combine(SimMachine& m, const device::Combine& c) {
   move.factor = c.factor;
   move.data_type = c.data_type;
   move.reduce_op = c.reduce_op;
-  m.move(move);
-}
-
-inline void copy_slice(SimMachine& m, std::byte* to, const std::byte* from, uint64_t bytes) {
-  if (to == from) return;
-  Move move{};
-  move.sources[0] = from;
-  move.destinations[0] = to;
-  move.bytes = bytes;
-  move.source_count = move.destination_count = move.divisor = 1;
-  move.scaled_source = device::kNoSource;
   m.move(move);
 }
 

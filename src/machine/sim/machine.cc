@@ -59,6 +59,17 @@ void SimMachine::move(const Move& move) {
   w_.scheduler.note_progress();
 }
 
+void copy_slice(SimMachine& m, std::byte* to, const std::byte* from, uint64_t bytes) {
+  if (to == from) return;
+  Move move{};
+  move.sources[0] = from;
+  move.destinations[0] = to;
+  move.bytes = bytes;
+  move.source_count = move.destination_count = move.divisor = 1;
+  move.scaled_source = device::kNoSource;
+  m.move(move);
+}
+
 void SimMachine::reduce_unit(const Move& move, const void* in, void* out) {
   device::Combine c;
   c.source_count = move.source_count;

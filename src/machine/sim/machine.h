@@ -213,6 +213,10 @@ class SimMachine {
   uint32_t thread_;
 };
 
+// In the place of device::copy_slice(), found by argument-dependent lookup: the copy takes time, and the
+// shadow sees who reads.
+void copy_slice(SimMachine& m, std::byte* to, const std::byte* from, uint64_t bytes);
+
 inline bool SimMachine::is_trace(const uint64_t* p) const {
   return group_ && group_->trace_written && (p == group_->trace_written || !w_.memory.region().contains(p));
 }

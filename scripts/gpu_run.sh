@@ -246,6 +246,7 @@ for step in "${steps[@]}"; do
   one_queue) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" one_queue "$PREBUILT/gpu.stream_bench" disorder 4 50 1 ;;
   mps)
     export CUDA_MPS_PIPE_DIRECTORY=/tmp/starling_mps CUDA_MPS_LOG_DIRECTORY=/tmp/starling_mps
+    export CUDA_DEVICE_MAX_CONNECTIONS=16 # its default are too few for streams that stand (docs/design/0007)
     mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
     bounded 20 mps nvidia-cuda-mps-control -d
     trap 'echo quit | timeout 10 nvidia-cuda-mps-control' EXIT
@@ -253,7 +254,7 @@ for step in "${steps[@]}"; do
   unmps)
     echo quit | timeout 20 nvidia-cuda-mps-control
     trap - EXIT
-    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY CUDA_DEVICE_MAX_CONNECTIONS
     ;;
   package) build_adapter ;;
   python:*)

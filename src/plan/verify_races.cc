@@ -6,12 +6,11 @@
 // empty neither sends nor waits, so an edge counts for a chunk only if its carrier is not empty whenever the
 // chunk is not.
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 
+#include "plan/execution_order.h"
 #include "plan/verify_stages.h"
 
 namespace starling::stages {
@@ -34,8 +33,6 @@ bool carries(const Network& network, Parts parts, std::uint32_t rank, const Inst
 
 namespace {
 
-using Clock = std::vector<std::uint64_t>;  // per block of the rank: how many of its instructions lie before
-
 struct Access {
   std::uint32_t block;  // of the rank
   std::uint32_t instruction;
@@ -52,8 +49,9 @@ struct Conflict {
 
 class RankRaces {
  public:
-  RankRaces(const Network& network, Parts parts, std::uint32_t rank)
+  RankRaces(const Network& network, const ExecutionOrder& order, Parts parts, std::uint32_t rank)
       : network_(network),
+        order_(order),
         parts_(parts),
         rank_(rank),
         first_(network.first_block[rank]),
@@ -148,46 +146,42 @@ class RankRaces {
   // Marks the chosen conflicts that are ordered by edges whose carriers hold for all the lengths.
   template <typename Chosen>
   void order(const std::vector<std::optional<LengthClass>>& lengths, Chosen&& chosen) {
-    std::vector<Clock> now(network_.blocks.size(), Clock(block_count_, 0));
-    std::vector<std::deque<Clock>> under_way(network_.links.size());
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Clock> after;  // of instructions that others wait for
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Clock> before;  // of the instructions in conflicts
-    for (const Conflict& c : conflicts_) {
-      before[{c.first.block, c.first.instruction}];
-      before[{c.second.block, c.second.instruction}];
-    }
-    execute(network_, kUnboundedSlots, [&](const Event& e) {
-      const NetworkBlock& block = network_.blocks[e.block];
-      const Instruction& i = block.instructions[e.instruction];
-      Clock& clock = now[e.block];
-      const bool counts = std::all_of(lengths.begin(), lengths.end(), [&](const auto& length) {
-        return carries(network_, parts_, block.rank, i, length);
-      });
-      for (const std::uint32_t link : block.receives_of(i)) {
-        if (counts) join(clock, under_way[link].front());
-        under_way[link].pop_front();
-      }
-      for (const Dependency& d : block.dependencies_of(i)) {
-        const std::uint32_t other = network_.block_of(block.rank, d.block);
-        if (counts) join(clock, after.at({other, d.instruction}));
-      }
-      if (block.rank == rank_) {
-        const auto wanted = before.find({block.block, e.instruction});
-        if (wanted != before.end()) wanted->second = clock;
-        clock[block.block] = e.instruction + 1;
-      }
-      for (const std::uint32_t link : block.sends_of(i)) under_way[link].push_back(clock);
-      if ((i.flags & kHasDependents) != 0) after[{e.block, e.instruction}] = clock;
-    });
+    run_clocks(lengths);
     for (Conflict& c : conflicts_) {
-      if (c.ordered || !chosen(c)) continue;
-      c.ordered = before.at({c.second.block, c.second.instruction})[c.first.block] > c.first.instruction ||
-                  before.at({c.first.block, c.first.instruction})[c.second.block] > c.second.instruction;
+      if (!c.ordered && chosen(c))
+        c.ordered = lies_before(c.first, c.second) || lies_before(c.second, c.first);
     }
   }
 
-  static void join(Clock& clock, const Clock& other) {
-    for (std::size_t b = 0; b < clock.size(); ++b) clock[b] = std::max(clock[b], other[b]);
+  // clocks_: after each event, how many instructions of each block of the rank lie before it or are it.
+  void run_clocks(const std::vector<std::optional<LengthClass>>& lengths) {
+    clocks_.assign(order_.size() * block_count_, 0);
+    for (std::uint32_t at = 0; at < order_.size(); ++at) {
+      const Event e = order_.events()[at];
+      const NetworkBlock& block = network_.blocks[e.block];
+      std::uint32_t* clock = clock_of(at);
+      if (e.instruction > 0)
+        std::copy_n(clock_of(order_.position(e.block, e.instruction - 1)), block_count_, clock);
+      bool counts = false;  // looked at where it matters: of most events nothing on this rank depends
+      for (const std::uint32_t cause : order_.causes(at)) {
+        if (knows(clock, clock_of(cause), block_count_)) continue;
+        counts = counts || std::all_of(lengths.begin(), lengths.end(), [&](const auto& length) {
+                   return carries(network_, parts_, block.rank, block.instructions[e.instruction], length);
+                 });
+        if (!counts) break;
+        join(clock, clock_of(cause), block_count_);
+      }
+      if (block.rank == rank_) clock[block.block] = e.instruction + 1;
+    }
+  }
+
+  std::uint32_t* clock_of(std::uint32_t position) {
+    return clocks_.data() + std::size_t{position} * block_count_;
+  }
+
+  // Of accesses by different blocks.
+  bool lies_before(const Access& a, const Access& b) {
+    return clock_of(order_.position(first_ + b.block, b.instruction))[a.block] > a.instruction;
   }
 
   void report(std::vector<Violation>& violations) const {
@@ -216,19 +210,22 @@ class RankRaces {
   }
 
   const Network& network_;
+  const ExecutionOrder& order_;
   const Parts parts_;
   const std::uint32_t rank_;
   const std::uint32_t first_;
   const std::uint32_t block_count_;
   const Storage storage_;
   std::vector<Conflict> conflicts_;
+  std::vector<std::uint32_t> clocks_;  // by event, one word for each block of the rank
 };
 
 }  // namespace
 
 void check_races(const Network& network, Parts parts, std::vector<Violation>& violations) {
+  const ExecutionOrder order(network);
   for (std::uint32_t rank = 0; rank < network.ranks.size() && violations.empty(); ++rank) {
-    RankRaces races(network, parts, rank);
+    RankRaces races(network, order, parts, rank);
     if (races.may_have_any()) races.check(violations);
   }
 }

@@ -180,3 +180,10 @@ def test_tables_are_made_between_the_markers(tmp_path: Path) -> None:
     assert tables.renewed(text, tmp_path) == text
     with pytest.raises(ValueError, match="bench"):
         tables.renewed("no markers", tmp_path)
+
+
+def test_compiling() -> None:
+    document = bench("compile", "--repetitions", "1", "--most-ranks", "8")
+    (row,) = document["rows"]
+    assert row["program"] == "ring" and row["instructions"] == 120 and row["slots"] == 2
+    assert row["compile_s"] > 0 and row["verify_s"] > 0

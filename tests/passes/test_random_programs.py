@@ -19,7 +19,7 @@ from ir.test_mutations import check_by_running, mutated, seeds
 from starling import errors, ir
 from starling.ir.plan import REDUCING
 from starling.lang import Collective, Program, ProgramError, Value
-from starling.lang.program import address_of
+from starling.lang.program import first_addresses
 
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200)
 
@@ -78,13 +78,14 @@ def step(made: Program, source: random.Random) -> None:
 def evaluate(made: Program, inputs: list[np.ndarray], chunk: int) -> list[dict[int, np.ndarray]]:
     """The trace in its own order, on one array for each chunk of memory."""
     memory: list[dict[int, np.ndarray]] = []
+    begins = first_addresses(made.collective)
     for rank, values in enumerate(inputs):
-        first = address_of(made.collective, rank, "input", 0)
+        first = begins[rank]["input"]
         memory.append({first + k: values[k * chunk : (k + 1) * chunk] for k in range(len(values) // chunk)})
     for operation in made.operations:
         source, target = operation.source, operation.destination
-        at = address_of(made.collective, source.rank, source.buffer, source.index)
-        to = address_of(made.collective, target.rank, target.buffer, target.index)
+        at = begins[source.rank][source.buffer] + source.index
+        to = begins[target.rank][target.buffer] + target.index
         moved = [memory[source.rank][at + k] for k in range(source.count)]
         for k, values in enumerate(moved):
             old = memory[target.rank].get(to + k)
@@ -112,6 +113,7 @@ def test_a_plan_does_what_its_program_says(made: Program, policy: str, fusion: b
         numbers.integers(-50, 50, chunk * collective.input_chunks()).astype(np.int32)
         for _ in range(collective.ranks)
     ]
+    begins = first_addresses(collective)
     memory = evaluate(made, inputs, chunk)
     outputs = ir.run(
         plan,
@@ -123,7 +125,7 @@ def test_a_plan_does_what_its_program_says(made: Program, policy: str, fusion: b
         schedule=random.Random(seed),
     )
     for (rank, index), value in collective.wanted.items():
-        wanted = memory[rank][address_of(collective, rank, "output", index)]
+        wanted = memory[rank][begins[rank]["output"] + index]
         is_ = outputs[rank][index * chunk : (index + 1) * chunk]
         story = "\n".join(map(str, made.operations))
         np.testing.assert_array_equal(

@@ -11,8 +11,8 @@ Examples:
 
   starling bench --collective all_reduce,all_gather -n 2,4 --compare gloo,openmpi --json out.json
 
-  starling bench disorder | late-rank | cq | monitor | choice | gpu | gpu-disorder | gpu-graphs |
-  gpu-handwritten | gpu-overheads | overlap | all
+  starling bench disorder | late-rank | cq | monitor | choice | compile | gpu | gpu-disorder |
+  gpu-graphs | gpu-handwritten | gpu-overheads | overlap | all
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import typer
 
 from . import (
     choice,
+    compiling,
     completion_queue,
     convention,
     disorder,
@@ -55,6 +56,7 @@ app.command("late-rank")(late_rank.command)
 app.command("cq")(completion_queue.command)
 app.command("monitor")(monitor.command)
 app.command("choice")(choice.command)
+app.command("compile")(compiling.command)
 app.command("gpu")(gpu.command)
 app.command("gpu-disorder")(gpu_disorder.command)
 app.command("gpu-handwritten")(gpu_handwritten.command)

@@ -162,6 +162,7 @@ class Program:
         self.operations: list[Operation] = []
         self.place = place
         self._parallel = 1
+        self._first = first_addresses(collective)
         self._cells: list[dict[int, _Cell]] = []
         self._scratch_first = 0
         self._versions = 0
@@ -235,7 +236,7 @@ class Program:
                 self._cells[rank][address] = _Cell(Value.leaf(rank, index), self._new_version(), None)
 
     def _address(self, span: Span) -> int:
-        return address_of(self.collective, span.rank, span.buffer, span.index)
+        return self._first[span.rank][span.buffer] + span.index
 
     def _new_version(self) -> int:
         self._versions += 1
@@ -343,11 +344,15 @@ class Program:
         )
 
 
-def address_of(collective: Collective, rank: int, buffer: str, index: int) -> int:
-    """Where a chunk lies in the rank's memory, counted in chunks."""
+def first_addresses(collective: Collective) -> list[dict[str, int]]:
+    """By rank: where each buffer begins in its memory, counted in chunks."""
     inputs, outputs = collective.input_chunks(), collective.output_chunks()
-    if not collective.in_place:
-        return index + {"input": 0, "output": inputs, "scratch": inputs + outputs}[buffer]
-    input_first, output_first = collective.overlap(rank)
-    end = max(input_first + inputs, output_first + outputs)
-    return index + {"input": input_first, "output": output_first, "scratch": end}[buffer]
+    first: list[dict[str, int]] = []
+    for rank in range(collective.ranks):
+        if collective.in_place:
+            input_first, output_first = collective.overlap(rank)
+            end = max(input_first + inputs, output_first + outputs)
+            first.append({"input": input_first, "output": output_first, "scratch": end})
+        else:
+            first.append({"input": 0, "output": inputs, "scratch": inputs + outputs})
+    return first

@@ -9,7 +9,7 @@ several chunks stay in one piece.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import lcm
 
 from starling.lang.collectives import Collective
@@ -123,8 +123,8 @@ def _instances(operation: Operation, layout: Layout, instance: int) -> Iterator[
         for source, destination, count in runs(pairs[part * stretch : (part + 1) * stretch]):
             yield Move(
                 operation.kind,
-                replace(operation.source, index=source, count=count),
-                replace(operation.destination, index=destination, count=count),
+                Span(operation.source.rank, operation.source.buffer, source, count),
+                Span(operation.destination.rank, operation.destination.buffer, destination, count),
                 operation.channel,
                 Replica(instance, part),
                 operation.send_block,

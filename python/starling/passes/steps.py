@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from starling.lang.collectives import Collective
 from starling.lang.errors import NOWHERE, Place, ProgramError
-from starling.lang.program import Program, address_of
+from starling.lang.program import Program, first_addresses
 from starling.lang.value import Leaf, Value
 from starling.passes.lengths import LengthClass, Lengths
 from starling.passes.moves import Layout, Move, Replica
@@ -101,6 +101,10 @@ class _Resolver:
         self.lengths = Lengths(layout)
         self.steps: list[Step] = []
         self.scale = layout.instances * layout.parts
+        self.first = [
+            {buffer: chunks * self.scale for buffer, chunks in of_rank.items()}
+            for of_rank in first_addresses(self.collective)
+        ]
         self.totals: dict[int, Value] = {}
         self.cells: list[dict[int, _Cell]] = [self._inputs(rank) for rank in range(self.collective.ranks)]
         self.moves = moves
@@ -133,7 +137,7 @@ class _Resolver:
         return self.collective.chunks_of(buffer, rank) * self.scale
 
     def _address(self, rank: int, buffer: str, index: int) -> int:
-        return address_of(self.collective, rank, buffer, 0) * self.scale + index
+        return self.first[rank][buffer] + index
 
     def _written_name(self, rank: int, buffer: str, index: int) -> Name:
         if buffer == "scratch":

@@ -267,6 +267,20 @@ TEST(Verify, BlocksThatShareAChunkMustBeOrdered) {
                  kAlone, body("", ""));
 }
 
+// Who waits for one instruction knows nothing of the next.
+TEST(Verify, ADependencyOrdersWhatItNamesAndNoMore) {
+  const auto body = [](const char* waits_for) {
+    return std::string(
+               "rank 0 scratch 1\nblock 0\n0 nop size output[0]\n1 copy input[0] -> scratch[0] size "
+               "input[0]\n2 nop size output[0]\nblock 1\n0 copy scratch[0] -> output[0] size output[0] final "
+               "after 0.") +
+           waits_for + "\n";
+  };
+  EXPECT_REFUSED("race", "scratch[0]", kAlone, body("0"));
+  EXPECT_EQ(refusal(kAlone, body("1")), "");
+  EXPECT_EQ(refusal(kAlone, body("2")), "");
+}
+
 // Rank 0's block 0 writes scratch[0], then sends chunk `carrier` through rank 1 to block 1, which then reads
 // scratch[0].
 std::string ordered_by_message(const std::string& carrier) {
@@ -452,6 +466,31 @@ TEST(Verify, ANamedSliceIsNotWrittenBeforeItWasRead) {
         EXPECT_EQ(refusal_of(with_protocol(algorithm, {collective, ranks, 0, blocks, true}, "packets")), "");
       }
     }
+}
+
+// Rank 1 reads scratch[0] of rank 0, as long as chunk 0, and says so by a message of chunk `answer`; then
+// rank 0 writes there again.
+std::string written_after_an_answer(const std::string& answer) {
+  const std::string size = " size output[" + answer + "]\n";
+  return "rank 0 scratch 2\nblock 0\n0 copy input[0] -> scratch[0] size input[0]\n"
+         "1 send scratch[0] -> >1.0 size input[0]\n2 send input[1] -> >1.0 size input[1]\n"
+         "3 recv <1.1 -> scratch[1]" +
+         size +
+         "4 copy input[0] -> scratch[0] size input[0]\n5 copy input[0] -> output[0] size output[0]\n"
+         "6 copy input[1] -> output[1] size output[1]\nrank 1 scratch 0\nblock 0\n"
+         "0 recv <0.0 -> output[0] size output[0]\n1 recv <0.0 -> output[1] size output[1]\n2 send output[" +
+         answer + "] -> >0.1" + size;
+}
+
+TEST(Verify, AnAnswerThatMayBeEmptyFreesNoSlice) {
+  const auto refused = [](const std::string& answer) {
+    const Shape shape{.collective = "broadcast", .chunks_per_group = 2};
+    std::string text = text_of(shape, written_after_an_answer(answer));
+    return refusal_of(text.insert(text.find("chunks_per_group"), "protocol pull\n"));
+  };
+  EXPECT_EQ(refused("0"), "");
+  // Chunk 1 is empty when the count is small, and scratch[0] is not.
+  EXPECT_NE(refused("1").find("(rule pull)"), std::string::npos) << refused("1");
 }
 
 TEST(Verify, PullsNameMemory) {

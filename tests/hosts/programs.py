@@ -92,15 +92,18 @@ def crossing(comm: Communicator, collective: str, count: int) -> dict[int, float
             assert np.array_equal(own, comm.size * part + comm.size * (comm.size - 1) // 2)
 
     def landed() -> dict[int, int]:
-        """When all that was sent has."""
+        """When all that was sent has, and no more comes: who records transfers may have had no core for a while."""
+        known: dict[int, int] | None = None
         while True:
             mine = watched(watcher, comm.rank)
-            if not any(path.left_bytes for path in mine.paths):
-                return {
-                    peer: sum(path.bytes for path in mine.paths if path.peer == peer)
-                    for peer in {path.peer for path in mine.paths}
-                }
-            time.sleep(0.001)
+            sent = {
+                peer: sum(path.bytes for path in mine.paths if path.peer == peer)
+                for peer in {path.peer for path in mine.paths}
+            }
+            if sent == known and not any(path.left_bytes for path in mine.paths):
+                return sent
+            known = sent
+            time.sleep(0.3)
 
     run()  # connects
     comm.barrier().wait(200)

@@ -1,5 +1,5 @@
-// Goal: the verifier refuses plans in which what must come one after the other is not ordered: blocks that share a
-// chunk (verify_races.cc), and slices that peers read where they lie (verify_pulls.cc).
+// Goal: the verifier refuses plans in which what must come one after the other is not ordered: blocks that
+// share a chunk (verify_races.cc), and slices that peers read where they lie (verify_pulls.cc).
 // Method: plans in text form that lack one edge, and beside each a right plan that differs by little.
 #include <gtest/gtest.h>
 

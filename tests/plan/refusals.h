@@ -9,7 +9,7 @@
 
 namespace starling {
 
-struct Shape {
+struct PlanShape {
   const char* collective = "all_reduce";
   int ranks = 2;
   int root = 0;
@@ -18,7 +18,7 @@ struct Shape {
   const char* groups = "1 1";
 };
 
-inline std::string text_of(const Shape& shape, const std::string& body) {
+inline std::string text_of(const PlanShape& shape, const std::string& body) {
   return "starling-plan 1\nname test\ncollective " + std::string(shape.collective) + "\nranks " +
          std::to_string(shape.ranks) + "\nroot " + std::to_string(shape.root) + "\nin_place " +
          std::to_string(shape.in_place) + "\nchunks_per_group " + std::to_string(shape.chunks_per_group) +
@@ -34,7 +34,7 @@ inline std::string refusal_of(const std::string& text) {
   }
   return "";
 }
-inline std::string refusal(const Shape& shape, const std::string& body) {
+inline std::string refusal(const PlanShape& shape, const std::string& body) {
   return refusal_of(text_of(shape, body));
 }
 

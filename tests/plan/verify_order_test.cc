@@ -13,7 +13,7 @@
 namespace starling {
 namespace {
 
-const Shape kAlone{.ranks = 1};
+const PlanShape kAlone{.ranks = 1};
 
 // ---- blocks that share a chunk
 // ----------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ std::string ordered_by_message(const std::string& carrier) {
 }
 
 TEST(VerifyOrder, MessagesOrderOnlyWhatTheyOutlive) {
-  const Shape shape{.collective = "broadcast", .chunks_per_group = 2};
+  const PlanShape shape{.collective = "broadcast", .chunks_per_group = 2};
   EXPECT_EQ(refusal(shape, ordered_by_message("0")), "");
   // Chunk 1 is empty when the count is small, and scratch[0] is not.
   EXPECT_REFUSED("race", "scratch[0]", shape, ordered_by_message("1"));
@@ -109,7 +109,7 @@ std::string written_after_an_answer(const std::string& answer) {
 
 TEST(VerifyOrder, AnAnswerThatMayBeEmptyFreesNoSlice) {
   const auto refused = [](const std::string& answer) {
-    const Shape shape{.collective = "broadcast", .chunks_per_group = 2};
+    const PlanShape shape{.collective = "broadcast", .chunks_per_group = 2};
     std::string text = text_of(shape, written_after_an_answer(answer));
     return refusal_of(text.insert(text.find("chunks_per_group"), "protocol pull\n"));
   };

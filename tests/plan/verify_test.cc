@@ -16,10 +16,10 @@
 namespace starling {
 namespace {
 
-Plan accept(const Shape& shape, const std::string& body) { return plan_from_text(text_of(shape, body)); }
+Plan accept(const PlanShape& shape, const std::string& body) { return plan_from_text(text_of(shape, body)); }
 
-const Shape kAlone{.ranks = 1};
-constexpr Shape kPair{};
+const PlanShape kAlone{.ranks = 1};
+constexpr PlanShape kPair{};
 
 // ---- instructions
 // ----------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ TEST(Verify, Operands) {
   EXPECT_REFUSED(
       "sends", "takes no connection", kPair,
       "rank 0 scratch 0\nblock 0\n0 copy input[0] -> output[0] >1.0 size input[0]\nrank 1 scratch 0\n");
-  EXPECT_REFUSED("receives", "1 to 1 connections", (Shape{.ranks = 3}),
+  EXPECT_REFUSED("receives", "1 to 1 connections", (PlanShape{.ranks = 3}),
                  "rank 0 scratch 0\nblock 0\n0 recv <1.0 <2.0 -> output[0] size output[0]\nrank 1 scratch "
                  "0\nrank 2 scratch 0\n");
   EXPECT_REFUSED("input_is_constant", "writes into the input", kAlone,
@@ -51,16 +51,16 @@ TEST(Verify, Bounds) {
   EXPECT_REFUSED(
       "destination_bounds",
       "rank 1, block 0, instruction 0: copy has the destination output[0], but the rank has no output",
-      (Shape{.collective = "reduce"}),
+      (PlanShape{.collective = "reduce"}),
       "rank 0 scratch 0\nrank 1 scratch 0\nblock 0\n0 copy input[0] -> output[0] size input[0]\n");
 }
 
 TEST(Verify, OverlappingLocalCopies) {
-  const Shape shape{.ranks = 1, .chunks_per_group = 3};
+  const PlanShape shape{.ranks = 1, .chunks_per_group = 3};
   EXPECT_REFUSED("overlap", "they overlap in part", shape,
                  "rank 0 scratch 0\nblock 0\n0 copy output[0:2] -> output[1:3] size output[0:2]\n");
   // In place, the input of rank 1 is the second group of the output.
-  const Shape gather{.collective = "all_gather", .in_place = 1, .chunks_per_group = 2, .groups = "1 2"};
+  const PlanShape gather{.collective = "all_gather", .in_place = 1, .chunks_per_group = 2, .groups = "1 2"};
   EXPECT_REFUSED(
       "overlap", "rank 1, block 0, instruction 0", gather,
       "rank 0 scratch 0\nrank 1 scratch 0\nblock 0\n0 copy input[0:2] -> output[1:3] size output[1:3]\n");
@@ -81,7 +81,7 @@ TEST(Verify, Dependencies) {
 // -----------------------------------------------------------------------------------------------
 
 TEST(Verify, TwoBlocksOnOneConnection) {
-  const Shape shape{.collective = "broadcast", .chunks_per_group = 2};
+  const PlanShape shape{.collective = "broadcast", .chunks_per_group = 2};
   EXPECT_REFUSED("one_block_per_connection",
                  "rank 0, block 1: sends on connection 0->1 channel 0, as block 0 does", shape,
                  std::string("rank 0 scratch 0\nblock 0\n0 send input[0] -> >1.0 size input[0]\n") +
@@ -91,7 +91,7 @@ TEST(Verify, TwoBlocksOnOneConnection) {
 }
 
 TEST(Verify, EndsOfConnections) {
-  const Shape shape{.collective = "broadcast"};
+  const PlanShape shape{.collective = "broadcast"};
   const std::string root =
       "rank 0 scratch 0\nblock 0\n0 copy input[0] -> output[0] size output[0]\n1 send input[0] -> >1.0 size "
       "input[0]\n";
@@ -111,7 +111,7 @@ TEST(Verify, EndsOfConnections) {
 }
 
 TEST(Verify, FansThatNoTableHolds) {
-  const Shape shape{.collective = "broadcast", .ranks = 4, .chunks_per_group = 2};
+  const PlanShape shape{.collective = "broadcast", .ranks = 4, .chunks_per_group = 2};
   const std::string message = refusal(
       shape,
       "rank 0 scratch 0\nblock 0\n0 send input[0] -> >1.0 >2.0 size input[0]\n"
@@ -124,7 +124,7 @@ TEST(Verify, FansThatNoTableHolds) {
 
 TEST(Verify, LengthsOfOperandsAndMessages) {
   // The last chunk is shorter than the first when the count does not divide.
-  const Shape shape{.collective = "broadcast", .ranks = 2, .chunks_per_group = 2};
+  const PlanShape shape{.collective = "broadcast", .ranks = 2, .chunks_per_group = 2};
   EXPECT_REFUSED(
       "operand_length", "output[1], as long as chunk 1, but takes its length from output[0]", shape,
       "rank 0 scratch 0\nblock 0\n0 copy input[0] -> output[1] size output[0]\nrank 1 scratch 0\n");
@@ -142,7 +142,7 @@ TEST(Verify, LengthsOfOperandsAndMessages) {
 // A rank that forwards another's part names its length after its own part: right if all parts are equally
 // long.
 TEST(Verify, PlansForEqualPartsAloneAreMarked) {
-  const Shape shape{.collective = "gather", .ranks = 3, .groups = "1 3"};
+  const PlanShape shape{.collective = "gather", .ranks = 3, .groups = "1 3"};
   const Plan plan = accept(shape, R"(rank 0 scratch 0
 block 0
 0 copy input[0] -> output[0] size output[0]
@@ -188,7 +188,7 @@ std::string exchange(int messages) {
 
 TEST(Verify, CrossedSendsNeedASlotEach) {
   const auto shape = [](int messages) {
-    return Shape{.collective = "all_to_all", .chunks_per_group = messages, .groups = "2 2"};
+    return PlanShape{.collective = "all_to_all", .chunks_per_group = messages, .groups = "2 2"};
   };
   EXPECT_EQ(accept(shape(1), exchange(1)).header(0)->minimum_slots, 1);
   EXPECT_EQ(accept(shape(2), exchange(2)).header(0)->minimum_slots, 2);
@@ -198,7 +198,7 @@ TEST(Verify, CrossedSendsNeedASlotEach) {
 }
 
 TEST(Verify, CycleAcrossRanks) {
-  const Shape shape{.ranks = 3};
+  const PlanShape shape{.ranks = 3};
   std::string body;
   for (int rank = 0; rank < 3; ++rank) {
     body += "rank " + std::to_string(rank) + " scratch 0\nblock 0\n0 recv_reduce_copy_send <" +
@@ -243,13 +243,13 @@ TEST(Verify, EveryReductionIsFinishedOnce) {
   EXPECT_REFUSED("final_is_last", "already finished", kAlone,
                  alone("0 copy input[0] -> output[0] size output[0] final\n1 reduce input[0] -> output[0] "
                        "size output[0]\n"));
-  EXPECT_REFUSED("final", "no result of a reduction", (Shape{.collective = "broadcast", .ranks = 1}),
+  EXPECT_REFUSED("final", "no result of a reduction", (PlanShape{.collective = "broadcast", .ranks = 1}),
                  alone("0 copy input[0] -> output[0] size output[0] final\n"));
 }
 
 // premul_sum multiplies what is read as input: every contribution once.
 TEST(Verify, InPlaceContributionsAreReadAsInputOnce) {
-  const Shape in_place{.ranks = 1, .in_place = 1};
+  const PlanShape in_place{.ranks = 1, .in_place = 1};
   EXPECT_REFUSED("input_overwritten", "read the output", in_place,
                  alone("0 copy input[0] -> output[0] size output[0]\n1 copy input[0] -> output[0] size "
                        "output[0] final\n"));
@@ -326,12 +326,12 @@ TEST(Verify, InPlaceAllToAllThatForwardsWhatItReceived) {
                     "rank 1 scratch 0\nblock 0\n0 send input[0] -> >0.0 size input[0]\n1 recv <0.0 -> "
                     "output[0] size output[0]\n";
   EXPECT_REFUSED("postcondition", "rank 1: output[0] holds rank 1 input[0]; it should hold rank 0 input[1]",
-                 (Shape{.collective = "all_to_all", .in_place = 1, .groups = "2 2"}), body);
+                 (PlanShape{.collective = "all_to_all", .in_place = 1, .groups = "2 2"}), body);
 }
 
 // Tile t of a slice of two chunks is tile t of each chunk.
 TEST(Verify, SlicesOfDifferentShapeExchangeData) {
-  const Shape shape{.collective = "broadcast", .ranks = 1, .chunks_per_group = 2};
+  const PlanShape shape{.collective = "broadcast", .ranks = 1, .chunks_per_group = 2};
   const std::string whole = "rank 0 scratch 2\nblock 0\n0 copy input[0:2] -> scratch[0:2] size input[0:2]\n";
   EXPECT_EQ(refusal(shape, whole + "1 copy scratch[0:2] -> output[0:2] size output[0:2]\n"), "");
   const std::string first = whole + "1 copy scratch[0] -> output[0] size output[0]\n";

@@ -141,13 +141,9 @@ inline starling_operation receive_of(const Call& call, starling_start start, cud
   return op;
 }
 
-// A rank's member, and a second stream: a send must not stand before the receive that its peer waits for.
 class Starling {
  public:
-  Starling(const Member& member, cudaStream_t stream) : comm_(member.comm), stream_(stream) {
-    cuda(cudaStreamCreateWithFlags(&receives_, cudaStreamNonBlocking), "stream");
-    cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "event");
-  }
+  Starling(const Member& member, cudaStream_t stream) : comm_(member.comm), stream_(stream) {}
 
   // Behind the stream's work; what comes behind it in the stream sees the result.
   void on_stream(const Call& call) {
@@ -155,17 +151,10 @@ class Starling {
       const starling_operation op = operation_of(call, STARLING_START_HOLD_STREAM, stream_);
       return ok(starling_submit(comm_, &op, nullptr), "submit");
     }
-    cuda(cudaEventRecord(event_, stream_), "event");
-    cuda(cudaStreamWaitEvent(receives_, event_, 0), "event");
-    const starling_operation send = operation_of(call, STARLING_START_ON_STREAM, stream_);
-    const starling_operation receive = receive_of(call, STARLING_START_ON_STREAM, receives_);
-    starling_request* requests[2];
-    ok(starling_submit(comm_, &send, &requests[0]), "submit");
-    ok(starling_submit(comm_, &receive, &requests[1]), "submit");
-    for (starling_request* request : requests) {
-      ok(starling_stream_wait(request, stream_), "stream wait");
-      starling_request_free(request);
-    }
+    // A send must not stand before the receive that its peer waits for.
+    const starling_operation both[] = {operation_of(call, STARLING_START_HOLD_STREAM, stream_),
+                                       receive_of(call, STARLING_START_HOLD_STREAM, stream_)};
+    ok(starling_submit_together(comm_, both, 2, nullptr), "submit");
   }
 
   // From the call to the moment when the CPU knows that the result is there.
@@ -186,8 +175,7 @@ class Starling {
 
  private:
   starling_comm* comm_;
-  cudaStream_t stream_, receives_ = nullptr;
-  cudaEvent_t event_ = nullptr;
+  cudaStream_t stream_;
 };
 
 // ---- NCCL -------------------------------------------------------------------------------------------------

@@ -309,6 +309,26 @@ starling_status starling_submit(starling_comm* comm, const starling_operation* o
   });
 }
 
+starling_status starling_submit_together(starling_comm* comm, const starling_operation* operations,
+                                         size_t count, starling_request** requests) {
+  return guarded([&] {
+    if (requests != nullptr) std::fill_n(requests, count, nullptr);
+    const auto use = living(comm, "comm");
+    std::vector<RequestPtr> submitted;
+    const auto hand_out = [&] {
+      for (size_t k = 0; requests != nullptr && k < submitted.size(); ++k)
+        requests[k] = new starling_request{use->owner, std::move(submitted[k])};
+    };
+    try {
+      if (count > 0) use->comm->submit_together({&required(operations, "operations"), count}, submitted);
+    } catch (...) {
+      hand_out();
+      throw;
+    }
+    hand_out();
+  });
+}
+
 starling_status starling_wait(starling_request* request, int64_t timeout_ns) {
   bool done = false;
   const starling_status status = guarded([&] {

@@ -119,34 +119,49 @@ void Communicator::end_operations() {
   context_.drain(lanes, kAbortedNs);
 }
 
-RequestPtr Communicator::submit(const starling_operation& call) {
+RequestPtr Communicator::new_request(const starling_operation& call) {
   if (call.struct_bytes != sizeof(starling_operation))
     throw Error(Code::invalid_argument, "starling_operation has another size than this library's",
                 "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
   if (call.callback != nullptr) context_.expect_callbacks();
-  auto request = std::make_shared<Request>(call.callback, call.user);
-  Capture capture;
-  if (call.start != STARLING_START_NOW) capture = check_stream_call(call);
-  std::lock_guard lock(mutex_);
+  return std::make_shared<Request>(call.callback, call.user);
+}
+
+bool Communicator::refused_by_abort(const RequestPtr& request) {
   if (aborted_.empty()) aborted_ = told_fault(control()).text;
-  if (!aborted_.empty()) {
-    context_.fail(request, STARLING_ABORTED, aborted_);
-    return request;
-  }
-  if (call.kind != STARLING_SEND && call.kind != STARLING_RECV)
-    return submit_collective(call, std::move(request), capture);
-  const bool any = call.kind == STARLING_RECV && call.peer == -1;
-  if (!any && (call.peer < 0 || uint32_t(call.peer) >= size()))
+  if (aborted_.empty()) return false;
+  context_.fail(request, STARLING_ABORTED, aborted_);
+  return true;
+}
+
+void Communicator::check_peer(const starling_operation& call) const {
+  if (call.peer < 0 || uint32_t(call.peer) >= size())
     throw Error(
         Code::invalid_argument,
         "peer " + std::to_string(call.peer) + " is not in the group of " + std::to_string(size()) + " ranks",
         "pass a rank of this communicator, or -1 to receive from any");
-  if (!any) {
+}
+
+RequestPtr Communicator::submit(const starling_operation& call) {
+  RequestPtr request = new_request(call);
+  Capture capture;
+  if (call.start != STARLING_START_NOW) capture = check_stream_call(call);
+  std::lock_guard lock(mutex_);
+  if (refused_by_abort(request)) return request;
+  if (!is_message(call)) {
+    Departure departure = collective_departure(call, request, capture);
+    submit_to(*departure.lane, std::move(departure.flight), capture);
+    return request;
+  }
+  if (call.kind == STARLING_SEND || call.peer != -1) {
+    check_peer(call);
     request->set_source(call.peer);
     if (uint32_t(call.peer) == rank_ && capture)
       throw Error(Code::unsupported, "a graph captures a message of a rank to itself", "copy the buffer");
     if (uint32_t(call.peer) == rank_) return submit_to_self(call, std::move(request));
-    return submit_pair(call, uint32_t(call.peer), std::move(request), capture);
+    Departure departure = pair_departure(call, uint32_t(call.peer), request, capture);
+    submit_to(*departure.lane, std::move(departure.flight), capture);
+    return request;
   }
   check_pair_call(call);
   const int64_t timeout = call.timeout_ns > 0 ? call.timeout_ns : timeout_ns();
@@ -228,8 +243,8 @@ void Communicator::use_table_of_settings(LogLevel level) {
   use_table(table, level);
 }
 
-RequestPtr Communicator::submit_collective(const starling_operation& call, RequestPtr request,
-                                           Capture capture) {
+Departure Communicator::collective_departure(const starling_operation& call, RequestPtr request,
+                                             const Capture& capture) {
   LoweringContext context = lowering(rank_, size(), across_hosts_);
   context.added = &added_;
   context.table = table_.get();
@@ -239,8 +254,7 @@ RequestPtr Communicator::submit_collective(const starling_operation& call, Reque
   if (copies) lower_to_copies(lowered, rank_, members_);
   const char* name = call.lane ? call.lane : kDefaultLane;
   HostLane& lane = copies ? copy_lane(name) : group_lane(name);
-  submit_to(lane, flight_of(call, std::move(lowered), request), capture);
-  return request;
+  return {&lane, flight_of(call, std::move(lowered), std::move(request))};
 }
 
 void Communicator::submit_to(HostLane& lane, Flight&& flight, Capture capture) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -37,6 +38,9 @@ class Communicator final : public PollHook {
   uint64_t id() const { return key_.low; }
 
   RequestPtr submit(const starling_operation& call);
+  // As submit() of each in turn, but none stands behind another; of one stream they begin in one kernel where that is
+  // possible. `submitted` gets a request for each; if this throws, for those that were submitted.
+  void submit_together(std::span<const starling_operation> calls, std::vector<RequestPtr>& submitted);
 
   Topology topology() const;
 
@@ -120,10 +124,18 @@ class Communicator final : public PollHook {
   Communicator(Context& context, uint32_t rank, Group group, std::string name, int64_t timeout_ns);
 
   using Capture = std::optional<uint64_t>;
-  RequestPtr submit_collective(const starling_operation& call, RequestPtr request, Capture capture);
-  RequestPtr submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request,
-                         Capture capture = std::nullopt);
+  static bool is_message(const starling_operation& call) {
+    return call.kind == STARLING_SEND || call.kind == STARLING_RECV;
+  }
+  RequestPtr new_request(const starling_operation& call);
+  // The group was aborted: so is the operation.
+  bool refused_by_abort(const RequestPtr& request);
+  void check_peer(const starling_operation& call) const;
+  Departure collective_departure(const starling_operation& call, RequestPtr request, const Capture& capture);
+  Departure pair_departure(const starling_operation& call, uint32_t peer, RequestPtr request,
+                           const Capture& capture);
   void submit_to(HostLane& lane, Flight&& flight, Capture capture);
+  bool submit_in_one_kernel(std::span<const starling_operation> calls, std::vector<RequestPtr>& submitted);
   HostLane& twin_of(HostLane& lane, uint64_t capture);
   RequestPtr submit_to_self(const starling_operation& call, RequestPtr request);
   void check_pair_call(const starling_operation& call);

@@ -190,23 +190,17 @@ Flight& Context::append(HostLane& lane, Flight&& flight) {
   return appended;
 }
 
-void Context::submit(HostLane& lane, Flight&& flight) {
-  const std::string refused = check_buffers(flight.lowered);
-  if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
-  std::unique_lock lock(mutex_);
-  if (flight.on_stream) checked_streams();
-  if (flight.perhaps_waited) late_start_.begin();
-  const bool news = open_lane(lane, flight.lowered);
-  count_submitted(lane, flight, refused);
-  waited_ += flight.waited;
-  perhaps_waited_ += flight.perhaps_waited;
-  if (flight.perhaps_waited) perhaps_since_ns_ = flight.submitted_ns;
-  if (flight.on_stream) prepare_for_stream(lock, lane, flight);
-  if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone) {
-    record_fault(lane, fault);
-    end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
-    return;
-  }
+// Under the lock, as what follows. The lane is broken: then so is the operation.
+bool Context::refused_by_fault(HostLane& lane, Flight& flight) {
+  const Fault fault = fault_of(lane);
+  if (fault.kind == FaultKind::kNone) return false;
+  record_fault(lane, fault);
+  end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
+  return true;
+}
+
+// What is to be put into the operation's stream, if anything. `news`: peers have to be told of the lane.
+std::optional<StreamLaunch> Context::take_over(HostLane& lane, Flight&& flight, bool news) {
   const bool left_to_caller = flight.waited || flight.perhaps_waited;
   const bool opens = flight.lowered.opens;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
@@ -228,12 +222,32 @@ void Context::submit(HostLane& lane, Flight&& flight) {
     const Peer& there = lane.member(peer).peer;
     if (news || (message && there.way == nullptr)) cpu::ring(&there.arena->header()->host);
   }
+  return launch;
+}
+
+void Context::submit(HostLane& lane, Flight&& flight) {
+  const std::string refused = check_buffers(flight.lowered);
+  if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
+  std::unique_lock lock(mutex_);
+  if (flight.on_stream) checked_streams();
+  if (flight.perhaps_waited) late_start_.begin();
+  const bool news = open_lane(lane, flight.lowered);
+  count_submitted(lane, flight, refused);
+  waited_ += flight.waited;
+  perhaps_waited_ += flight.perhaps_waited;
+  if (flight.perhaps_waited) perhaps_since_ns_ = flight.submitted_ns;
+  if (flight.on_stream) {
+    const Departing departing{&lane, &flight};
+    prepare_for_stream(lock, {&departing, 1});
+  }
+  if (refused_by_fault(lane, flight)) return;
+  const std::optional<StreamLaunch> launch = take_over(lane, std::move(flight), news);
   lock.unlock();
   if (!launch) return;
   // What a start kernel reads: no submission speaks of it. Without the lock: while we wait, others may need
   // us to complete, or to launch a daemon.
   place_->flush();
-  executor_->streams()->enqueue(*launch);
+  executor_->streams()->enqueue({&*launch, 1});
 }
 
 // By the poller: whom it has not met, and what they register.

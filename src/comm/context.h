@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +37,12 @@ class PollHook {
  public:
   virtual ~PollHook() = default;
   virtual void poll() = 0;
+};
+
+// An operation, and where it goes.
+struct Departure {
+  HostLane* lane;
+  Flight flight;
 };
 
 struct WeakPeer {
@@ -97,6 +104,9 @@ class Context {
   // Puts an operation into a lane. Errors that concern the lane end the request; misuse throws. On a stream:
   // returns when what the operation needs of it is in the stream.
   void submit(HostLane& lane, Flight&& flight);
+  // The same for operations of one stream and different lanes, kMostTogether at most, which begin together: none of
+  // them stands behind another (device/stream_host.h).
+  void submit_together(std::vector<Departure>&& departures);
   // The same for an operation that `flight.stream` captures into a graph: `capture` says which, and the lane
   // is the graph's own. Its request ends here.
   void capture(HostLane& lane, Flight&& flight, uint64_t capture);
@@ -144,6 +154,7 @@ class Context {
 
  private:
   class Waiter;
+  struct StreamWait;
 
   void run_poller();
   bool poll_once();
@@ -180,7 +191,14 @@ class Context {
   Flight& append(HostLane& lane, Flight&& flight);
   void ring_peers(const HostLane& lane);
   void remove(HostLane& lane);
-  void prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight);
+  struct Departing {
+    HostLane* lane;
+    const Flight* flight;
+  };
+  void prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing);
+  bool may_enter_stream(const Departing& departing, uint32_t before, StreamWait& wait);
+  bool refused_by_fault(HostLane& lane, Flight& flight);
+  std::optional<StreamLaunch> take_over(HostLane& lane, Flight&& flight, bool news);
   bool needs_no_host(const HostLane& lane) const;
   bool may_stand(StreamOperations& streams) const;
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);

@@ -74,7 +74,8 @@ bool Communicator::match_any_source(AnySource& receive) {
     if (sent <= context_.submitted(pair_lane(source, rank_, call.tag, copies))) continue;
     call.peer = int32_t(source);
     receive.request->set_source(call.peer);
-    submit_pair(call, source, receive.request);
+    Departure departure = pair_departure(call, source, receive.request, std::nullopt);
+    submit_to(*departure.lane, std::move(departure.flight), std::nullopt);
     return true;
   }
   return false;

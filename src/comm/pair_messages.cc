@@ -4,8 +4,8 @@
 
 namespace starling {
 
-RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t peer, RequestPtr request,
-                                     Capture capture) {
+Departure Communicator::pair_departure(const starling_operation& call, uint32_t peer, RequestPtr request,
+                                       const Capture& capture) {
   const bool sends = call.kind == STARLING_SEND;
   const bool copies = goes_by_copies(call, capture);
   Lowered lowered = lower(lowering_of_pair(call, peer), call);
@@ -13,8 +13,7 @@ RequestPtr Communicator::submit_pair(const starling_operation& call, uint32_t pe
     lower_to_copies(lowered, sends ? 0 : 1, {members_[sends ? rank_ : peer], members_[sends ? peer : rank_]});
   HostLane& lane =
       sends ? pair_lane(rank_, peer, call.tag, copies) : pair_lane(peer, rank_, call.tag, copies);
-  submit_to(lane, flight_of(call, std::move(lowered), request), capture);
-  return request;
+  return {&lane, flight_of(call, std::move(lowered), std::move(request))};
 }
 
 // To or from that rank: 0 sends, 1 receives.

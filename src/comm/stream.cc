@@ -1,6 +1,7 @@
 // The context's part in operations that are ordered on streams. What is called under which lock, and why:
 // device/stream_host.h.
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "comm/context.h"
@@ -36,41 +37,60 @@ void Context::await_stream(device::Stream stream, bool held) {
   }
 }
 
-// After it the operation may enter, as long as the lock is held; or the lane is broken.
-void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, HostLane& lane, const Flight& flight) {
-  StreamOperations& streams = *executor_->streams();
-  uint64_t since = cpu::monotonic_ns();
+// What the caller of an operation has waited for.
+struct Context::StreamWait {
+  uint64_t begin = 0;
+  uint64_t since = 0;  // the lane's oldest operation is the same
   uint64_t oldest = 0;
+};
+
+// `before`: operations that will enter with it, and before it.
+bool Context::may_enter_stream(const Departing& departing, uint32_t before, StreamWait& wait) {
+  HostLane& lane = *departing.lane;
+  const Flight& flight = *departing.flight;
+  StreamOperations& streams = *executor_->streams();
   // While all that the lane has on the device stands in streams, the caller is ahead of its GPU, as it is
   // when a launch queue is full: it waits for a place. A start kernel that waits for a peer ends with its
   // budget, and leaves the operation to a daemon: then nobody waits here for that peer.
-  auto ahead = [&] {
-    if (!lane.full() || !streams.only_kernels()) return false;
+  if (lane.full() && streams.only_kernels()) {
     const uint64_t now = cpu::monotonic_ns();
-    if (lane.flights().front().sequence != oldest) since = now;
-    oldest = lane.flights().front().sequence;
-    return now - since < kPlaceNs;
-  };
+    if (lane.flights().front().sequence != wait.oldest) wait.since = now;
+    wait.oldest = lane.flights().front().sequence;
+    if (now - wait.since < kPlaceNs) return false;
+  }
   // Connected, an operation that holds its stream can do without a daemon. Who has waited in vain goes on:
   // two ranks may come to two lanes in different orders.
-  const uint64_t met_by = since + kMeetNs;
-  auto meets = [&] {
-    if (!flight.held || lane.resolved()) return false;
+  if (flight.held && !lane.resolved()) {
     if (lane.resolve()) meet_peers(lane);
-    return !lane.resolved() && cpu::monotonic_ns() < met_by;
+    if (!lane.resolved() && cpu::monotonic_ns() < wait.begin + kMeetNs) return false;
+  }
+  return streams.may_enter(
+      {flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false, false, before});
+}
+
+// After it the operations may enter, as long as the lock is held; but for those whose lanes are broken.
+void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing) {
+  const uint64_t begin = cpu::monotonic_ns();
+  std::array<StreamWait, device::kMostTogether> waits;
+  for (size_t k = 0; k < departing.size(); ++k) waits[k] = {begin, begin, 0};
+  const auto all_may = [&] {
+    for (uint32_t k = 0; k < departing.size(); ++k)
+      if (fault_of(*departing[k].lane).kind == FaultKind::kNone &&
+          !may_enter_stream(departing[k], k, waits[k]))
+        return false;
+    return true;
   };
-  auto enters = [&] {
-    return streams.may_enter({flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false});
-  };
-  while ((ahead() || meets() || !enters()) && fault_of(lane).kind == FaultKind::kNone) {
+  while (!all_may()) {
     lock.unlock();
     if (!poll_once()) std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
     lock.lock();
   }
-  if (lane.on_streams()) return;
-  lane.open_to_streams();
-  turnless_.push_back(&lane);
-  give_turns();
+  for (const Departing& one : departing) {
+    if (one.lane->on_streams()) continue;
+    one.lane->open_to_streams();
+    turnless_.push_back(one.lane);
+    give_turns();
+  }
 }
 
 // May an operation of the lane that holds its stream do without a daemon? Its lane has to be connected; and

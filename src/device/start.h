@@ -10,7 +10,8 @@
 //   hand the part on, count, and the last block tells streams and host ──▶ leave
 //
 // The grid is the operation's blocks. Every operation takes its turn on all parts of the lane, so block 0
-// also hands on the parts that have no block.
+// also hands on the parts that have no block. Operations of different lanes may begin in one kernel: each has
+// blocks and an argument of its own there, as if it had a stream of its own.
 #pragma once
 #include <cstddef>
 
@@ -50,6 +51,17 @@ struct StartArguments {
   uint32_t follows = 0;
   BoundProgram bound = {};  // of the operation (device/bind.h)
 };
+
+// Operations of different lanes that may begin in one kernel.
+inline constexpr uint32_t kMostTogether = 8;
+
+// Of which of them the kernel's block is: the first blocks are those of the first operation, then come the second's, and
+// so on. `block` becomes its number in that operation.
+STARLING_HOST_DEVICE inline uint32_t operation_of_block(const StartArguments* each, uint32_t& block) {
+  uint32_t k = 0;
+  for (; block >= each[k].operation.block_count; ++k) block -= each[k].operation.block_count;
+  return k;
+}
 
 // The block's fast memory. Written by the leader, read by all after a barrier.
 struct alignas(16) StartState {

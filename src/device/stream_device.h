@@ -57,7 +57,8 @@ struct StreamFacts {
 //   launch_helpers(a)        likewise for the residency's other blocks, numbered from 1 on, in a stream of their own.
 //                            Called only when helpers_resident() is false
 //   helpers_resident()       helpers were asked for, and are not yet known to have ended
-//   launch_start(s, a, n)    one start kernel of n blocks on stream s (device/start.h); `a` is copied
+//   launch_start(s, a, n)    one start kernel on stream s for n operations, kMostTogether at most (device/start.h): the blocks
+//                            of a[0], then those of a[1], and so on; *a[k] are copied
 //   launch_gate(s, g)        one kernel of one warp on stream s (device/gate.h)
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
@@ -68,15 +69,15 @@ struct StreamFacts {
 //                            a plain store into mapped memory, never an entry of a stream
 //   now()                    nanoseconds of a monotone clock
 template <class D>
-concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments& start,
+concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments* const* starts,
                                 const GateArguments& gate, Stream stream, uint64_t* word,
-                                const uint64_t* seen, uint64_t value, uint32_t blocks) {
+                                const uint64_t* seen, uint64_t value, uint32_t count) {
   d.launch_daemon(daemon);
   { d.daemon_launched() } -> std::same_as<bool>;
   { d.daemon_resident() } -> std::same_as<bool>;
   d.launch_helpers(daemon);
   { d.helpers_resident() } -> std::same_as<bool>;
-  d.launch_start(stream, start, blocks);
+  d.launch_start(stream, starts, count);
   d.launch_gate(stream, gate);
   d.write_value(stream, word, value);
   d.wait_value(stream, seen, value);

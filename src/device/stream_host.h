@@ -11,10 +11,15 @@
 //   unlock
 //   enqueue, before the caller puts anything else into the stream
 //
+// Operations of different lanes may begin together in one stream: none of them stands behind another. All may_enter,
+// all enter, under one hold of the lock; then they are enqueued at once.
+//
 // and under the lock: poll() now and then and after every push, completed() for every completion that is
 // read: from the completion queue, or, of an operation on kKernel, whose token is 0, by was_told()
 // (device/handover.h). Nothing under the lock stands in the driver.
 #pragma once
+#include <algorithm>
+
 #include "device/stream_device.h"
 #include "device/submission_queue.h"
 
@@ -37,6 +42,7 @@ struct StreamCall {
   bool follows;  // the lane's last operation began as a kernel in this very stream
   bool copies = false;  // StreamPath::kCopies; then of the others `held` alone counts. may_stand() in the
                         // place of may_enter()
+  uint32_t before = 0;  // may_enter(): operations that will enter with it, and before it
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -48,6 +54,14 @@ struct StreamEntry {
   uint8_t alone;  // all that is under way is held by one stream: its start kernel stays until others come
   uint32_t holds;  // streams that stand for it
   uint64_t patience;  // alone: StreamFacts::yield at its entry
+};
+
+// An operation that is put into its stream.
+struct Entering {
+  StreamEntry entry;
+  const Handover* handover;
+  StartArguments* start;
+  uint64_t order;  // of operations that are put in together: the lane's, the same on all ranks, no two alike
 };
 
 struct StreamPolicy {
@@ -77,7 +91,7 @@ class StreamHost {
   // May an operation be put into the stream now? False: let go of the lock, and ask again.
   bool may_enter(const StreamCall& call) {
     // A mark or a kernel, and a wait: two entries at most.
-    if (d_.queued(call.stream) + 2 > facts_.launch_limit) return false;
+    if (d_.queued(call.stream) + 2 * (1 + call.before) > facts_.launch_limit) return false;
     observe();  // a daemon that has left meanwhile keeps nobody from being alone
     const bool stands = call.held || (facts_.daemon_first && (holds_ > 0 || stands_ > 0));
     return !stands || lonely(call) || may_hold();
@@ -226,18 +240,30 @@ class StreamHost {
 
   // ---- without the lock --------------------------------------------------------------------------------
 
-  // Puts the operation into its stream; may stand in the driver. start.gate is filled in here.
-  void enqueue(const StreamEntry& entry, Stream stream, const Handover& handover, StartArguments& start) {
-    const uint64_t sequence = start.operation.sequence;
-    start.gate = entry.gate;
-    start.follows = entry.follows;
-    start.yield = entry.alone ? facts_.yield : nullptr;
-    start.patience = entry.patience;
-    if (entry.path == StreamPath::kKernel)
-      d_.launch_start(stream, start, start.operation.block_count);
-    else if (entry.path == StreamPath::kMark)
-      d_.write_value(stream, handover.ready, sequence + 1);
-    if (entry.waits) wait_for(stream, handover, sequence);
+  // Puts operations that have entered together into their stream; may stand in the driver. start->gate and
+  // what else is the entry's is filled in here. At most kMostTogether.
+  void enqueue(Stream stream, Entering* each, uint32_t count) {
+    // A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one order,
+    // the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
+    std::sort(each, each + count, [](const Entering& a, const Entering& b) { return a.order < b.order; });
+    const StartArguments* starts[kMostTogether];
+    uint32_t kernels = 0;
+    for (uint32_t k = 0; k < count; ++k) {
+      const StreamEntry& entry = each[k].entry;
+      StartArguments& start = *each[k].start;
+      start.gate = entry.gate;
+      start.follows = entry.follows;
+      start.yield = entry.alone ? facts_.yield : nullptr;
+      start.patience = entry.patience;
+      if (entry.path == StreamPath::kKernel)
+        starts[kernels++] = &start;
+      else if (entry.path == StreamPath::kMark)
+        d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);
+    }
+    if (kernels > 0) d_.launch_start(stream, starts, kernels);
+    // Behind all of them: an operation that is waited for stands before none that begins with it.
+    for (uint32_t k = 0; k < count; ++k)
+      if (each[k].entry.waits) wait_for(stream, *each[k].handover, each[k].start->operation.sequence);
   }
 
   // The stream stands until operation `sequence` is complete.
@@ -251,7 +277,8 @@ class StreamHost {
     start.gate = gate;
     start.follows = 1;  // the lane's captured operations run one after the other
     start.yield = nullptr;
-    d_.launch_start(stream, start, start.operation.block_count);
+    const StartArguments* const starts[] = {&start};
+    d_.launch_start(stream, starts, 1);
   }
 
   // The stream stands until the replay's operation is complete, whose start kernel is before it.
@@ -300,7 +327,7 @@ class StreamHost {
   }
 
   bool by_kernel(const StreamCall& call) const {
-    return call.room && !policy_.doorbells && starts_ < facts_.start_limit;
+    return call.room && !policy_.doorbells && starts_ + call.before < facts_.start_limit;
   }
 
   void observe() {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "device/copy_host.h"
@@ -34,6 +35,7 @@ struct StreamLaunch {
   Lane* lane = nullptr;
   int16_t priority = 0;
   const PlanHeader* plan = nullptr;  // of the operation, where the host can read it
+  uint64_t order = 0;  // device::Entering
 };
 
 class CaptureOrder;  // an executor's, which owns them
@@ -62,7 +64,7 @@ class StreamOperations {
   virtual bool has_room(device::Stream stream) = 0;
 
   // Without it; may stand in the driver.
-  virtual void enqueue(const StreamLaunch& launch) = 0;
+  virtual void enqueue(std::span<const StreamLaunch> together) = 0;
   virtual void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) = 0;
   // *word := value, in shared memory, when the stream has come there.
   virtual void mark(device::Stream stream, uint64_t* word, uint64_t value) = 0;

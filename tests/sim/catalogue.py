@@ -875,6 +875,28 @@ MUTATIONS = [
         "    return true;",
     ),
     Mutation(
+        "together_in_any_order",
+        "operations that begin together lie in their kernel as each rank has called them",
+        HOST,
+        "return a.order < b.order;",
+        "return &a < &b;",
+    ),
+    Mutation(
+        "together_one_behind_the_other",
+        "a wait for one of the operations that begin together stands before the kernel of all",
+        HOST,
+        "d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);\n    }\n",
+        "d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);\n"
+        "      if (entry.waits && k + 1 < count) wait_for(stream, *each[k].handover, start.operation.sequence);\n    }\n",
+    ),
+    Mutation(
+        "together_without_places",
+        "operations that begin together do not count each other's places: one is let in without a daemon, and needs one",
+        HOST,
+        "starts_ + call.before < facts_.start_limit",
+        "starts_ < facts_.start_limit",
+    ),
+    Mutation(
         "introduction_read_relaxed",
         "relaxed for acquire: a sender that learns of its peer's half",
         CONNECTOR,

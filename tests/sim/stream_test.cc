@@ -8,6 +8,7 @@
 
 #include "machine/sim/campaign.h"
 #include "machine/sim/stream_program.h"
+#include "sim/crossed_messages.h"
 #include "sim/one_lane.h"
 #include "sim/run_seeds.h"
 
@@ -62,6 +63,21 @@ TEST(Streams, OneLaneOfPackets) {
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
   }
+}
+
+// What begins together does not stand behind one another, whatever the order of the calls; and no stream waits for a
+// daemon that a call of the program keeps from its launch.
+TEST(Streams, CrossedMessagesBeginTogether) {
+  Simulation simulation;
+  uint64_t operations = 0, kernels = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    const Case drawn = crossed_messages(seed, simulation.plans());
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+    operations += report.operations;
+    kernels += report.started_as_kernel;
+  }
+  EXPECT_GT(kernels, operations / 2);
 }
 
 // In the ordered case nobody needs the daemon: every operation ends in the kernel it began as.

@@ -3,7 +3,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <optional>
 
 #include "base/env.h"
 #include "device/bind.h"
@@ -19,6 +21,7 @@ constexpr uint64_t kQuitPeriodNs =
 constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
+static_assert(2 * device::kMostTogether <= kLaunchLimit);  // a kernel or a mark, and a wait, for each
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kReplayBudgetNs = 500'000;
 
@@ -169,11 +172,17 @@ device::StartArguments CudaExecutor::start_of(const StreamLaunch& launch) const 
           launch.plan->total_bytes};
 }
 
-void CudaExecutor::enqueue(const StreamLaunch& launch) {
-  device::StartArguments start = start_of(launch);
-  if (launch.entry.path == device::StreamPath::kKernel)
-    start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
-  host_.enqueue(launch.entry, launch.stream, launch.handover, start);
+void CudaExecutor::enqueue(std::span<const StreamLaunch> together) {
+  std::array<std::optional<device::StartArguments>, device::kMostTogether> starts;
+  std::array<device::Entering, device::kMostTogether> entering;
+  for (size_t k = 0; k < together.size(); ++k) {
+    const StreamLaunch& launch = together[k];
+    starts[k].emplace(start_of(launch));
+    if (launch.entry.path == device::StreamPath::kKernel)
+      starts[k]->bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
+    entering[k] = {launch.entry, &launch.handover, &*starts[k], launch.order};
+  }
+  host_.enqueue(together.front().stream, entering.data(), uint32_t(together.size()));
 }
 
 void CudaExecutor::wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) {

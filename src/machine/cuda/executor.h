@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "machine/cpu/machine.h"
@@ -42,7 +43,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool submissions_read() const override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }
-  void enqueue(const StreamLaunch& launch) override;
+  void enqueue(std::span<const StreamLaunch> together) override;
   void mark(device::Stream stream, uint64_t* word, uint64_t value) override {
     device_.write_value(stream, word, value);
   }

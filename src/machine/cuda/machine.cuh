@@ -296,4 +296,15 @@ class DaemonMachine : public CudaMachine {
   uint32_t block_;
 };
 
+// A thread of an operation that begins in one kernel with others.
+class StartMachine : public CudaMachine {
+ public:
+  __device__ StartMachine(uint32_t threads, std::byte* stage, uint32_t block)
+      : CudaMachine(threads, stage), block_(block) {}
+  __device__ uint32_t block_index() const { return block_; }
+
+ private:
+  const uint32_t block_;
+};
+
 }  // namespace starling::cuda

@@ -1,5 +1,7 @@
 #include "machine/cuda/start.h"
 
+#include <algorithm>
+
 #include "machine/cuda/combine.cuh"
 #include "machine/cuda/machine.cuh"
 #include "wire/pack.h"
@@ -18,6 +20,22 @@ __global__ void __launch_bounds__(kStartThreads, 1)
   device::run_start(CudaMachine(blockDim.x, stage), arguments, state);
 }
 
+// The driver copies all of an argument: 1.5 KB an operation.
+template <uint32_t kMost>
+struct Together {
+  device::StartArguments each[kMost];
+};
+
+template <uint32_t kMost>
+__global__ void __launch_bounds__(kStartThreads, 1)
+    start_together_kernel(const __grid_constant__ Together<kMost> arguments) {
+  __shared__ device::StartState state;
+  __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
+  uint32_t block = blockIdx.x;
+  const uint32_t k = device::operation_of_block(arguments.each, block);
+  device::run_start(StartMachine(blockDim.x, stage, block), arguments.each[k], state);
+}
+
 __global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) {
   CudaMachine machine(1, nullptr);
   device::hold_captured(machine, gate);
@@ -32,21 +50,42 @@ uint32_t threads_of(const Operation& operation) {
   return wanted < kStartThreads ? uint32_t(wanted) : kStartThreads;
 }
 
+template <uint32_t kMost>
+int launch_together(const cudaLaunchConfig_t& config, const device::StartArguments* const* starts,
+                    uint32_t count) {
+  Together<kMost> together;
+  for (uint32_t k = 0; k < count; ++k) together.each[k] = *starts[k];
+  return int(cudaLaunchKernelEx(&config, start_together_kernel<kMost>, together));
+}
+
+template <class Kernel>
+bool is_loaded(Kernel* kernel, cudaError_t& status) {
+  cudaFuncAttributes attributes;
+  return (status = cudaFuncGetAttributes(&attributes, kernel)) == cudaSuccess;
+}
+
 }  // namespace
 
-int launch_start(const device::StartArguments& arguments, uint32_t blocks, void* stream) {
+int launch_start(const device::StartArguments* const* starts, uint32_t count, void* stream) {
   // It may be launched while what stands before it in the stream still writes its results back; the kernel
   // waits for that itself (CudaMachine::await_stream).
   cudaLaunchAttribute early;
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
+  uint32_t blocks = 0, threads = 0;
+  for (uint32_t k = 0; k < count; ++k) {
+    blocks += starts[k]->operation.block_count;
+    threads = std::max(threads, threads_of(starts[k]->operation));
+  }
   config.gridDim = blocks;
-  config.blockDim = threads_of(arguments.operation);
+  config.blockDim = threads;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &early;
   config.numAttrs = 1;
-  return int(cudaLaunchKernelEx(&config, start_kernel, arguments));
+  if (count == 1) return int(cudaLaunchKernelEx(&config, start_kernel, *starts[0]));
+  if (count == 2) return launch_together<2>(config, starts, count);
+  return launch_together<device::kMostTogether>(config, starts, count);
 }
 
 int launch_gate(const device::GateArguments& gate, void* stream) {
@@ -55,13 +94,16 @@ int launch_gate(const device::GateArguments& gate, void* stream) {
 }
 
 int preload_start(void* stream) {
-  cudaFuncAttributes attributes;
-  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, gate_kernel); status != cudaSuccess)
+  cudaError_t status;
+  if (!is_loaded(gate_kernel, status) || !is_loaded(start_together_kernel<2>, status) ||
+      !is_loaded(start_together_kernel<device::kMostTogether>, status))
     return int(status);
   device::StartArguments nothing{};
   nothing.operation.tile_bytes = kStartThreads * sizeof(Pack);
   nothing.operation.chunk_bytes = nothing.operation.tile_bytes;
-  return launch_start(nothing, 1, stream);
+  nothing.operation.block_count = 1;
+  const device::StartArguments* const starts[] = {&nothing};
+  return launch_start(starts, 1, stream);
 }
 
 }  // namespace starling::cuda

@@ -6,14 +6,14 @@
 
 namespace starling::cuda {
 
-// Asynchronous. `stream` is any stream of the device; `arguments` are copied. Returns a cudaError_t; 0 is
-// success.
-int launch_start(const device::StartArguments& arguments, uint32_t blocks, void* stream);
+// One kernel for `count` operations, device::kMostTogether at most. Asynchronous. `stream` is any stream of the device;
+// the arguments are copied. Returns a cudaError_t; 0 is success.
+int launch_start(const device::StartArguments* const* starts, uint32_t count, void* stream);
 
 // Likewise.
 int launch_gate(const device::GateArguments& gate, void* stream);
 
-// Runs the kernel once with nothing to do (daemon.h says why), and loads the other.
+// Runs the kernel once with nothing to do (daemon.h says why), and loads the others.
 int preload_start(void* stream);
 
 }  // namespace starling::cuda

@@ -156,13 +156,13 @@ void CudaStreamDevice::synchronize_daemon() {
 
 // ---- streams ------------------------------------------------------------------------------------------
 
-void CudaStreamDevice::launch_start(device::Stream stream, const device::StartArguments& start,
-                                    uint32_t blocks) {
+void CudaStreamDevice::launch_start(device::Stream stream, const device::StartArguments* const* starts,
+                                    uint32_t count) {
   const DeviceGuard guard(options_.device);
-  const auto status = cudaError_t(cuda::launch_start(start, blocks, stream));
+  const auto status = cudaError_t(cuda::launch_start(starts, count, stream));
   // Nothing of a capture counts: it never runs where it was captured. And what the driver refuses is refused
   // to the caller alone.
-  if (start.captured != nullptr) return check(status, "capturing an operation");
+  if (starts[0]->captured != nullptr) return check(status, "capturing an operation");
   note(status, "an operation could not be put into its stream");
   put(stream);
 }

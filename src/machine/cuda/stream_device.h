@@ -68,7 +68,7 @@ class CudaStreamDevice {
   bool daemon_resident();
   void launch_helpers(const device::DaemonArguments& daemon);
   bool helpers_resident();
-  void launch_start(device::Stream stream, const device::StartArguments& start, uint32_t blocks);
+  void launch_start(device::Stream stream, const device::StartArguments* const* starts, uint32_t count);
   void launch_gate(device::Stream stream, const device::GateArguments& gate);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);

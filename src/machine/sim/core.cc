@@ -52,6 +52,13 @@ namespace starling::device {
 
 using namespace sim;
 
+// Behind those that the kernel has already.
+template <class Arguments>
+void keep(Kernel& kernel, const Arguments& arguments) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&arguments);
+  kernel.arguments.insert(kernel.arguments.end(), bytes, bytes + sizeof arguments);
+}
+
 // device::StreamDevice over a Gpu. A device::Stream is the stream's number, one more.
 class GpuDevice {
  public:
@@ -74,16 +81,21 @@ class GpuDevice {
     put_daemon(g_.helper_stream(), helping, arguments.daemon->block_count - 1);
   }
   bool helpers_resident() { return !g_.begun(g_.helper_stream()) || !g_.idle(g_.helper_stream()); }
-  void launch_start(device::Stream stream, const device::StartArguments& arguments, uint32_t blocks) {
+  void launch_start(device::Stream stream, const device::StartArguments* const* starts, uint32_t count) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kStart;
-    kernel.blocks = blocks;
-    put(number_of(stream), kernel, arguments);
+    kernel.blocks = 0;
+    for (uint32_t k = 0; k < count; ++k) {
+      kernel.blocks += starts[k]->operation.block_count;
+      keep(kernel, *starts[k]);
+    }
+    put(number_of(stream), kernel);
   }
   void launch_gate(device::Stream stream, const device::GateArguments& gate) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kGate;
-    put(number_of(stream), kernel, gate);
+    keep(kernel, gate);
+    put(number_of(stream), kernel);
   }
   void write_value(device::Stream stream, uint64_t* word, uint64_t value) {
     g_.put_write(number_of(stream), word, value);
@@ -113,13 +125,10 @@ class GpuDevice {
     kernel.kind = Kernel::Kind::kDaemon;
     kernel.blocks = blocks;
     kernel.first = arguments.first;
-    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
+    keep(kernel, arguments);
     g_.put_later(stream, kernel);
   }
-  template <class Arguments>
-  void put(uint32_t stream, Kernel& kernel, const Arguments& arguments) {
-    static_assert(sizeof arguments <= sizeof kernel.arguments);
-    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
+  void put(uint32_t stream, const Kernel& kernel) {
     if (captured_ != nullptr)
       *captured_ = kernel;
     else
@@ -165,12 +174,17 @@ class GpuDriver final : public StreamDriver {
   bool resident() const override { return host_.resident(); }
   uint64_t launches() const override { return host_.launches(); }
   bool quiet() const override { return host_.quiet(); }
-  void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Handover& handover,
-               const Operation& operation, int16_t priority) override {
-    device::StartArguments start = start_of(lane, handover, operation, priority);
-    if (StreamPath(ticket.path) == StreamPath::kKernel)
-      start.bound = ProgramBinder(*operation.plan, operation).bind();
-    host_.enqueue(entry_of(ticket), GpuDevice::handle_of(stream), handover, start);
+  void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) override {
+    std::vector<device::StartArguments> starts;
+    for (const StreamEntering& e : each) {
+      starts.push_back(start_of(*e.lane, *e.handover, e.operation, e.priority));
+      if (StreamPath(e.ticket.path) == StreamPath::kKernel)
+        starts.back().bound = ProgramBinder(*e.operation.plan, e.operation).bind();
+    }
+    std::vector<device::Entering> entering;
+    for (size_t k = 0; k < each.size(); ++k)
+      entering.push_back({entry_of(each[k].ticket), each[k].handover, &starts[k], each[k].order});
+    host_.enqueue(GpuDevice::handle_of(stream), entering.data(), uint32_t(entering.size()));
   }
   void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {
     host_.wait_for(GpuDevice::handle_of(stream), handover, sequence);
@@ -207,7 +221,7 @@ class GpuDriver final : public StreamDriver {
             operation.plan == nullptr ? 0 : operation.plan->total_bytes};
   }
   static device::StreamCall call_of(const StreamRequest& r) {
-    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies};
+    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies, r.before};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience};
@@ -247,7 +261,7 @@ class GpuCopies {
     kernel.copy = 1 + uint32_t(send.queue());
     kernel.ns = 1 + send.bytes / 8;
     const CopyArguments arguments{to, send.from, send.bytes};
-    std::memcpy(kernel.arguments, &arguments, sizeof arguments);
+    keep(kernel, arguments);
     g_.put(queue.stream, kernel, true);
     g_.put_write(queue.stream, queue.ended, ++queue.given);
     return queue.given;
@@ -310,9 +324,11 @@ class GpuCopyDriver final : public CopyDriver {
 };
 
 inline void run_start_kernel(SimMachine& m, const std::byte* bytes, TraceRing* traces, void* state) {
-  device::StartArguments arguments;
-  std::memcpy(&arguments, bytes, sizeof arguments);
+  const auto* each = reinterpret_cast<const device::StartArguments*>(bytes);
+  uint32_t block = m.block_index();
+  device::StartArguments arguments = each[device::operation_of_block(each, block)];
   arguments.trace = traces;
+  m.become(block);
   device::run_start(m, arguments, *static_cast<device::StartState*>(state));
 }
 

@@ -24,6 +24,7 @@ struct StreamRequest {
   bool room;
   bool follows;
   bool copies = false;
+  uint32_t before = 0;
 };
 
 // device::StreamEntry, without its namespace.
@@ -37,6 +38,16 @@ struct StreamTicket {
   uint64_t patience;
 };
 inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3;
+
+// Of device::Entering, what the simulator knows.
+struct StreamEntering {
+  StreamTicket ticket;
+  Lane* lane;
+  const Handover* handover;
+  Operation operation;
+  int16_t priority;
+  uint64_t order;
+};
 
 // device::StreamHost over a Gpu, without its namespace.
 class StreamDriver {
@@ -56,8 +67,8 @@ class StreamDriver {
   virtual bool resident() const = 0;
   virtual uint64_t launches() const = 0;
   virtual bool quiet() const = 0;
-  virtual void enqueue(const StreamTicket& ticket, uint32_t stream, Lane& lane, const Handover& handover,
-                       const Operation& operation, int16_t priority) = 0;
+  // One operation, or several that have entered together.
+  virtual void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) = 0;
   virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) = 0;
   // Captured operations, and what a replay puts into its stream for them.
   virtual bool take_gate() = 0;

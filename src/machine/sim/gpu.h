@@ -29,7 +29,7 @@ struct Kernel {
   uint64_t index = 0;
   uint64_t ns = 0;     // kCompute, and copies
   uint32_t copy = kCopyEngines;  // by that copy engine, which serves one after the other, not in an SM slot
-  alignas(16) std::byte arguments[1536] = {};  // kDaemon, kStart, kGate, kCopy: as the core knows them
+  std::vector<std::byte> arguments{};  // kDaemon, kStart, kGate, kCopy: as the core knows them
 
   uint32_t stream = 0;
   uint32_t dispatched = 0, ended = 0;

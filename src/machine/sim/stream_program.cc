@@ -12,13 +12,14 @@ namespace {
 class Writer {
  public:
   Writer(StreamKind kind, const Program& program, const Options& machine, uint64_t seed, uint32_t rank,
-         bool synchronizes)
+         bool synchronizes, const std::vector<std::vector<uint32_t>>& together)
       : kind_(kind),
         synchronizes_(synchronizes),
         program_(program),
         machine_(machine),
         random_(hash_combine(seed, rank), 7),
-        rank_(rank) {}
+        rank_(rank),
+        together_(together) {}
 
   // special: two bits an iteration; which of the kind's sorts it is.
   std::vector<Step> write(uint32_t iterations, std::vector<uint32_t> calls, uint64_t held_lanes,
@@ -39,7 +40,7 @@ class Writer {
       for (uint32_t lane : calls)
         if (is_graph(lane))
           replay(lane - uint32_t(program_.lanes.size()), --replays == 0);
-        else if (member(lane))
+        else if (!mine_of(lane).empty())
           call(lane, ordered ? random_.chance(kAlways / 2) : (held_lanes >> lane) & 1);
       wait_on_streams();
       if (random_.chance(kAlways / 2)) steps_.push_back({StepKind::kWait});
@@ -82,10 +83,26 @@ class Writer {
   void call(uint32_t lane, bool held) {
     if (random_.chance(kind_ == StreamKind::kFewSms ? kAlways / 2 : kAlways / 6)) compute();
     const uint64_t copy_ns = random_.chance(kAlways / 4) ? 1 + random_.skewed(20'000) : 0;
-    steps_.push_back({StepKind::kStart, lane, copy_ns, stream_of(lane), held});
+    start(StepKind::kStart, lane, copy_ns, held);
     if (synchronizes_ && random_.chance(kAlways / 3)) steps_.push_back({StepKind::kSynchronize});
     if (kind_ == StreamKind::kInDriver && random_.chance(kAlways / 3)) wait_in_driver();
     if (random_.chance(kAlways / 32)) steps_.push_back({StepKind::kPause, 0, random_.skewed(100'000)});
+  }
+
+  // Of the lanes that are called with this one, itself among them: those that the rank is in.
+  std::vector<uint32_t> mine_of(uint32_t lane) const {
+    std::vector<uint32_t> mine{lane};
+    if (!together_[lane].empty()) mine = together_[lane];
+    std::erase_if(mine, [this](uint32_t one) { return !member(one); });
+    return mine;
+  }
+
+  void start(StepKind kind, uint32_t lane, uint64_t ns, bool held) {
+    std::vector<uint32_t> mine = mine_of(lane);
+    if (mine.size() > 1) shuffle(mine, random_);
+    ++groups_;
+    for (uint32_t one : mine)
+      steps_.push_back({kind, one, ns, stream_of(one), held, 1, false, mine.size() > 1 ? groups_ : 0});
   }
 
   void wait_in_driver() {
@@ -118,10 +135,10 @@ class Writer {
     steps_.push_back({StepKind::kWait});
     std::vector<uint32_t> lanes;
     for (uint32_t lane = 0; lane < std::min<size_t>(program_.streams, program_.lanes.size()); ++lane)
-      if (member(lane)) lanes.push_back(lane);
+      if (!mine_of(lane).empty()) lanes.push_back(lane);
     shuffle(lanes, random_);
     for (uint32_t lane : lanes) {
-      steps_.push_back({StepKind::kPrepared, lane, 0, stream_of(lane), 1});
+      start(StepKind::kPrepared, lane, 0, true);
       // Long enough for it to wait at its place before others come.
       if (random_.chance(kAlways / 2)) steps_.push_back({StepKind::kPause, 0, 1 + random_.below(50'000)});
     }
@@ -134,6 +151,8 @@ class Writer {
   const Options& machine_;
   Random random_;
   uint32_t rank_;
+  const std::vector<std::vector<uint32_t>>& together_;
+  uint32_t groups_ = 0;
   std::vector<Step> steps_;
 };
 
@@ -153,6 +172,21 @@ LaneSpec any_lane(Random& random, uint32_t rank_count, const Options& machine, P
     if (!lane.crosses_hosts(machine) || (!lane.has(Protocol::kPackets) && !lane.has(Protocol::kPull)))
       return lane;
   }
+}
+
+// Of a stream's lanes, by the first: those that are called together with it, and not otherwise. They count as one where
+// they hold it.
+std::vector<std::vector<uint32_t>> called_together(const Program& program, uint64_t seed,
+                                                   const Options& machine) {
+  Random random(seed, 10);
+  std::vector<std::vector<uint32_t>> together(program.lanes.size());
+  const uint32_t most = machine.launch_limit / 2;  // the launch queue takes all
+  for (uint32_t stream = 0; stream + program.streams < program.lanes.size(); ++stream) {
+    if (!random.chance(kAlways / 3)) continue;
+    for (uint32_t lane = stream; lane < program.lanes.size(); lane += program.streams)
+      if (together[stream].size() < most) together[stream].push_back(lane);
+  }
+  return together;
 }
 
 }  // namespace
@@ -175,6 +209,9 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   for (uint32_t k = 0; k < lanes; ++k)
     for (uint32_t n = random.chance(kAlways / 8) ? 1 + random.below(14) : 1 + random.below(2); n > 0; --n)
       calls.push_back(k);
+  const auto together = called_together(program, seed, machine);
+  for (const auto& lanes : together)
+    for (size_t k = 1; k < lanes.size(); ++k) std::erase(calls, lanes[k]);
   const uint32_t iterations = 1 + random.below(3) + (kind == StreamKind::kInDriver);
   uint64_t first_lanes = (uint64_t(1) << program.streams) - 1;
   bool may_hold = kind == StreamKind::kDisorder || kind == StreamKind::kFewSms;
@@ -194,7 +231,8 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   const uint64_t special = has_special ? random.next() : 0;
   for (uint32_t r = 0; r < program.rank_count; ++r)
     program.steps.push_back(
-        Writer(kind, program, machine, seed, r, synchronizes).write(iterations, calls, held, special));
+        Writer(kind, program, machine, seed, r, synchronizes, together)
+            .write(iterations, calls, held, special));
   return program;
 }
 

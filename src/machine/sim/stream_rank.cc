@@ -134,10 +134,10 @@ void StreamRank::run_block(SimMachine& machine, const Kernel& kernel, uint32_t s
     case Kernel::Kind::kStart: {
       auto& traces = slot_traces_[slot];
       gpu_.slot(slot).group.trace_written = traces.empty() ? nullptr : &traces[0].written;
-      return core_->run_start(machine, kernel.arguments, traces.empty() ? nullptr : traces.data(),
+      return core_->run_start(machine, kernel.arguments.data(), traces.empty() ? nullptr : traces.data(),
                               block_states_[slot]);
     }
-    case Kernel::Kind::kGate: return core_->run_gate(machine, kernel.arguments);
+    case Kernel::Kind::kGate: return core_->run_gate(machine, kernel.arguments.data());
     case Kernel::Kind::kFill:
       // What a replay of a broken lane reads is nobody's business, and peers may still read the last one's.
       if (SimLane& lane = *lanes_.at(kernel.lane); lane.spec().captured && *lane.fault() != 0) return;
@@ -153,7 +153,7 @@ void StreamRank::run_block(SimMachine& machine, const Kernel& kernel, uint32_t s
     }
     case Kernel::Kind::kCopy: {
       CopyArguments copy;
-      std::memcpy(&copy, kernel.arguments, sizeof copy);
+      std::memcpy(&copy, kernel.arguments.data(), sizeof copy);
       w_->shadow.will_read(copy.from, copy.bytes);
       return machine.write(copy.to, copy.from, copy.bytes);
     }
@@ -170,7 +170,7 @@ void StreamRank::run_daemon(SimMachine& machine, const Kernel& kernel, uint32_t 
   group.trace_written = o_->trace_capacity ? &daemon_->blocks[b].trace.written : nullptr;
   group.daemon_blocks = o_->trace_capacity ? daemon_->blocks : nullptr;
   const uint64_t launch = driver_->launches();
-  const LeaveReason reason = core_->run_daemon(machine, kernel.arguments, block_states_[slot]);
+  const LeaveReason reason = core_->run_daemon(machine, kernel.arguments.data(), block_states_[slot]);
   group.daemon_blocks = nullptr;
   // All leave together: who leaves has raised drain (contract, point 5), or others serve its parts.
   w_->memory.fence();
@@ -191,8 +191,15 @@ void StreamRank::application() {
     scheduler.note_deadline(scheduler.now() + scheduler.random().skewed(o_->late_rank_ns));
     scheduler.sleep();
   }
-  for (const Step& step : c_->program->steps[index_]) {
-    take(step);
+  const std::span<const Step> steps = c_->program->steps[index_];
+  for (size_t k = 0; k < steps.size();) {
+    size_t end = k + 1;
+    while (steps[k].together != 0 && end < steps.size() && steps[end].together == steps[k].together) ++end;
+    if (steps[k].together != 0)
+      start(steps.subspan(k, end - k));
+    else
+      take(steps[k]);
+    k = end;
     scheduler.note_progress();
   }
   wait_for_all();
@@ -203,7 +210,7 @@ void StreamRank::application() {
 void StreamRank::take(const Step& step) {
   switch (step.kind) {
     case StepKind::kStart:
-    case StepKind::kPrepared: return start(step);
+    case StepKind::kPrepared: return start({&step, 1});
     case StepKind::kStreamWait: return wait_on_stream(step);
     case StepKind::kCompute:
       return put_kernel(step.stream, Kernel::Kind::kCompute, 0, 0, step.ns, step.blocks);
@@ -224,19 +231,32 @@ void StreamRank::take(const Step& step) {
   }
 }
 
-void StreamRank::start(const Step& step) {
-  SimLane& lane = *lanes_.at(step.lane);
-  if (lane.broken) return;  // the caller gets an error at once
-  if (lane.spec().copies) return start_copies(step, lane);
-  const uint64_t index = lane.submitted();
-  if (index < before_streams_[step.lane]) return submit(lane);
-  lane.make_buffers();
-  if (step.kind == StepKind::kPrepared)
-    lane.fill(index);
-  else
-    put_kernel(step.stream, Kernel::Kind::kFill, step.lane, index, step.ns);
-  put_operation(step, lane, index);
-  if (step.held && !lane.broken) put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
+// One, or several that begin together.
+void StreamRank::start(std::span<const Step> together) {
+  std::vector<Starting> starting;
+  for (const Step& step : together) {
+    SimLane& lane = *lanes_.at(step.lane);
+    if (lane.broken) continue;  // the caller gets an error at once
+    if (lane.spec().copies) {
+      start_copies(step, lane);
+      continue;
+    }
+    const uint64_t index = lane.submitted();
+    if (index < before_streams_[step.lane]) {
+      submit(lane);
+      continue;
+    }
+    lane.make_buffers();
+    if (step.kind == StepKind::kPrepared)
+      lane.fill(index);
+    else
+      put_kernel(step.stream, Kernel::Kind::kFill, step.lane, index, step.ns);
+    starting.push_back({&step, &lane, index});
+  }
+  put_operations(starting);
+  for (const Starting& one : starting)
+    if (one.step->held && !one.lane->broken)
+      put_kernel(one.step->stream, Kernel::Kind::kCheck, one.step->lane, one.index);
 }
 
 // From the CPU, as before the first stream comes to the lane.
@@ -255,30 +275,48 @@ void StreamRank::submit(SimLane& lane) {
   unlock();
 }
 
-// As device/stream_host.h asks of its callers.
-void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) {
-  const auto request = [&](bool room) {
-    return StreamRequest{step.stream, step.held != 0, lane.resolved(), room,
-                         last_kernels_[step.lane] == step.stream};
-  };
-  for (lock(); !lane.broken; lock()) {
-    lane.open_to_streams();
-    if (driver_->may_enter(request(lane.has_room()))) break;
+// As device/stream_host.h asks of its callers. Those of broken lanes are dropped.
+void StreamRank::put_operations(std::vector<Starting>& all) {
+  for (lock();; lock()) {
+    std::erase_if(all, [](const Starting& one) { return one.lane->broken; });
+    bool may = true;
+    for (uint32_t k = 0; may && k < all.size(); ++k) {
+      SimLane& lane = *all[k].lane;
+      lane.open_to_streams();
+      may = driver_->may_enter(request_of(all[k], lane.has_room(), k));
+    }
+    if (may) break;
     unlock();
     w_->scheduler.sleep();  // until an entry of some stream begins or ends
   }
-  if (lane.broken) return unlock();
+  std::vector<StreamEntering> entering;
+  for (const Starting& one : all) entering.push_back(enter(one));
+  w_->scheduler.wake(poller_fiber_);
+  unlock();
+  if (!all.empty()) driver_->enqueue(all.front().step->stream, entering);
+}
+
+StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t before) const {
+  const Step& step = *one.step;
+  return {step.stream, step.held != 0, one.lane->resolved(), room, last_kernels_[step.lane] == step.stream,
+          false, before};
+}
+
+// Under the lock.
+StreamEntering StreamRank::enter(const Starting& one) {
+  SimLane& lane = *one.lane;
+  const uint32_t number = one.step->lane;
   enter_lane(lane);
   lanes_.open(lane);
   lane.count_submitted(w_->scheduler.now());
   ++submitted_;
   if (lane.carried()) proxy_.begin_work();
-  const bool placed = lane.placed() == index && lane.has_work_for_core();
-  const StreamTicket ticket = driver_->enter(request(placed));
+  const bool placed = lane.placed() == one.index && lane.has_work_for_core();
+  const StreamTicket ticket = driver_->enter(request_of(one, placed, 0));
   const Submission submission =
       placed ? lane.place(o_->first_sequence, ticket.path == kByKernel) : Submission{};
-  last_kernels_[step.lane] = ticket.path == kByKernel ? step.stream : kNoStream;
-  tickets_[step.lane].emplace(index, ticket);
+  last_kernels_[number] = ticket.path == kByKernel ? one.step->stream : kNoStream;
+  tickets_[number].emplace(one.index, ticket);
   ++by_path_[ticket.path];
   if (placed && ticket.path != kByKernel) {
     Submission marked = submission;
@@ -286,12 +324,10 @@ void StreamRank::put_operation(const Step& step, SimLane& lane, uint64_t index) 
     push(marked);
     driver_->poll();
   }
-  w_->scheduler.wake(poller_fiber_);
   Operation operation{};
-  if (placed) operation = lane.operation(index);
-  operation.sequence = o_->first_sequence + index;
-  unlock();
-  driver_->enqueue(ticket, step.stream, lane.core(), lane.handover(), operation, lane.spec().priority);
+  if (placed) operation = lane.operation(one.index);
+  operation.sequence = o_->first_sequence + one.index;
+  return {ticket, &lane.core(), &lane.handover(), operation, lane.spec().priority, number};
 }
 
 void StreamRank::wait_on_stream(const Step& step) {

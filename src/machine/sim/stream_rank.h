@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,9 +57,16 @@ class StreamRank final : public RankCore, private Gpu::Client {
 
   void application() override;
   void take(const Step& step);
-  void start(const Step& step);
+  void start(std::span<const Step> together);
   void submit(SimLane& lane);
-  void put_operation(const Step& step, SimLane& lane, uint64_t index);
+  struct Starting {
+    const Step* step;
+    SimLane* lane;
+    uint64_t index;
+  };
+  void put_operations(std::vector<Starting>& all);
+  StreamRequest request_of(const Starting& one, bool room, uint32_t before) const;
+  StreamEntering enter(const Starting& one);
   void wait_on_stream(const Step& step);
   void replay(uint32_t graph);
 

@@ -1,0 +1,98 @@
+// Operations that begin together: none of them stands behind another, though they are of one stream
+// (docs/design/0007-start-as-a-kernel.md).
+#include <algorithm>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+
+namespace starling {
+namespace {
+
+// As far as the calls say it.
+bool share_stream(std::span<const starling_operation> calls) {
+  if (calls.size() < 2 || calls.size() > device::kMostTogether) return false;
+  return std::all_of(calls.begin(), calls.end(), [&](const starling_operation& call) {
+    const bool from_any = call.kind == STARLING_RECV && call.peer == -1;
+    return call.start != STARLING_START_NOW && call.stream == calls.front().stream && !from_any;
+  });
+}
+
+}  // namespace
+
+void Communicator::submit_together(std::span<const starling_operation> calls,
+                                   std::vector<RequestPtr>& submitted) {
+  if (submit_in_one_kernel(calls, submitted)) return;
+  // The stream is held when all are under way. Until then an operation that is stuck parks, and the next begins.
+  const auto held_later = [this](const starling_operation& call) {
+    const bool to_self = is_message(call) && call.peer == int32_t(rank_);  // it waits for nobody
+    return call.start == STARLING_START_HOLD_STREAM && !to_self;
+  };
+  for (starling_operation call : calls) {
+    if (held_later(call)) call.start = STARLING_START_ON_STREAM;
+    submitted.push_back(submit(call));
+  }
+  for (size_t k = 0; k < calls.size(); ++k)
+    if (held_later(calls[k])) context_.wait_on_stream(*submitted[k], calls[k].stream);
+}
+
+// False: it cannot be, and nothing was submitted. If it throws neither.
+bool Communicator::submit_in_one_kernel(std::span<const starling_operation> calls,
+                                        std::vector<RequestPtr>& submitted) {
+  if (!share_stream(calls)) return false;
+  std::vector<RequestPtr> requests;
+  for (const starling_operation& call : calls) {
+    requests.push_back(new_request(call));
+    if (check_stream_call(call)) return false;  // it is captured
+  }
+  const std::lock_guard lock(mutex_);
+  if (refused_by_abort(requests.front())) {
+    for (size_t k = 1; k < requests.size(); ++k) refused_by_abort(requests[k]);
+    submitted = std::move(requests);
+    return true;
+  }
+  std::vector<Departure> departures;
+  for (size_t k = 0; k < calls.size(); ++k) {
+    const starling_operation& call = calls[k];
+    if (is_message(call)) {
+      check_peer(call);
+      if (uint32_t(call.peer) == rank_) return false;
+      requests[k]->set_source(call.peer);
+      departures.push_back(pair_departure(call, uint32_t(call.peer), requests[k], {}));
+    } else {
+      departures.push_back(collective_departure(call, requests[k], {}));
+    }
+    const HostLane* lane = departures.back().lane;
+    const auto is_there = [lane](const Departure& other) { return other.lane == lane; };
+    if (lane->by_copies() || std::any_of(departures.begin(), departures.end() - 1, is_there)) return false;
+  }
+  context_.submit_together(std::move(departures));
+  submitted = std::move(requests);
+  return true;
+}
+
+void Context::submit_together(std::vector<Departure>&& departures) {
+  std::vector<std::string> refused;
+  for (Departure& departure : departures) refused.push_back(check_buffers(departure.flight.lowered));
+  std::vector<StreamLaunch> launches;
+  launches.reserve(departures.size());
+  std::unique_lock lock(mutex_);
+  std::vector<bool> news;
+  std::vector<Departing> departing;
+  for (const Departure& one : departures) news.push_back(open_lane(*one.lane, one.flight.lowered));
+  for (size_t k = 0; k < departures.size(); ++k) {
+    count_submitted(*departures[k].lane, departures[k].flight, refused[k]);
+    departing.push_back({departures[k].lane, &departures[k].flight});
+  }
+  prepare_for_stream(lock, departing);
+  for (size_t k = 0; k < departures.size(); ++k) {
+    HostLane& lane = *departures[k].lane;
+    if (refused_by_fault(lane, departures[k].flight)) continue;
+    if (const auto launch = take_over(lane, std::move(departures[k].flight), news[k])) launches.push_back(*launch);
+  }
+  lock.unlock();
+  if (launches.empty()) return;
+  place_->flush();
+  executor_->streams()->enqueue(launches);
+}
+
+}  // namespace starling

@@ -343,11 +343,12 @@ typedef struct starling_operation {
  * NULL if not wanted; else free it. */
 STARLING_API starling_status starling_submit(starling_comm* comm, const starling_operation* operation,
                                              starling_request** request);
-/* `count` operations that begin together: as starling_submit of each in turn, but none of them stands behind another,
- * though they are of one stream. A send and a receive that hold it (STARLING_START_HOLD_STREAM) may be crossed, as in
- * NCCL's groups; a stream's later work begins after all. Those of one stream and different lanes, up to 8, are one
- * kernel, which costs little more than one operation alone. `requests`: NULL, or room for `count`. An error of one call:
- * of a stream's operations none was submitted; of others none from that one on, whose requests are NULL. */
+/* `count` operations that begin together: as starling_submit of each in turn, but none of them stands behind
+ * another, though they are of one stream. A send and a receive that hold it (STARLING_START_HOLD_STREAM) may
+ * be crossed, as in NCCL's groups; a stream's later work begins after all. Those of one stream and different
+ * lanes, up to 8, are one kernel, which costs little more than one operation alone. `requests`: NULL, or room
+ * for `count`. An error of one call: of a stream's operations none was submitted; of others none from that
+ * one on, whose requests are NULL. */
 STARLING_API starling_status starling_submit_together(starling_comm* comm,
                                                       const starling_operation* operations, size_t count,
                                                       starling_request** requests);

@@ -102,6 +102,9 @@ class Communicator:
     @property
     def large_messages(self) -> tuple[bool, int, int]: ...
     def use_table(self, path: str) -> int: ...
+    def submit_messages(
+        self, messages: list[tuple[int, Any, int, int]], timeout_ns: int, start: int, stream: int
+    ) -> tuple[list[Request | None], int, str]: ...
     def submit_message(
         self,
         kind: int,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from starling.arguments import explain, timeout_ns_of
-from starling.errors import StarlingError
+from starling.errors import StarlingError, from_status
 from starling.numbers import COLLECTIVES
 from starling.request import Request, Stream, callback_of, handle_of, locked, start_of
 
@@ -84,14 +84,41 @@ class Messages(ABC):
             hold,
         )
 
-    def batch(self, messages: Iterable[Send | Recv], timeout: float | None = None) -> list[Request]:
-        """Submits sends and receives together, in any order; a request for each."""
-        return [
-            self.send(message.buffer, message.peer, message.tag, timeout=timeout)
-            if isinstance(message, Send)
-            else self.recv(message.buffer, message.peer, message.tag, timeout=timeout)
-            for message in messages
+    def batch(
+        self,
+        messages: Iterable[Send | Recv],
+        timeout: float | None = None,
+        *,
+        stream: Stream = None,
+        hold: bool = False,
+    ) -> list[Request]:
+        """Submits sends and receives that begin together, in any order; a request for each.
+
+        stream, hold: as everywhere, for all of them. None stands behind another, so a held stream may have crossed
+        ones: what is put into it later begins after all. Up to 8 of different pairs or tags are one kernel.
+        """
+        listed = list(messages)
+        buffers = [(locked(message.buffer),) for message in listed]
+        calls = [
+            (
+                COLLECTIVES["send" if isinstance(message, Send) else "recv"],
+                message.buffer,
+                -1 if message.peer is None else message.peer,
+                message.tag,
+            )
+            for message in listed
         ]
+        submitted, status, text = self._core.submit_messages(
+            calls, timeout_ns_of(timeout), start_of(stream, hold), handle_of(stream)
+        )
+        requests = [
+            self._keep(Request(core, held))
+            for core, held in zip(submitted, buffers, strict=True)
+            if core is not None
+        ]
+        if status != 0:
+            raise from_status(status, text)
+        return requests
 
     def _message(
         self,

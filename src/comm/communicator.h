@@ -38,8 +38,8 @@ class Communicator final : public PollHook {
   uint64_t id() const { return key_.low; }
 
   RequestPtr submit(const starling_operation& call);
-  // As submit() of each in turn, but none stands behind another; of one stream they begin in one kernel where that is
-  // possible. `submitted` gets a request for each; if this throws, for those that were submitted.
+  // As submit() of each in turn, but none stands behind another; of one stream they begin in one kernel where
+  // that is possible. `submitted` gets a request for each; if this throws, for those that were submitted.
   void submit_together(std::span<const starling_operation> calls, std::vector<RequestPtr>& submitted);
 
   Topology topology() const;

@@ -104,8 +104,8 @@ class Context {
   // Puts an operation into a lane. Errors that concern the lane end the request; misuse throws. On a stream:
   // returns when what the operation needs of it is in the stream.
   void submit(HostLane& lane, Flight&& flight);
-  // The same for operations of one stream and different lanes, kMostTogether at most, which begin together: none of
-  // them stands behind another (device/stream_host.h).
+  // The same for operations of one stream and different lanes, kMostTogether at most, which begin together:
+  // none of them stands behind another (device/stream_host.h).
   void submit_together(std::vector<Departure>&& departures);
   // The same for an operation that `flight.stream` captures into a graph: `capture` says which, and the lane
   // is the graph's own. Its request ends here.

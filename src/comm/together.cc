@@ -22,7 +22,8 @@ bool share_stream(std::span<const starling_operation> calls) {
 void Communicator::submit_together(std::span<const starling_operation> calls,
                                    std::vector<RequestPtr>& submitted) {
   if (submit_in_one_kernel(calls, submitted)) return;
-  // The stream is held when all are under way. Until then an operation that is stuck parks, and the next begins.
+  // The stream is held when all are under way. Until then an operation that is stuck parks, and the next
+  // begins.
   const auto held_later = [this](const starling_operation& call) {
     const bool to_self = is_message(call) && call.peer == int32_t(rank_);  // it waits for nobody
     return call.start == STARLING_START_HOLD_STREAM && !to_self;
@@ -87,7 +88,8 @@ void Context::submit_together(std::vector<Departure>&& departures) {
   for (size_t k = 0; k < departures.size(); ++k) {
     HostLane& lane = *departures[k].lane;
     if (refused_by_fault(lane, departures[k].flight)) continue;
-    if (const auto launch = take_over(lane, std::move(departures[k].flight), news[k])) launches.push_back(*launch);
+    if (const auto launch = take_over(lane, std::move(departures[k].flight), news[k]))
+      launches.push_back(*launch);
   }
   lock.unlock();
   if (launches.empty()) return;

@@ -55,8 +55,8 @@ struct StartArguments {
 // Operations of different lanes that may begin in one kernel.
 inline constexpr uint32_t kMostTogether = 8;
 
-// Of which of them the kernel's block is: the first blocks are those of the first operation, then come the second's, and
-// so on. `block` becomes its number in that operation.
+// Of which of them the kernel's block is: the first blocks are those of the first operation, then come the
+// second's, and so on. `block` becomes its number in that operation.
 STARLING_HOST_DEVICE inline uint32_t operation_of_block(const StartArguments* each, uint32_t& block) {
   uint32_t k = 0;
   for (; block >= each[k].operation.block_count; ++k) block -= each[k].operation.block_count;

@@ -11,8 +11,8 @@
 //   unlock
 //   enqueue, before the caller puts anything else into the stream
 //
-// Operations of different lanes may begin together in one stream: none of them stands behind another. All may_enter,
-// all enter, under one hold of the lock; then they are enqueued at once.
+// Operations of different lanes may begin together in one stream: none of them stands behind another. All
+// may_enter, all enter, under one hold of the lock; then they are enqueued at once.
 //
 // and under the lock: poll() now and then and after every push, completed() for every completion that is
 // read: from the completion queue, or, of an operation on kKernel, whose token is 0, by was_told()
@@ -243,8 +243,8 @@ class StreamHost {
   // Puts operations that have entered together into their stream; may stand in the driver. start->gate and
   // what else is the entry's is filled in here. At most kMostTogether.
   void enqueue(Stream stream, Entering* each, uint32_t count) {
-    // A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one order,
-    // the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
+    // A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one
+    // order, the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
     std::sort(each, each + count, [](const Entering& a, const Entering& b) { return a.order < b.order; });
     const StartArguments* starts[kMostTogether];
     uint32_t kernels = 0;

@@ -294,6 +294,46 @@ Request submit_message(const Communicator& comm, int kind, nb::object buffer, in
   return submit(comm, call, std::move(callback));
 }
 
+// Sends and receives of one stream: kind, buffer, peer, tag of each. Their requests; with the status and
+// message of a call that was wrong, None for those that were not submitted.
+nb::tuple submit_messages(const Communicator& comm, nb::list messages, int64_t timeout_ns, int start,
+                          uintptr_t stream) {
+  starling_comm* handle = comm.get();
+  std::vector<Call> calls;  // they own what the operations point to
+  std::vector<starling_operation> operations;
+  for (nb::handle message : messages) {
+    const auto [kind, buffer, peer, tag] = nb::cast<std::tuple<int, nb::object, int, uint64_t>>(message);
+    const bool sends = kind == STARLING_SEND;
+    Call& call = calls.emplace_back(make_call(kind, sends ? buffer : nb::object(nb::none()),
+                                              sends ? nb::object(nb::none()) : buffer, std::nullopt, 0, 1, 0,
+                                              std::nullopt, 0, timeout_ns, std::nullopt));
+    call.peer = peer;
+    call.tag = tag;
+    call.start = start;
+    call.stream = stream;
+    operations.push_back(
+        operation_of(call, starling_comm_rank(handle), starling_comm_size(handle), comm.use->on_gpu));
+  }
+  std::vector<starling_request*> handles(operations.size());
+  starling_status status;
+  {
+    const WithoutGil waiting;
+    status = starling_submit_together(handle, operations.data(), operations.size(), handles.data());
+  }
+  const std::string text = status == STARLING_SUCCESS ? "" : starling_last_error();
+  nb::list requests;
+  for (starling_request* one : handles) {
+    if (one == nullptr) {
+      requests.append(nb::none());
+      continue;
+    }
+    Request request(comm.use);
+    request.handle = one;
+    requests.append(nb::cast(std::move(request)));
+  }
+  return nb::make_tuple(requests, int(status), text);
+}
+
 void register_collective(const Communicator& comm, int64_t id, const std::vector<uint32_t>& devices, int kind,
                          size_t count, const std::string& data_type, int reduce_op, double scalar, int root,
                          int priority, int64_t timeout_ns) {
@@ -340,6 +380,7 @@ void bind_calls(nb::class_<Communicator>& c) {
         "lane"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none(), "start"_a = 0,
         "stream"_a = 0);
   c.def("add_plan", &add_plan, "text"_a, "smallest_bytes"_a, "largest_bytes"_a);
+  c.def("submit_messages", &submit_messages, "messages"_a, "timeout_ns"_a, "start"_a, "stream"_a);
   c.def("submit_message", &submit_message, "kind"_a, "buffer"_a.none(), "peer"_a, "tag"_a,
         "data_type"_a = nb::none(), "priority"_a = 0, "timeout_ns"_a = 0, "callback"_a = nb::none(),
         "start"_a = 0, "stream"_a = 0);

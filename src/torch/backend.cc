@@ -135,7 +135,7 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
   const CudaSide side = cuda_side(streams.device);
   const c10::Stream current = current_stream(streams.device);
   const bool held = operation.waited == STARLING_WAITED;
-  const bool perhaps_waited = operation.waited == STARLING_PERHAPS_WAITED && !work.captured();
+  const bool late = operation.waited == STARLING_PERHAPS_WAITED && !work.captured();
   operation.waited = STARLING_NOT_WAITED;  // no caller runs the daemon of a GPU
   if (operation.kind == STARLING_RECV && operation.peer < 0) {
     TORCH_CHECK(!work.captured(), "starling: a graph cannot hold a receive from any source; name the source");
@@ -144,8 +144,9 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
   } else if (held) {
     operation.start = STARLING_START_HOLD_STREAM;
     operation.stream = native_handle(current);
-  } else if (perhaps_waited) {
-    return work.submit_late(side.communicator, operation, side.late, streams.eager.of(operation.kind));
+  } else if (late && work.add_late(side.communicator->get(), operation)) {
+    if (!work.coalesces()) work.submit_late(side.communicator, side.late, streams.eager.of(operation.kind));
+    return;
   } else {
     const c10::Stream& own = (work.captured() ? streams.captured : streams.eager).of(operation.kind);
     side.streams->order.after(own, current);
@@ -155,7 +156,8 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
   work.submit(side.communicator->get(), operation);
 }
 
-// Operations never block when they are issued, so a block submits as it goes; it only completes as one.
+// Operations never block when they are issued, so a block submits as it goes, and only completes as one; but
+// sends and receives of CUDA begin together at its end.
 void Backend::startCoalescing() {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(!coalesces_, "starling: coalescing blocks do not nest");
@@ -176,6 +178,10 @@ c10::intrusive_ptr<c10d::Work> Backend::endCoalescing() {
     work = c10::make_intrusive<Work>(
         getRank(), WorkDescription{c10d::OpType::COALESCED, "starling:coalesced", sequence_, {}, {}, nullptr},
         communicator->in_flight());
+  if (work->has_late()) {
+    const CudaSide side = cuda_side(work->cuda()->device);
+    work->submit_late(side.communicator, side.late, side.streams->eager.sends);
+  }
   work->launch();
   return work;
 }

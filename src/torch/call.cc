@@ -137,7 +137,6 @@ const size_t* Call::hold(std::vector<size_t> table) {
 
 void Call::submit(starling_operation operation) {
   if (!async_ && !coalesced_) operation.waited = STARLING_WAITED;
-  if (coalesced_ && device_.is_cuda()) operation.waited = STARLING_NOT_WAITED;
   backend_.submit(*work_, operation);
 }
 

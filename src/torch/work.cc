@@ -10,26 +10,9 @@
 #include "errors.h"
 #include "future_threads.h"
 #include "interruption.h"
+#include "work_operation.h"
 
 namespace starling::torch_adapter {
-
-struct Work::Operation {
-  Work* work = nullptr;
-  c10::intrusive_ptr<Work> alive;  // as long as the library may call back
-  starling_comm* comm = nullptr;
-  starling_operation description{};
-  starling_request* request = nullptr;  // null while negotiated
-  bool negotiated = false;
-  bool caller_stands = false;  // the stream that was current at the call is behind it
-  std::atomic<bool> settled = false;
-
-  Operation() = default;
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-  ~Operation() {
-    if (request != nullptr) starling_request_free(request);
-  }
-};
 
 Work::Work(int rank, const WorkDescription& description, std::shared_ptr<InFlight> in_flight)
     : c10d::Work(rank, description.type, description.title,
@@ -74,9 +57,7 @@ void Work::submit(starling_comm* comm, const starling_operation& description,
   ready.timeout_ns = description.timeout_ns;
   ready.callback = on_ready;
   ready.user = &operation;
-  // The reference and the count are taken first: the callback may come before submit returns.
-  operation.alive = c10::intrusive_ptr<Work>::reclaim_copy(this);
-  unsettled_.fetch_add(1);
+  expect_end(operation);
   const starling_status status = starling_submit(comm, &ready, nullptr);
   if (status != STARLING_SUCCESS) {
     operation.settled = true;
@@ -86,53 +67,14 @@ void Work::submit(starling_comm* comm, const starling_operation& description,
   }
 }
 
-void Work::submit_late(std::shared_ptr<Communicator> communicator, const starling_operation& description,
-                       const std::shared_ptr<LateLaunch>& late, const c10::Stream& own) {
-  Operation& operation = operations_.emplace_back();
-  operation.work = this;
-  operation.comm = communicator->get();
-  operation.description = description;
-  operation.description.callback = on_done;
-  operation.description.user = &operation;
-  caller_ = current_stream(cuda_->device);
-  called_.emplace(c10::DeviceType::CUDA).record(*caller_);
+// The reference and the count are taken before it is submitted: the callback may come before that returns.
+void Work::expect_end(Operation& operation) {
+  operation.alive = c10::intrusive_ptr<Work>::reclaim_copy(this);
   unsettled_.fetch_add(1);
-  late_ = late;
-  const auto work = c10::intrusive_ptr<Work>::reclaim_copy(this);
-  late->put(this, {[work, communicator = std::move(communicator), &operation, own](bool waited) {
-                     work->launch_late(operation, own, waited);
-                   },
-                   [work] { work->release_one(); }});
-}
-
-// Waited for, it holds the companion of the caller's stream: that stands behind it, so nothing that stands
-// before or behind it there would not do so in the caller's own.
-void Work::launch_late(Operation& operation, const c10::Stream& own, bool waited) {
-  try {
-    const std::optional<c10::Stream> companion =
-        waited ? cuda_->companion(native_handle(*caller_)) : std::nullopt;
-    const c10::Stream& stream = companion ? *companion : own;
-    called_->block(stream);
-    operation.description.start = companion ? STARLING_START_HOLD_STREAM : STARLING_START_ON_STREAM;
-    operation.description.stream = native_handle(stream);
-    enqueue(operation);
-    if (companion) cuda_->order.after(*caller_, stream);
-    operation.caller_stands = companion.has_value();
-  } catch (const std::exception& error) {
-    LOG(ERROR) << title_ << " number " << sequence_ << " failed: " << error.what();
-    const std::lock_guard lock(mutex_);
-    if (!first_error_) first_error_ = std::current_exception();
-  }
-}
-
-// Before anything is asked of the operation.
-void Work::launch_kept(bool waited) const {
-  if (const auto late = late_.lock()) late->take(this, waited);
 }
 
 void Work::enqueue(Operation& operation) {
-  operation.alive = c10::intrusive_ptr<Work>::reclaim_copy(this);
-  unsettled_.fetch_add(1);
+  expect_end(operation);
   const starling_status status = starling_submit(operation.comm, &operation.description, &operation.request);
   if (status == STARLING_SUCCESS && captured_) {
     const starling_status ended = starling_test(operation.request);

@@ -52,10 +52,14 @@ class Work final : public c10d::Work {
   // lane, whose callback submits it.
   void submit(starling_comm* comm, const starling_operation& operation,
               const std::optional<std::string>& ready_lane = std::nullopt);
-  // The work's only operation, of CUDA: kept back until the program waits for it or goes on. Then it is
-  // launched on `own`, or, waited for by the stream that was current at the call, on that one's companion.
-  void submit_late(std::shared_ptr<Communicator> communicator, const starling_operation& operation,
-                   const std::shared_ptr<LateLaunch>& late, const c10::Stream& own);
+  // Sends and receives of CUDA that begin together: for submit_late(). False: the stream that is current now
+  // is not that of those before.
+  bool add_late(starling_comm* comm, const starling_operation& operation);
+  bool has_late() const { return !kept_back_.empty(); }
+  // They are kept back until the program waits for them or goes on. Then they are launched on `own`, or,
+  // waited for by the stream that was current at the call, on that one's companion.
+  void submit_late(std::shared_ptr<Communicator> communicator, const std::shared_ptr<LateLaunch>& late,
+                   const c10::Stream& own);
   // Runs once, when all operations succeeded, before anybody learns of it. On CUDA it puts copies into the
   // current stream behind the operations.
   void at_success(std::function<void()> step) { finish_steps_.push_back(std::move(step)); }
@@ -70,6 +74,8 @@ class Work final : public c10d::Work {
   void wait_on_host() { waits_on_host_ = true; }
   const std::shared_ptr<GroupStreams>& cuda() const { return cuda_; }
   bool captured() const { return captured_; }
+  // It is that of a coalescing block.
+  bool coalesces() const { return opType_ == c10d::OpType::COALESCED; }
   void add_outputs(const std::vector<at::Tensor>& outputs);
   // By the thread that builds, which may be another than the one that waits.
   void launch();
@@ -92,7 +98,9 @@ class Work final : public c10d::Work {
   struct Operation;
 
   void enqueue(Operation& operation);
-  void launch_late(Operation& operation, const c10::Stream& own, bool waited);
+  void expect_end(Operation& operation);
+  void launch_late(const c10::Stream& own, bool waited);
+  void enqueue_together(const c10::Stream& stream, starling_start start);
   void launch_kept(bool waited) const;
   std::exception_ptr error_of(starling_status status, const char* message) const;
   void settle(Operation& operation, starling_status status, const char* message);
@@ -129,7 +137,8 @@ class Work final : public c10d::Work {
   const std::shared_ptr<GroupStreams> cuda_;
   const bool captured_;
   std::weak_ptr<LateLaunch> late_;  // empty: launched when submitted, or the group is gone
-  std::optional<c10::Stream> caller_;  // of submit_late()
+  std::vector<Operation*> kept_back_;  // by add_late()
+  std::optional<c10::Stream> caller_;  // of these
   std::optional<c10::Event> called_;  // what the caller's stream held then
   bool waits_on_host_ = false;
   bool named_lane_ = false;  // of one operation at least: it may complete in any order

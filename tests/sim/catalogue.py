@@ -879,7 +879,7 @@ MUTATIONS = [
         "operations that begin together lie in their kernel as each rank has called them",
         HOST,
         "return a.order < b.order;",
-        "return &a < &b;",
+        "return false;",
     ),
     Mutation(
         "together_one_behind_the_other",
@@ -887,11 +887,13 @@ MUTATIONS = [
         HOST,
         "d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);\n    }\n",
         "d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);\n"
-        "      if (entry.waits && k + 1 < count) wait_for(stream, *each[k].handover, start.operation.sequence);\n    }\n",
+        "      if (entry.waits && k + 1 < count)\n"
+        "        wait_for(stream, *each[k].handover, start.operation.sequence);\n"
+        "    }\n",
     ),
     Mutation(
         "together_without_places",
-        "operations that begin together do not count each other's places: one is let in without a daemon, and needs one",
+        "operations that begin together do not count each other's places: one comes in without its daemon",
         HOST,
         "starts_ + call.before < facts_.start_limit",
         "starts_ < facts_.start_limit",

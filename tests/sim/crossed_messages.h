@@ -1,6 +1,6 @@
-// Messages of one stream that begin together (docs/design/0007-start-as-a-kernel.md), each rank's in an order of its own,
-// on a GPU with fewer places than they have blocks: does each find its place, without a daemon and beside calls that
-// wait in the driver? Beside the campaigns, where so many lanes of a stream are seldom.
+// Messages of one stream that begin together (docs/design/0007-start-as-a-kernel.md), each rank's in an order
+// of its own, on a GPU with fewer places than they have blocks: does each find its place, without a daemon
+// and beside calls that wait in the driver? Beside the campaigns, where so many lanes of a stream are seldom.
 #pragma once
 #include "machine/sim/campaign.h"
 #include "machine/sim/stream_program.h"
@@ -41,8 +41,7 @@ inline Case crossed_messages(uint64_t seed, PlanCache& plans) {
       if (prepared) steps.push_back({StepKind::kWait});
       shuffle(mine, own);
       for (uint32_t lane : mine)
-        steps.push_back(
-            {prepared ? StepKind::kPrepared : StepKind::kStart, lane, 0, 0, 1, 1, false, round});
+        steps.push_back({prepared ? StepKind::kPrepared : StepKind::kStart, lane, 0, 0, 1, 1, false, round});
       if (own.chance(kAlways / 2))
         steps.push_back({own.chance(kAlways / 2) ? StepKind::kCopyBack : StepKind::kLoadKernels});
     }

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "machine/sim/campaign.h"
-#include "sim/mutants.h"
 #include "sim/crossed_messages.h"
+#include "sim/mutants.h"
 #include "sim/one_lane.h"
 #include "support/in_child.h"
 

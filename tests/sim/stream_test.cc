@@ -65,8 +65,8 @@ TEST(Streams, OneLaneOfPackets) {
   }
 }
 
-// What begins together does not stand behind one another, whatever the order of the calls; and no stream waits for a
-// daemon that a call of the program keeps from its launch.
+// What begins together does not stand behind one another, whatever the order of the calls; and no stream
+// waits for a daemon that a call of the program keeps from its launch.
 TEST(Streams, CrossedMessagesBeginTogether) {
   Simulation simulation;
   uint64_t operations = 0, kernels = 0;

@@ -6,8 +6,8 @@
 
 namespace starling::cuda {
 
-// One kernel for `count` operations, device::kMostTogether at most. Asynchronous. `stream` is any stream of the device;
-// the arguments are copied. Returns a cudaError_t; 0 is success.
+// One kernel for `count` operations, device::kMostTogether at most. Asynchronous. `stream` is any stream of
+// the device; the arguments are copied. Returns a cudaError_t; 0 is success.
 int launch_start(const device::StartArguments* const* starts, uint32_t count, void* stream);
 
 // Likewise.

@@ -90,7 +90,8 @@ struct Step {
   uint32_t held = 0;
   uint32_t blocks = 1;
   bool differs = false;  // of a lane of copies: the rank means something else than the others
-  uint32_t together = 0;  // steps in a row that start operations of one stream, with one number: they begin together
+  uint32_t together =
+      0;  // steps in a row that start operations of one stream, with one number: they begin together
 
   bool names_lane() const { return submits() || kind == StepKind::kStreamWait; }
   bool submits() const {

@@ -174,8 +174,8 @@ LaneSpec any_lane(Random& random, uint32_t rank_count, const Options& machine, P
   }
 }
 
-// Of a stream's lanes, by the first: those that are called together with it, and not otherwise. They count as one where
-// they hold it.
+// Of a stream's lanes, by the first: those that are called together with it, and not otherwise. They count as
+// one where they hold it.
 std::vector<std::vector<uint32_t>> called_together(const Program& program, uint64_t seed,
                                                    const Options& machine) {
   Random random(seed, 10);
@@ -230,9 +230,8 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   const bool has_special = kind == StreamKind::kOneQueue || kind == StreamKind::kInDriver;
   const uint64_t special = has_special ? random.next() : 0;
   for (uint32_t r = 0; r < program.rank_count; ++r)
-    program.steps.push_back(
-        Writer(kind, program, machine, seed, r, synchronizes, together)
-            .write(iterations, calls, held, special));
+    program.steps.push_back(Writer(kind, program, machine, seed, r, synchronizes, together)
+                                .write(iterations, calls, held, special));
   return program;
 }
 

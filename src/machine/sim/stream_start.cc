@@ -1,0 +1,107 @@
+// How a rank of the simulation puts its operations into streams.
+#include <algorithm>
+
+#include "machine/sim/stream_rank.h"
+
+namespace starling::sim {
+
+// One, or several that begin together.
+void StreamRank::start(std::span<const Step> together) {
+  std::vector<Starting> starting;
+  for (const Step& step : together) {
+    SimLane& lane = *lanes_.at(step.lane);
+    if (lane.broken) continue;  // the caller gets an error at once
+    if (lane.spec().copies) {
+      start_copies(step, lane);
+      continue;
+    }
+    const uint64_t index = lane.submitted();
+    if (index < before_streams_[step.lane]) {
+      submit(lane);
+      continue;
+    }
+    lane.make_buffers();
+    if (step.kind == StepKind::kPrepared)
+      lane.fill(index);
+    else
+      put_kernel(step.stream, Kernel::Kind::kFill, step.lane, index, step.ns);
+    starting.push_back({&step, &lane, index});
+  }
+  put_operations(starting);
+  for (const Starting& one : starting)
+    if (one.step->held && !one.lane->broken)
+      put_kernel(one.step->stream, Kernel::Kind::kCheck, one.step->lane, one.index);
+}
+
+// From the CPU, as before the first stream comes to the lane.
+void StreamRank::submit(SimLane& lane) {
+  lock();
+  if (lane.broken) return unlock();
+  enter_lane(lane);
+  lanes_.open(lane);
+  lane.submit(w_->scheduler.now());
+  ++submitted_;
+  if (lane.carried()) proxy_.begin_work();
+  ++by_path_[kByQueue];
+  feed(lane);
+  driver_->poll();
+  w_->scheduler.wake(poller_fiber_);
+  unlock();
+}
+
+// As device/stream_host.h asks of its callers. Those of broken lanes are dropped.
+void StreamRank::put_operations(std::vector<Starting>& all) {
+  for (lock();; lock()) {
+    std::erase_if(all, [](const Starting& one) { return one.lane->broken; });
+    bool may = true;
+    for (uint32_t k = 0; may && k < all.size(); ++k) {
+      SimLane& lane = *all[k].lane;
+      lane.open_to_streams();
+      may = driver_->may_enter(request_of(all[k], lane.has_room(), k));
+    }
+    if (may) break;
+    unlock();
+    w_->scheduler.sleep();  // until an entry of some stream begins or ends
+  }
+  std::vector<StreamEntering> entering;
+  for (const Starting& one : all) entering.push_back(enter(one));
+  w_->scheduler.wake(poller_fiber_);
+  unlock();
+  if (!all.empty()) driver_->enqueue(all.front().step->stream, entering);
+}
+
+StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t before) const {
+  const Step& step = *one.step;
+  return {step.stream, step.held != 0, one.lane->resolved(), room, last_kernels_[step.lane] == step.stream,
+          false,       before};
+}
+
+// Under the lock.
+StreamEntering StreamRank::enter(const Starting& one) {
+  SimLane& lane = *one.lane;
+  const uint32_t number = one.step->lane;
+  enter_lane(lane);
+  lanes_.open(lane);
+  lane.count_submitted(w_->scheduler.now());
+  ++submitted_;
+  if (lane.carried()) proxy_.begin_work();
+  const bool placed = lane.placed() == one.index && lane.has_work_for_core();
+  const StreamTicket ticket = driver_->enter(request_of(one, placed, 0));
+  const Submission submission =
+      placed ? lane.place(o_->first_sequence, ticket.path == kByKernel) : Submission{};
+  last_kernels_[number] = ticket.path == kByKernel ? one.step->stream : kNoStream;
+  tickets_[number].emplace(one.index, ticket);
+  ++by_path_[ticket.path];
+  if (placed && ticket.path != kByKernel) {
+    Submission marked = submission;
+    marked.marked = ticket.path == kByMark;
+    push(marked);
+    driver_->poll();
+  }
+  Operation operation{};
+  if (placed) operation = lane.operation(one.index);
+  operation.sequence = o_->first_sequence + one.index;
+  return {ticket, &lane.core(), &lane.handover(), operation, lane.spec().priority, number};
+}
+
+}  // namespace starling::sim

@@ -150,7 +150,7 @@ constexpr Row kGpuTable[] = {
 // From how many bytes on processes on GPUs are faster if they read each other's buffers through CUDA IPC than
 // by slots. Beside each, us by slots and read at 2, 8 and 64 MB: two processes that share an H200
 // (bench/results/gpu_shared_processes.json). Across NVLink, where bytes take longer, it is the fixed part
-// that is spared; one message alone goes from end to end sooner in slots.
+// that is spared.
 struct PulledFrom {
   Collective collective;
   std::uint64_t bytes;
@@ -163,7 +163,7 @@ constexpr PulledFrom kPulledFrom[] = {
     {kBroadcast, 2 * kMiB},      // 23 and 17, 45 and 19, 231 and 71
     {kReduce, 64 * kMiB},  // 23 and 17, 37 and 21, 202 and 128; from another GPU the root's link counts
     {kAllToAll, 2 * kMiB},  // 29 and 17, 46 and 20, 209 and 84
-    {kSendRecv, 64 * kMiB},  // 55 and 93, 81 and 114, 370 and 208
+    {kSendRecv, 2 * kMiB},   // 81 and 30, 99 and 41, 372 and 104 (gpu_shared_together.json)
 };
 
 bool pulling_is_faster(const ChoiceRequest& request) {

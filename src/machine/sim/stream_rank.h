@@ -58,6 +58,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void application() override;
   void take(const Step& step);
   void start(std::span<const Step> together);
+  void start_apart(std::span<const Step> together);
   void submit(SimLane& lane);
   struct Starting {
     const Step* step;

@@ -7,6 +7,9 @@ namespace starling::sim {
 
 // One, or several that begin together.
 void StreamRank::start(std::span<const Step> together) {
+  const auto by_copies = [this](const Step& step) { return lanes_.at(step.lane)->spec().copies; };
+  if (together.size() > 1 && std::any_of(together.begin(), together.end(), by_copies))
+    return start_apart(together);
   std::vector<Starting> starting;
   for (const Step& step : together) {
     SimLane& lane = *lanes_.at(step.lane);
@@ -47,6 +50,16 @@ void StreamRank::submit(SimLane& lane) {
   driver_->poll();
   w_->scheduler.wake(poller_fiber_);
   unlock();
+}
+
+// What is no kernel cannot begin in one: the stream is held when all are under way (comm/together.cc).
+void StreamRank::start_apart(std::span<const Step> together) {
+  for (Step step : together) {
+    step.held = 0;
+    start({&step, 1});
+  }
+  for (const Step& step : together)
+    if (step.held) wait_on_stream(step);
 }
 
 // As device/stream_host.h asks of its callers. Those of broken lanes are dropped.

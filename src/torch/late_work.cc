@@ -1,4 +1,5 @@
-// Sends and receives of a Work that are kept back until it is known whether their caller waits (late_launch.h).
+// Sends and receives of a Work that are kept back until it is known whether their caller waits
+// (late_launch.h).
 #include <string>
 #include <utility>
 #include <vector>

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from starling.launch import run_processes, run_threads
 
 
@@ -20,6 +22,12 @@ def places() -> int:
     Processes that share a GPU take turns on it, which is right and slow, unless CUDA's MPS runs
     (``scripts/gpu_run.sh`` starts it)."""
     return count() * int(os.environ.get("RANKS_PER_GPU", "1"))
+
+
+def skip_if_shared(machine: str) -> None:
+    """For programs that synchronize the device: with threads that share a GPU that waits for the other rank's streams."""
+    if machine == "threads" and count() < 2:
+        pytest.skip("a device synchronization waits for the streams of both ranks")
 
 
 def device_of(rank: int) -> str:

@@ -161,6 +161,33 @@ TEST(Misuse, OfCallsThatWaitForAPartner) {
   });
 }
 
+// Those before a wrong one are under way, and have their requests.
+TEST(Misuse, OfOperationsThatBeginTogether) {
+  RankOptions one;
+  one.size = 1;
+  run_ranks(one, [](Rank& rank) {
+    float buffer[4] = {1, 2, 3, 4}, received[4] = {};
+    starling_operation calls[3] = {operation(STARLING_SEND), operation(STARLING_RECV),
+                                   operation(STARLING_RECV)};
+    for (starling_operation& call : calls) call.count = 4;
+    calls[0].input = buffer;
+    calls[1].output = received;
+    starling_request* requests[3];
+    expect_refused(starling_submit_together(nullptr, calls, 3, requests), "null pointer");
+    expect_refused(starling_submit_together(rank.comm, nullptr, 3, requests), "null pointer");
+    EXPECT_EQ(starling_submit_together(rank.comm, nullptr, 0, nullptr), STARLING_SUCCESS);
+    expect_refused(starling_submit_together(rank.comm, calls, 3, requests), "output is a null pointer");
+    EXPECT_EQ(requests[2], nullptr);
+    expect_done(requests[0]);
+    expect_done(requests[1]);
+    EXPECT_EQ(received[3], 4);
+    ASSERT_EQ(starling_submit_together(rank.comm, calls, 2, requests), STARLING_SUCCESS)
+        << starling_last_error();
+    expect_done(requests[0]);
+    expect_done(requests[1]);
+  });
+}
+
 TEST(Misuse, OfAContextInUse) {
   RankOptions one;
   one.size = 1;

@@ -25,7 +25,7 @@ def places() -> int:
 
 
 def skip_if_shared(machine: str) -> None:
-    """For programs that synchronize the device: with threads that share a GPU that waits for the other rank's streams."""
+    """For programs that synchronize the device: of threads that share one it waits for both ranks' streams."""
     if machine == "threads" and count() < 2:
         pytest.skip("a device synchronization waits for the streams of both ranks")
 

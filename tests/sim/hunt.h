@@ -27,6 +27,11 @@ struct Found {
 
 namespace hunting {
 
+// A case that the shipped core fails too, in so short a bound, shows nothing.
+inline bool shipped_is_right(const Case& drawn) {
+  return Simulation().run(drawn.program, drawn.options, drawn.seed).ok();
+}
+
 inline std::string look(const Core& core, double seconds) {
   Simulation simulation(core);
   const auto start = std::chrono::steady_clock::now();
@@ -41,7 +46,7 @@ inline std::string look(const Core& core, double seconds) {
     drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
     drawn.options.step_bound = 20'000'000;
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
-    if (!report.ok())
+    if (!report.ok() && (&core == &shipped_core() || shipped_is_right(drawn)))
       return std::to_string(seed) + " " + (special ? drawn.program.name : campaign_name(campaign)) +
              " seed " + std::to_string(seed) + ": " + report.failure;
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)

@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from catalogue import MUTATIONS
+from catalogue import MUTATIONS, UNSEEN
 
 from planted import mutated, write_if_changed
 
@@ -35,6 +35,11 @@ def main(source: Path, out: Path, units: int) -> None:
         rows.append(f'    {{"{mutation.name}", "{mutation.what}", "{mutation.file}", core_{label}}},')
     for unit, parts in enumerate(bodies):
         write_if_changed(out / f"mutants_{unit}.cc", "\n".join(parts))
+    unseen = []
+    for mutation, why in UNSEEN:
+        mutated(headers[mutation.file], mutation, "tests/sim/catalogue.py")
+        unseen.append(f'    {{"{mutation.name}", "{mutation.what}", "{mutation.file}", "{why}"}},')
+    unseen_table = "\n".join(unseen)
     declarations = "\n".join(f"const Core& core_m{n:02}();" for n in range(len(MUTATIONS)))
     table = "\n".join(rows)
     write_if_changed(
@@ -50,6 +55,13 @@ const std::vector<Mutant>& mutants() {{
 {table}
   }};
   return kMutants;
+}}
+
+const std::vector<UnseenMutant>& unseen_mutants() {{
+  static const std::vector<UnseenMutant> kUnseen = {{
+{unseen_table}
+  }};
+  return kUnseen;
 }}
 
 }}  // namespace starling::sim

@@ -15,4 +15,14 @@ struct Mutant {
 
 const std::vector<Mutant>& mutants();
 
+// Of those that no hunt has seen.
+struct UnseenMutant {
+  const char* name;
+  const char* what;
+  const char* file;
+  const char* why;
+};
+
+const std::vector<UnseenMutant>& unseen_mutants();
+
 }  // namespace starling::sim

@@ -12,10 +12,9 @@ int main(int argc, char** argv) {
       "Each row is an edit of one header of `src/device`, as small as the slip that would make it\n"
       "(`tests/sim/catalogue.py`). The simulator runs the edited core seed after seed, the campaigns dfccl1, "
       "dfccl2,\n"
-      "random, death, those with streams and those between hosts in turn, until a check fails. For no "
-      "progress the bound is %llu "
-      "ms "
-      "of virtual time\n"
+      "random, death, those with streams and those between hosts in turn, until a check fails that the "
+      "shipped "
+      "core passes. For no progress the bound is %llu ms of virtual time\n"
       "here, not 50 ms as elsewhere. `sim.mutations_test` repeats the hunt in every run of the tests.\n"
       "This page is the output of `build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md`; one "
       "core.\n\n"
@@ -35,5 +34,10 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   std::printf("\n%u of %u found; the longest hunt took %.2f s.\n", found, tried, longest);
+  std::printf(
+      "\n## Not seen\n\nNo hunt has seen these; they are not hunted in the tests.\n\n"
+      "| bug | in | what it is | why it shows nothing, as far as one knows |\n| --- | --- | --- | --- |\n");
+  for (const UnseenMutant& mutant : unseen_mutants())
+    std::printf("| %s | %s | %s | %s |\n", mutant.name, mutant.file, mutant.what, mutant.why);
   return found == tried ? 0 : 1;
 }

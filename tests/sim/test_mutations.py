@@ -6,7 +6,7 @@ Method: the table against tests/sim/catalogue.py.
 import re
 from pathlib import Path
 
-from sim.catalogue import MUTATIONS
+from sim.catalogue import MUTATIONS, UNSEEN
 
 PAGE = Path(__file__).parents[2] / "docs/MUTATIONS.md"
 REMEDY = "write it anew: build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md"
@@ -25,6 +25,12 @@ def test_every_planted_bug_has_a_row() -> None:
     assert set(rows()) == {mutation.name for mutation in MUTATIONS}, REMEDY
     for mutation in MUTATIONS:
         assert rows()[mutation.name][1:3] == [mutation.file, mutation.what], REMEDY
+
+
+def test_what_no_hunt_has_seen_is_said() -> None:
+    said = [line for line in PAGE.read_text().splitlines() if line.endswith(" |")]
+    for mutation, why in UNSEEN:
+        assert f"| {mutation.name} | {mutation.file} | {mutation.what} | {why} |" in said, REMEDY
 
 
 def test_every_planted_bug_was_found_within_a_minute() -> None:

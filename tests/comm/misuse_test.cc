@@ -169,7 +169,10 @@ TEST(Misuse, OfOperationsThatBeginTogether) {
     float buffer[4] = {1, 2, 3, 4}, received[4] = {};
     starling_operation calls[3] = {operation(STARLING_SEND), operation(STARLING_RECV),
                                    operation(STARLING_RECV)};
-    for (starling_operation& call : calls) call.count = 4;
+    for (starling_operation& call : calls) {
+      call.count = 4;
+      call.peer = 0;
+    }
     calls[0].input = buffer;
     calls[1].output = received;
     starling_request* requests[3];

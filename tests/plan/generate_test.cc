@@ -278,13 +278,11 @@ TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
         Collective::kAllToAll, Collective::kReduce, Collective::kSendRecv}) {
     EXPECT_FALSE(reads(collective, 1, true));
-    EXPECT_EQ(reads(collective, 2, true),
-              collective != Collective::kSendRecv && collective != Collective::kReduce);
+    EXPECT_EQ(reads(collective, 2, true), collective != Collective::kReduce);
     EXPECT_TRUE(reads(collective, 64, true));
     EXPECT_TRUE(reads(collective, 2, false));  // asked for, or threads
   }
-  for (const Collective collective : {Collective::kReduce, Collective::kSendRecv})
-    EXPECT_FALSE(reads(collective, 32, true));
+  EXPECT_FALSE(reads(Collective::kReduce, 32, true));
   for (const Collective collective : {Collective::kGather, Collective::kScatter})
     EXPECT_FALSE(reads(collective, 1024, true)) << "was not measured";
 }

@@ -98,6 +98,9 @@ class Messages(ABC):
         ones: what is put into it later begins after all. Up to 8 of different pairs or tags are one kernel.
         """
         listed = list(messages)
+        for message in listed:
+            if not isinstance(message, Send | Recv):
+                raise TypeError(f"a message is {message!r:.80}; pass a starling.Send or starling.Recv")
         buffers = [(locked(message.buffer),) for message in listed]
         calls = [
             (
@@ -108,9 +111,13 @@ class Messages(ABC):
             )
             for message in listed
         ]
-        submitted, status, text = self._core.submit_messages(
-            calls, timeout_ns_of(timeout), start_of(stream, hold), handle_of(stream)
-        )
+        try:
+            submitted, status, text = self._core.submit_messages(
+                calls, timeout_ns_of(timeout), start_of(stream, hold), handle_of(stream)
+            )
+        except TypeError as error:
+            explained = (explain(error, peer=peer, tag=tag) for _, _, peer, tag in calls)
+            raise next((one for one in explained if one is not error), error) from None
         requests = [
             self._keep(Request(core, held))
             for core, held in zip(submitted, buffers, strict=True)

@@ -302,7 +302,9 @@ nb::tuple submit_messages(const Communicator& comm, nb::list messages, int64_t t
   std::vector<Call> calls;  // they own what the operations point to
   std::vector<starling_operation> operations;
   for (nb::handle message : messages) {
-    const auto [kind, buffer, peer, tag] = nb::cast<std::tuple<int, nb::object, int, uint64_t>>(message);
+    std::tuple<int, nb::object, int, uint64_t> fields;
+    if (!nb::try_cast(message, fields)) throw nb::type_error("a message's peer or tag is no such number");
+    const auto& [kind, buffer, peer, tag] = fields;
     const bool sends = kind == STARLING_SEND;
     Call& call = calls.emplace_back(make_call(kind, sends ? buffer : nb::object(nb::none()),
                                               sends ? nb::object(nb::none()) : buffer, std::nullopt, 0, 1, 0,

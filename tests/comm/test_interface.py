@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import starling
-from starling import Communicator, Context, Scheduling, environment, errors, launch
+from starling import Communicator, Context, Scheduling, Send, environment, errors, launch
 from starling.stores import FileStore, InProcessStore
 
 F32 = np.float32
@@ -117,6 +117,9 @@ MISUSES: dict[str, tuple[type[Exception], str, Callable[[Communicator], Any]]] =
         lambda c: c.all_gather(np.ones(4), np.ones(4), counts=[-4]),
     ),
     "tag": (ValueError, "tag is -1; pass a whole number from 0", lambda c: c.send(np.ones(1), 0, tag=-1)),
+    "tag of a batch": (ValueError, "tag is -1; pass", lambda c: c.batch([Send(np.ones(1), 0, -1)])),
+    "peer of a batch": (TypeError, "peer is 'a'", lambda c: c.batch([Send(np.ones(1), "a")])),  # type: ignore[arg-type]
+    "no message": (TypeError, "pass a starling.Send", lambda c: c.batch(["x"])),  # type: ignore[list-item]
     "no stream": (TypeError, "stream is 'x'; pass", lambda c: c.barrier(stream="x")),
     "no color": (TypeError, "color is 'a'; pass", lambda c: c.split("a")),  # type: ignore[arg-type]
     "no ranks": (TypeError, "ranks is 0; pass a list", lambda c: c.subgroup(0, "x")),  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Measures a send and a receive of PyTorch between two ranks that share a GPU, or have one each:
-``python tests/gpu/pair_figures.py``. As one ``batch_isend_irecv``, which begins as one kernel, and as two calls, in turns
-in one run; microseconds a pair, the median of 7 rounds of 100.
+``python tests/gpu/pair_figures.py``. As one ``batch_isend_irecv``, which begins as one kernel, and as two calls, in
+turns in one run; microseconds a pair, the median of 7 rounds of 100.
 """
 
 from __future__ import annotations

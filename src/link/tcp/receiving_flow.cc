@@ -53,6 +53,7 @@ Event ReceivingFlow::event_of(EventKind kind, const Path& path) const {
 void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connection, Port port) {
   // It listens at the interface: the address may have been changed.
   if (const auto called = own_address(connection->fd())) port.address = *called;
+  const std::optional<Address> caller = peer_address(connection->fd());
   pump();  // what is known of the path so far
   Path& path = *paths_[hello.path];
   const PathEnd& end = state_.paths[hello.path];
@@ -70,6 +71,7 @@ void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connec
   }
   path.incarnation = hello.incarnation;
   path.port = port;
+  if (caller) path.caller = caller;
   path.connection = std::move(channel);
   path.watch = watch;
   path.writing = false;
@@ -276,9 +278,12 @@ void ReceivingFlow::deliver() {
 void ReceivingFlow::note_failure() {
   if (failed()) return;
   FlowNames names{peer_, {}};
-  for (const auto& path : paths_)
-    names.ports.push_back(path->port.name.empty() ? "path " + std::to_string(path->number_)
-                                                  : path->port.name + " " + address_text(path->port.address));
+  for (const auto& path : paths_) {
+    std::string& name = names.ports.emplace_back("path " + std::to_string(path->number_));
+    if (path->port.name.empty()) continue;
+    name = path->port.name + " " + address_text(path->port.address);
+    if (path->caller) name += " <- " + address_text(*path->caller);
+  }
   failure_ = failure_text(state_.error, state_.paths, names);
   log(LogLevel::error, failure_);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,7 @@ class ReceivingFlow final : private Link {
     bool writing = false;
     uint32_t incarnation = 1;
     Port port;
+    std::optional<Address> caller;  // the peer's end; none: it had ended before we looked
     std::vector<std::byte> control;  // of the transfer that is coming
   };
 

@@ -6,8 +6,10 @@
 #
 #   tests        tests/gpu, without what follows
 #   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S (gpu_disorder_N.json)
+#   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
 #   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
 #   overlap      computation beside collectives (gpu_overlap_N.json, .png)
+#   overlap:sm_free  the matrix product beside copies without multiprocessors (gpu_overlap_sm_free_N.json)
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
 #   graphs       all_reduce inside of CUDA graphs, beside NCCL's (gpu_graphs_N.json)
 #   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
@@ -21,7 +23,8 @@
 #                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
 #   pulls        8 to 512 MB between processes: by slots (gpu_pull_0_N.json), and read (gpu_pull_1_N.json)
-#   train        bench/train.py: ResNet-50, ViT-B/16 and GPT-2 small beside NCCL (gpu_train_N.json, .png) in TRAIN_S; ITERATIONS=n
+#   train        bench/train.py: ResNet-50, ViT-B/16 and GPT-2 small beside NCCL (gpu_train_N.json, .png) in TRAIN_S; ITERATIONS=n,
+#                MODELS and WAYS as its --models and --ways
 #   guard        conformance, streams, PyTorch and graphs with STARLING_GUARD=1, and GPT-2's training with it and without
 #                (gpu_train_guard_{1,0}_N.json); guard:quick the training alone
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
@@ -140,11 +143,20 @@ for step in "${steps[@]}"; do
     build_adapter
     bench 270 "gpu_disorder_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-30}" --timeout 255
     ;;
+  depleted) # programs on GPUs that others fill, few iterations; and what disorder costs
+    build_adapter
+    bench 80 "gpu_depleted_$GPUS" gpu-disorder -n "$GPUS" --limit 15 --timeout 75 --iterations 20 \
+      --libraries "starling's API,starling in PyTorch" -c "one order,disorder alone,one order with cudaDeviceSynchronize,cudaDeviceSynchronize,all SMs but 8 occupied"
+    ;;
   bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
   bench:quick) bench 120 "gpu_collectives_$GPUS" gpu -n "$GPUS" --quick --timeout 100 ;;
   overlap)
     build_adapter
     bench 200 "gpu_overlap_$GPUS" overlap -n "$GPUS" --timeout 170 --plot "$OUT/gpu_overlap_$GPUS.png"
+    ;;
+  overlap:sm_free)
+    build_adapter
+    STARLING_SM_FREE=1 bench 60 "gpu_overlap_sm_free_$GPUS" overlap -n "$GPUS" --timeout 50 --kernel "matrix product" -C send_recv,all_gather
     ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;
   graphs)
@@ -196,7 +208,7 @@ for step in "${steps[@]}"; do
   train)
     build_adapter
     bounded "${TRAIN_S:-150}" train "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-30}" \
-      --models resnet50,gpt2,vit_b16 --timeout $((${TRAIN_S:-150} - 5)) \
+      --models "${MODELS:-resnet50,gpt2,vit_b16}" ${WAYS:+--ways "$WAYS"} --timeout $((${TRAIN_S:-150} - 5)) \
       --json "$OUT/gpu_train_$GPUS.json" --plot "$OUT/gpu_train_$GPUS.png"
     ;;
   guard | guard:quick)

@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 
 from starling.bench import gpu
 from starling.bench.gpu_disorder import Job, Run, described, jobs_of
-from starling.bench.gpu_programs import CASES, order_of
+from starling.bench.gpu_programs import CASES, Clock, order_of
 
 ALONE = "disorder alone"
 
@@ -39,7 +39,7 @@ def run_of(**options: Any) -> Run:
 
 @pytest.mark.parametrize("library", ["starling in PyTorch", "starling's API", "gloo"])
 def test_disorder_is_right(library: str) -> None:
-    cases = [ALONE, "one stream"]
+    cases = [ALONE, "one order", "one stream"]
     rows = run_of().together(jobs_of(library, cases))
     assert [(row["case"], row["outcome"], row["iterations"]) for row in rows] == [
         (case, "right", 3) for case in cases
@@ -50,6 +50,19 @@ def test_disorder_is_right(library: str) -> None:
 def test_orders_differ_from_rank_to_rank() -> None:
     assert order_of(-1, 0) == order_of(-1, 1) == list(range(8))
     assert any(order_of(k, 0) != order_of(k, 1) for k in range(5))
+
+
+def test_what_ended_on_free_multiprocessors_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterations that waited until the occupying kernel was over once made a row that said: right."""
+    times = iter((0.0, 10.0, 30.0, 90.0, 90.1, 100.0, 191.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    clock = Clock(90)
+    for iteration in (1, 2, 3, 4):
+        clock.ended(iteration)
+    assert clock.row() == {"iterations": 2, "us_per_iteration": 15e6}
+    clock = Clock(90)
+    clock.ended(1)
+    assert clock.row() == {"iterations": 0}
 
 
 @pytest.mark.parametrize(("kill", "outcome"), [(signal.SIGSTOP, "hung"), (signal.SIGKILL, "failed")])

@@ -129,7 +129,7 @@ class Job:
         ]
         done = len([row for row in self.rows if row.get("folder") == str(self._folder)])
         for of_case in list(zip(*reports, strict=False))[done:]:
-            worst = max(of_case, key=lambda one: ("right", "wrong", "failed").index(one["outcome"]))
+            worst = max(of_case, key=lambda one: ("right", "freed", "wrong", "failed").index(one["outcome"]))
             times = [one["us_per_iteration"] for one in of_case if "us_per_iteration" in one]
             row = {
                 "iterations": max(self._begun(), 0),

@@ -11,6 +11,7 @@ import argparse
 import datetime
 import faulthandler
 import json
+import math
 import os
 import random
 import signal
@@ -30,6 +31,7 @@ from .beside import Beside
 
 BYTES = (256, 147456, 2048, 1024, 65536, 147456, 524288, 1048576)
 FREED_BYTES = 1 << 20
+OCCUPIED_S = 90  # then a kernel that occupies multiprocessors ends by itself
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,15 @@ class Case:
     streams: str = "own"  # of each lane: own, blocking (ordered with the legacy default stream), one for all
     left_free: int = 0  # a kernel occupies all multiprocessors but so many; 0: none
     connections: int = 0  # CUDA_DEVICE_MAX_CONNECTIONS; 0: the driver's default
+    ordered: bool = False  # one random order for all ranks: what disorder is compared with
 
 
 CASES = {
     case.name: case
     for case in (
         Case("disorder alone", "none"),
+        Case("one order", "none", ordered=True),
+        Case("one order with cudaDeviceSynchronize", "none", "synchronize", ordered=True),
         Case("cudaDeviceSynchronize", "synchronization", "synchronize"),
         Case("cudaDeviceSynchronize every 4th", "synchronization", "synchronize", 4),
         Case("cudaFree", "synchronization", "free"),
@@ -69,6 +74,25 @@ def order_of(iteration: int, rank: int) -> list[int]:
     if iteration < 0:
         return list(range(len(BYTES)))
     return random.Random(1_000_003 + iteration * 1009 + rank).sample(range(len(BYTES)), len(BYTES))
+
+
+class Clock:
+    """Times a case's iterations; where multiprocessors are occupied, those that ended while they were."""
+
+    def __init__(self, occupied_s: float) -> None:
+        self._begin = time.monotonic()
+        self._limit_s = occupied_s
+        self.iterations = 0
+        self.seconds = 0.0
+
+    def ended(self, iterations: int) -> None:
+        seconds = time.monotonic() - self._begin
+        if seconds < self._limit_s:
+            self.iterations, self.seconds = iterations, seconds
+
+    def row(self) -> dict[str, Any]:
+        us = {"us_per_iteration": round(1e6 * self.seconds / self.iterations, 1)} if self.iterations else {}
+        return {"iterations": self.iterations, **us}
 
 
 @dataclass
@@ -228,7 +252,8 @@ class Program:
     def iteration(self, case: Case, number: int) -> None:
         size, streams = self.place.size, self.streams[case.streams if self.gpu else "own"]
         handles: dict[int, Any] = {}
-        for launched, which in enumerate(order_of(number, self.place.rank), 1):
+        rank = 0 if case.ordered else self.place.rank
+        for launched, which in enumerate(order_of(number, rank), 1):
             value = number % 100 + which
             with self._in(streams[which]):
                 torch.add(self.patterns[which], float(value + self.place.rank), out=self.tensors[which])
@@ -246,6 +271,8 @@ class Program:
                 stream.synchronize()
 
     def run(self, case: Case, iterations: int, note: Callable[[int], Any]) -> dict[str, Any]:
+        """What came of it. Where multiprocessors are occupied, only iterations that ended while they were count;
+        freed: none did."""
         for wrong in self.wrong:
             wrong.zero_()
         before = self.lanes.counters()
@@ -254,21 +281,21 @@ class Program:
         if self.gpu:
             torch.cuda.synchronize()
         with ExitStack() as stack:
+            clock = Clock(math.inf)
             if case.left_free and self.beside is not None:
-                stack.enter_context(self.beside.occupied(case.left_free, limit_s=90))
+                clock = Clock(OCCUPIED_S)
+                stack.enter_context(self.beside.occupied(case.left_free, limit_s=OCCUPIED_S))
             note(0)
-            begin = time.monotonic()
             for number in range(iterations):
                 self.iteration(case, number)
+                clock.ended(number + 1)
                 note(number + 1)
-            seconds = time.monotonic() - begin
             wrong = int(sum(float(one) for one in self.wrong))
         counted = {key: value - before.get(key, 0) for key, value in self.lanes.counters().items()}
         return {
-            "outcome": "wrong" if wrong else "right",
+            "outcome": "wrong" if wrong else "right" if clock.iterations else "freed",
             "wrong": wrong,
-            "iterations": iterations,
-            "us_per_iteration": round(1e6 * seconds / max(iterations, 1), 1),
+            **clock.row(),
             **{key: counted[key] for key in ("parks", "launches", "quits_stuck", "quits_drained") if counted},
         }
 

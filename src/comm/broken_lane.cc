@@ -24,7 +24,7 @@ namespace starling {
 namespace {
 
 constexpr uint64_t kReadersNs = 2'000'000'000;  // a peer that does not withdraw keeps a request so long
-constexpr uint64_t kNapNs = 100'000;
+constexpr uint64_t kGivesBackEveryNs = 100'000;
 
 // Do peers read its caller's buffers, which our messages have named, or do their copy engines write there?
 bool is_used_by_peers(const Flight& flight) {
@@ -182,7 +182,7 @@ void Context::end_everything() {
     for (Flight& flight : lane->take_waiting(true)) end_broken(*lane, std::move(flight), fault);
   }
   while (!keeping_.empty())
-    if (!give_back()) std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNs));
+    if (!give_back()) std::this_thread::sleep_for(std::chrono::nanoseconds(kGivesBackEveryNs));
 }
 
 }  // namespace starling

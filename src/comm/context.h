@@ -32,6 +32,9 @@
 
 namespace starling {
 
+// So long goes a wait that Ctrl-C may end without a look whether it came.
+inline constexpr int64_t kInterruptibleNs = 100'000'000;
+
 // Called by the poller in every round, without the context's lock.
 class PollHook {
  public:
@@ -155,6 +158,7 @@ class Context {
  private:
   class Waiter;
   struct StreamWait;
+  static constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemon is leaving
 
   void run_poller();
   bool poll_once();

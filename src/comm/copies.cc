@@ -11,12 +11,6 @@
 #include "link/carry/proxy.h"
 
 namespace starling {
-namespace {
-
-constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full
-
-}  // namespace
-
 // ---- the lane -----------------------------------------------------------------------------------------
 
 // Never used again when the lane ends: a stream may come to them later.

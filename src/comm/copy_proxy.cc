@@ -16,7 +16,7 @@ namespace {
 // After so long without progress the thread naps between two looks: who waits for a stream that computes for
 // milliseconds does not mind, and a core is free meanwhile.
 constexpr uint64_t kEagerNs = 200'000;
-constexpr long kNapNs = 10'000;
+constexpr long kProxyNapNs = 10'000;
 constexpr uint32_t kLooksAYield = 16;
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -140,7 +140,7 @@ void CopyProxy::run() {
       progressed_ns = now;
       fruitless = 0;
     } else if (now - progressed_ns > kEagerNs) {
-      const timespec nap{0, kNapNs};
+      const timespec nap{0, kProxyNapNs};
       nanosleep(&nap, nullptr);
     } else if (++fruitless % kLooksAYield == 0) {
       sched_yield();

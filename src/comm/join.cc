@@ -28,7 +28,6 @@ constexpr std::string_view kDeclined = "declined ";  // then the reason
 constexpr size_t kLongestReason = 2000;
 constexpr std::string_view kPlaces = " places ";  // then one of each rank's host
 constexpr std::string_view kTimes = " times ";  // then two numbers: by slots, read
-constexpr int64_t kInterruptibleNs = 100'000'000;
 constexpr int64_t kGlanceNs = 1'000'000;  // at what is in a store or is not
 constexpr int64_t kDeathNs = 2'000'000'000;  // how often a caller's store is left to look whether peers live
 

@@ -20,7 +20,6 @@ constexpr uint32_t kEnoughRounds = 18;  // with fewer, others were there in betw
 constexpr uint64_t kPatienceNs = 4'000'000;  // no round begins later
 constexpr uint64_t kDisturbed = UINT64_MAX;
 constexpr const char* kTimingLane = "timing of large messages";
-constexpr int64_t kInterruptibleNs = 100'000'000;
 
 std::mutex mutex;
 std::optional<LargeMessageTimes> known;  // guarded by mutex

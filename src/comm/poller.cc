@@ -16,7 +16,7 @@ namespace starling {
 namespace {
 
 constexpr uint32_t kEagerLooks = 500;  // some 100 us
-constexpr uint64_t kNapNs = 20'000;
+constexpr uint64_t kPollerNapNs = 20'000;
 constexpr uint64_t kMaintenanceNs = 5'000'000;  // how often lanes are looked after while work is under way
 constexpr uint64_t kQuietNs = 100'000'000;  // longest sleep otherwise
 constexpr uint64_t kReplayNs = 1'000'000;  // but where a replay may begin at any time
@@ -67,7 +67,7 @@ void Context::nap(uint32_t fruitless, bool eager) {
     sched_yield();
     return;
   }
-  std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNs));
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kPollerNapNs));
 }
 
 void Context::run_poller() {

@@ -9,7 +9,6 @@
 namespace starling {
 namespace {
 
-constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemon is leaving
 constexpr uint64_t kPlaceNs =
     100'000'000;  // longest wait for a place in a lane whose stream makes no progress
 

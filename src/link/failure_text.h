@@ -13,7 +13,8 @@ const char* cause_text(FailureCause cause);
 
 struct FlowNames {
   uint32_t peer;  // rank at the other end
-  std::vector<std::string> ports;  // by path: what an administrator calls it ("eth0 10.0.0.2 -> eth0 10.0.0.3")
+  std::vector<std::string>
+      ports;  // by path: what an administrator calls it ("eth0 10.0.0.2 -> eth0 10.0.0.3")
   std::vector<std::string> refusals = {};  // by path, or none: why our system would not open it; "": it would
 };
 

@@ -80,4 +80,11 @@ struct Event {
   LinkMessage message = {};
 };
 
+inline Event path_event(EventKind kind, uint32_t path, uint32_t incarnation) {
+  Event event{.kind = kind};
+  event.path = path;
+  event.incarnation = incarnation;
+  return event;
+}
+
 }  // namespace starling::link

@@ -70,7 +70,7 @@ void write_copy(const FlightRecord& copy, const std::string& folder, bool replac
   if (fd >= 0) close(fd);
   // Under its name when whole; link() does not replace.
   const bool named = written && (replaces ? rename(draft.c_str(), path.c_str()) == 0
-                                          : link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
+                                          : ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
   const Error error =
       system_error("cannot write " + path, "set STARLING_FLIGHT_DIR to a folder that can be written");
   if (fd >= 0 && !(named && replaces)) unlink(draft.c_str());

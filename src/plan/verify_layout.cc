@@ -60,14 +60,14 @@ bool dependency_ranges_are_dense(const PlanView& view) {
   return next == view.header->dependency_count;
 }
 
-struct Rule {
+struct LayoutRule {
   const char* name;
   bool (*holds)(const Part&);
   std::string (*explain)(const Part&);
 };
 
 // In this order: a rule may read what the rules before it have found to be inside the bytes.
-constexpr Rule kRules[] = {
+constexpr LayoutRule kLayoutRules[] = {
     {"truncated", [](const Part& p) { return p.bytes.size() >= sizeof(PlanHeader); },
      [](const Part& p) { return std::to_string(p.bytes.size()) + " bytes hold no plan header"; }},
     {"alignment", [](const Part& p) { return reinterpret_cast<std::uintptr_t>(p.bytes.data()) % 8 == 0; },
@@ -149,7 +149,7 @@ constexpr Rule kRules[] = {
 
 std::vector<Violation> verify_layout(std::span<const std::byte> bytes) {
   const Part part{bytes, PlanView{reinterpret_cast<const PlanHeader*>(bytes.data())}};
-  for (const Rule& rule : kRules) {
+  for (const LayoutRule& rule : kLayoutRules) {
     if (rule.holds(part)) continue;
     Violation violation{.rule = rule.name, .text = rule.explain(part)};
     const std::string_view name = rule.name;

@@ -97,7 +97,7 @@ class Lengths {
   std::vector<Violation>& violations_;
 };
 
-struct Site {
+struct Place {
   std::uint32_t block;
   std::uint32_t instruction;
 };
@@ -106,8 +106,8 @@ struct Site {
 
 void check_lengths(const Network& network, Parts parts, std::vector<Violation>& violations) {
   Lengths lengths(network, parts, violations);
-  std::vector<std::vector<Site>> sent(network.links.size());
-  std::vector<std::vector<Site>> received(network.links.size());
+  std::vector<std::vector<Place>> sent(network.links.size());
+  std::vector<std::vector<Place>> received(network.links.size());
   for (std::uint32_t b = 0; b < network.blocks.size(); ++b) {
     const NetworkBlock& block = network.blocks[b];
     for (std::uint32_t index = 0; index < block.instructions.size(); ++index) {
@@ -120,8 +120,8 @@ void check_lengths(const Network& network, Parts parts, std::vector<Violation>& 
   }
   for (std::size_t link = 0; link < network.links.size() && violations.size() < kMaxViolations; ++link) {
     for (std::size_t k = 0; k < sent[link].size(); ++k) {
-      const Site& from = sent[link][k];
-      const Site& to = received[link][k];
+      const Place& from = sent[link][k];
+      const Place& to = received[link][k];
       lengths.check_message(network.blocks[from.block], from.instruction, network.blocks[to.block],
                             to.instruction);
     }

@@ -32,23 +32,33 @@ inline bool shipped_is_right(const Case& drawn) {
   return Simulation().run(drawn.program, drawn.options, drawn.seed).ok();
 }
 
-inline std::string look(const Core& core, double seconds) {
+// What goes wrong in this seed: campaign and seed, and what was seen. Empty: nothing.
+inline std::string look_at(Simulation& simulation, const Core& core, uint64_t seed) {
+  const Campaign campaign = turn_in_mixed(seed);
+  const bool one_lane = seed % kOneLaneEvery == 0;
+  const bool crossed = seed % kCrossedEvery == 4;
+  const bool special = one_lane || crossed;
+  Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
+               : crossed ? crossed_messages(seed, simulation.plans())
+                         : draw_case(campaign, seed, simulation.plans());
+  drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
+  drawn.options.step_bound = 20'000'000;
+  const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+  if (report.ok() || (&core != &shipped_core() && !shipped_is_right(drawn))) return {};
+  return (special ? drawn.program.name : campaign_name(campaign)) + " seed " + std::to_string(seed) + ": " +
+         report.failure;
+}
+
+// The seed that it came to, and what was seen there, if anything was.
+inline std::string look(const Core& core, double seconds, uint64_t known_seed) {
   Simulation simulation(core);
   const auto start = std::chrono::steady_clock::now();
+  if (known_seed != 0)
+    if (const std::string seen = look_at(simulation, core, known_seed); !seen.empty())
+      return std::to_string(known_seed) + " " + seen;
   for (uint64_t seed = 1;; ++seed) {
-    const Campaign campaign = turn_in_mixed(seed);
-    const bool one_lane = seed % kOneLaneEvery == 0;
-    const bool crossed = seed % kCrossedEvery == 4;
-    const bool special = one_lane || crossed;
-    Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
-                 : crossed ? crossed_messages(seed, simulation.plans())
-                           : draw_case(campaign, seed, simulation.plans());
-    drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
-    drawn.options.step_bound = 20'000'000;
-    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
-    if (!report.ok() && (&core == &shipped_core() || shipped_is_right(drawn)))
-      return std::to_string(seed) + " " + (special ? drawn.program.name : campaign_name(campaign)) +
-             " seed " + std::to_string(seed) + ": " + report.failure;
+    if (const std::string seen = look_at(simulation, core, seed); !seen.empty())
+      return std::to_string(seed) + " " + seen;
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
       return std::to_string(seed);
   }
@@ -56,9 +66,10 @@ inline std::string look(const Core& core, double seconds) {
 
 }  // namespace hunting
 
-inline Found hunt(const Core& core, double seconds) {
+// `known_seed` is looked at first; 0: none. Then seeds from 1 on, until the time is over.
+inline Found hunt(const Core& core, double seconds, uint64_t known_seed = 0) {
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = in_child([&] { return hunting::look(core, seconds); });
+  const Outcome outcome = in_child([&] { return hunting::look(core, seconds, known_seed); });
   const std::string& text = outcome.text;
   Found found;
   found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,5 +1,4 @@
-# Planted bugs: copies of src/device with one edit each, compiled beside the shipped code. At -O1: they only have to
-# fail.
+# Planted bugs: copies of src/device with one edit each, compiled beside the shipped code. They only have to fail.
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 set(mutants_dir "${CMAKE_CURRENT_BINARY_DIR}/sim/mutants")
 set(mutants_units 6)
@@ -19,7 +18,7 @@ add_custom_command(OUTPUT ${mutants_sources}
 add_library(starling_mutants STATIC EXCLUDE_FROM_ALL ${mutants_sources})
 target_link_libraries(starling_mutants PRIVATE starling_test_base)
 target_include_directories(starling_mutants PRIVATE "${mutants_dir}")
-target_compile_options(starling_mutants PRIVATE -O1 -w)
+target_compile_options(starling_mutants PRIVATE ${STARLING_MUTANTS_FLAGS} -w)
 target_link_libraries(sim.mutations_test PRIVATE starling_mutants)
 target_link_libraries(sim.mutations_program PRIVATE starling_mutants)
 target_link_libraries(sim.explore_test PRIVATE starling_mutants)

@@ -15,9 +15,11 @@ int main(int argc, char** argv) {
       "random, death, those with streams and those between hosts in turn, until a check fails that the "
       "shipped "
       "core passes. For no progress the bound is %llu ms of virtual time\n"
-      "here, not 50 ms as elsewhere. `sim.mutations_test` repeats the hunt in every run of the tests.\n"
-      "This page is the output of `build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md`; one "
-      "core.\n\n"
+      "here, not 50 ms as elsewhere. `sim.mutations_test` runs these seeds in every run of the tests, and "
+      "hunts\n"
+      "again where one shows nothing any more. This page is the output of\n"
+      "`build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md`, on one core, with "
+      "`STARLING_MUTANTS_FLAGS=-O1`.\n\n"
       "| bug | in | what it is | seeds | seconds | how it shows |\n| --- | --- | --- | --- | --- | --- |\n",
       static_cast<unsigned long long>(kProgressBoundMs));
   uint32_t found = 0, tried = 0;

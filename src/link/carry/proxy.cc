@@ -48,7 +48,7 @@ class Proxy::Alarm final : public tcp::Watched {
   Alarm(int fd, tcp::Reactor& reactor) : fd_(fd) { reactor.add(fd, this, false); }
   void ready(uint32_t) override {
     uint64_t rings;
-    [[maybe_unused]] const ssize_t got = read(fd_, &rings, sizeof rings);
+    [[maybe_unused]] const ssize_t got = ::read(fd_, &rings, sizeof rings);
   }
 
  private:

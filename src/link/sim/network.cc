@@ -35,13 +35,6 @@ void remove(Queue& queue, uint32_t index) {
   queue.items[--queue.count] = {};
 }
 
-Event path_event(EventKind kind, uint32_t path, uint32_t incarnation) {
-  Event event{.kind = kind};
-  event.path = path;
-  event.incarnation = incarnation;
-  return event;
-}
-
 }  // namespace
 
 class Network::SenderSide : public Link {

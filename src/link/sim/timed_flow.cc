@@ -15,13 +15,6 @@ constexpr uint64_t kCloseNs = 1'000;
 constexpr uint64_t kMostFenceNs = 500'000;
 constexpr uint64_t kHeaderBytes = 64;
 
-Event path_event(EventKind kind, uint32_t path, uint32_t incarnation) {
-  Event event{.kind = kind};
-  event.path = path;
-  event.incarnation = incarnation;
-  return event;
-}
-
 }  // namespace
 
 struct TimedFlow::Frame {

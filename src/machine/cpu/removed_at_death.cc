@@ -14,7 +14,7 @@ namespace starling::cpu {
 namespace {
 
 constexpr int kMostFiles = 1024;  // those beyond are as after SIGKILL
-constexpr const char* kPrefix = "/dev/shm/starling";
+constexpr const char* kPathPrefix = "/dev/shm/starling";
 constexpr std::array kSignals = {SIGHUP, SIGINT, SIGTERM};
 
 // What a signal handler can reach: pid << 32 | fd + 1, or 0. The pid, because a forked process has a copy.
@@ -35,7 +35,8 @@ void remove_name_of(int fd) {
   struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  if (std::strncmp(path, kPrefix, std::strlen(kPrefix)) == 0 && fcntl(fd, F_SETLK, &lock) == 0) unlink(path);
+  if (std::strncmp(path, kPathPrefix, std::strlen(kPathPrefix)) == 0 && fcntl(fd, F_SETLK, &lock) == 0)
+    unlink(path);
 }
 
 void remove_all_names() {

@@ -252,7 +252,7 @@ MAKERS = {
     **{f"gpu_collectives_{gpus}": gpu_collectives_table for gpus in (2, 4)},
     "gpu_overheads": gpu_overheads_table,
     **{f"gpu_overlap_{gpus}": overlap_table for gpus in (2, 4)},
-    **{f"gpu_disorder_{gpus}": gpu_disorder_table for gpus in (2, 4)},
+    **{f"gpu_{what}_{gpus}": gpu_disorder_table for what in ("disorder", "depleted") for gpus in (2, 4)},
 }
 
 

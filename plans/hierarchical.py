@@ -11,21 +11,19 @@ def all_reduce(
     ranks: int, *, nodes: int = 2, instances: int = 1, local: int = 1, in_place: bool = False
 ) -> Program:
     """``ranks`` on ``nodes`` nodes, node by node. local: instances of what stays inside a node."""
-    size = ranks // nodes
-    if size * nodes != ranks:
+    if ranks % nodes:
         raise ValueError(f"{ranks} ranks on {nodes} nodes; the nodes must be equally large")
     program = Program("hierarchical", AllReduce(ranks, ranks, in_place=in_place), instances=instances)
-    inside = [[n * size + g for g in range(size)] for n in range(nodes)]
-    across = [[n * size + g for n in range(nodes)] for g in range(size)]
+    size = ranks // nodes
     with program.parallelize(local):
-        for node in inside:
-            around(program, node, 0, nodes, ch=0)
-    for g, peers in enumerate(across):
-        around(program, peers, g * nodes, 1, ch=1)
-        for n, r in enumerate(peers):
-            program.chunk(r, "input", g * nodes + n).copy(r, "output")
-        pass_round(program, peers, g * nodes, 1, ch=1)
+        for first in range(0, ranks, size):
+            around(program, range(first, first + size), range(0, ranks, nodes), ch=0)
+    for g in range(size):
+        around(program, range(g, ranks, size), range(g * nodes, (g + 1) * nodes), ch=1)
+        for n in range(nodes):
+            program.chunk(n * size + g, "input", g * nodes + n).copy(n * size + g, "output")
+        pass_round(program, range(g, ranks, size), range(g * nodes, (g + 1) * nodes), ch=1)
     with program.parallelize(local):
-        for node in inside:
-            pass_round(program, node, 0, nodes, ch=2)
+        for first in range(0, ranks, size):
+            pass_round(program, range(first, first + size), range(0, ranks, nodes), ch=2)
     return program

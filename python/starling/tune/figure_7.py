@@ -51,11 +51,11 @@ def _composed(ranks: int) -> Callable[[int], float]:
     """A hierarchical all-reduce of three kernels, one after the other: what libraries are composed to."""
     nodes = ranks // NODE
     scatter, gather = Program("scatter", ReduceScatter(NODE)), Program("gather", AllGather(NODE))
-    around(scatter, list(range(NODE)), 0, 1)
+    around(scatter, range(NODE), range(NODE))
     for r in range(NODE):
         scatter.chunk(r, "input", r).copy(r, "output", 0)
         gather.chunk(r, "input", 0).copy(r, "output", r)
-    pass_round(gather, list(range(NODE)), 0, 1)
+    pass_round(gather, range(NODE), range(NODE))
     across = program("all_reduce", "ring", nodes).compile(verify=False)
     apart = Machine(**{**vars(MACHINE), "ranks_per_node": 1})
     inner = [plan.compile(verify=False) for plan in (scatter, gather)]

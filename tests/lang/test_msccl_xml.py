@@ -110,6 +110,19 @@ def test_reduce_scatter_in_both_spellings_with_waits_between_blocks() -> None:
         assert len(plan.ranks[0].blocks) == 2
 
 
+def test_the_source_of_fused_reductions_is_local() -> None:
+    """Down a chain and back. Every rank has its operand at another place of its scratch, and where its neighbours have
+    theirs the chunks the other way round."""
+    text = '<algo name="chain" nchannels="1" nchunksperloop="2" ngpus="3" coll="allreduce" inplace="0">'
+    for r, (place, kinds) in enumerate(((2, ("s", "rcs")), (3, ("rrs", "r")), (4, ("rrcs",)))):
+        text += f'<gpu id="{r}" i_chunks="2" o_chunks="2" s_chunks="6">'
+        text += f'<tb id="0" send="{(r + 1) % 3}" recv="{(r - 1) % 3}" chan="0">'
+        steps = [step(k, "cpy", f"i{k % 2}", f"s{(place + k) % 6}") for k in range(6)]
+        steps += [step(6 + k, kind, f"s{place}", "o0", 2) for k, kind in enumerate(kinds)]
+        text += "".join(steps) + "</tb></gpu>"
+    assert_means(read(text + "</algo>"), "all_reduce", False)
+
+
 def test_all_to_all_with_wide_steps_and_several_channels() -> None:
     text = '<algo name="a2a" nchannels="2" nchunksperloop="4" ngpus="2" coll="alltoall" inplace="0">'
     for r in range(2):

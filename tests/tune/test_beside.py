@@ -6,7 +6,9 @@ while they run.
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +17,7 @@ from starling.bench.choice import TABLE, at_least, pooled, rows_of, told, works_
 from starling.bench.command import app
 from starling.tune.candidates import CHOICE, Candidate
 from starling.tune.figure_7_measured import COMPOSED, CPUS, SHARED_GPUS, TWO_GPUS, measure, pairs
-from starling.tune.measure import AGAIN, ITSELF, Point, Work
+from starling.tune.measure import AGAIN, ITSELF, Memory, Point, Work
 from starling.tune.table import Row, Table
 
 
@@ -75,6 +77,29 @@ def test_how_much_slower_is_sure() -> None:
     assert at_least([1.0 + k / 100 for k in range(24)], others) == 1.06  # the 7th of 24
     assert at_least([2.0] * 7 + [1.0] * 17, others) == 1.0
     assert at_least([1.0] * 6 + [2.0] * 18, others) == 2.0
+
+
+def advised(array: Any) -> bool:
+    """Does it lie where somebody has asked for huge pages?"""
+    address, inside = array.ctypes.data, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *flags = line.split()
+        if first == "VmFlags:" and inside:
+            return "hg" in flags
+        if "-" in first:
+            begin, end = (int(one, 16) for one in first.split("-"))
+            inside = begin <= address < end
+    raise AssertionError("an array outside of every mapping")
+
+
+def test_buffers_do_not_lie_in_what_a_heap_has_left() -> None:
+    """numpy asks for huge pages for arrays of 4 MiB and more, and the heap keeps some of them for smaller ones."""
+    for _ in range(2):  # the first one goes back to the kernel, and the next one to the heap
+        np.ones(1 << 23, np.uint8)
+    buffers = [Memory().put(np.zeros(1 << 21, np.uint8)) for _ in range(4)]
+    assert not any(advised(buffer) for buffer in buffers)
+    buffers[0][:] = 1
+    assert not buffers[1].any() and Memory().put(np.zeros(0)).size == 0
 
 
 def test_every_plan_stands_beside_the_choice() -> None:

@@ -68,6 +68,13 @@ if ((${#missing[@]})); then
   python_ready || fail "Python 3.10 or newer with its headers is needed; python3 here is $(python3 --version 2>&1)"
 fi
 
+# --- rails that lose data without a word (tests/hosts) ---------------------------------------------------------
+# Without nftables they do so by neighbours that nobody is; so a machine that cannot have them is well.
+if [[ ! -f $stamp && $(id -u) == 0 ]] && ! command -v nft >/dev/null && command -v apt-get >/dev/null; then
+  nftables() { DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends nftables >/dev/null 2>&1; }
+  nftables || { apt-get update >/dev/null 2>&1 && nftables; } || say "no nftables to be had here"
+fi
+
 # --- a kernel for the guest ------------------------------------------------------------------------------------
 if command -v qemu-system-x86_64 >/dev/null && command -v apt-get >/dev/null; then
   kernel() { python3 scripts/guest_kernel.py >/dev/null 2>&1; }

@@ -1,9 +1,11 @@
 """Hosts with two rails between them, as network namespaces of this machine: two wires between two, else two switches.
 
 Each host has a /dev/shm of its own, so that its ranks know their neighbours from those of the other host by what they
-can share, and nothing else. A rail can be taken down, or made silent: frames go to an address that nobody has.
+can share, and nothing else. A rail can be taken down, or made silent, also one way: nftables drop what comes in, or,
+where there are none, frames go out to an address that nobody has. Either way no error and no reset tells of it.
 """
 
+import functools
 import itertools
 import os
 import shutil
@@ -30,11 +32,31 @@ def why_not() -> str:
     return f"no veth pairs: {linked.stderr.strip()}" if linked.returncode != 0 else ""
 
 
-class Network:
-    """Use it as a context; the namespaces end with it. ``ipv6``: they have IPv6 addresses alone."""
+@functools.cache
+def why_no_nftables() -> str:
+    """Why they cannot drop what comes in by a device; empty if they can. Asks the kernel in a namespace."""
+    if shutil.which("nft") is None:
+        return "no nft(8) here (Debian: nftables)"
+    name = f"starling-nft-{os.getpid()}"
+    hook = "{ type filter hook ingress device lo priority 0; policy drop; }"
+    words = f"add table netdev starling; add chain netdev starling lo {hook}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        tried = subprocess.run(
+            ["ip", "netns", "exec", name, "nft", words], capture_output=True, text=True, check=False
+        )
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+    return f"the kernel has no nftables of devices: {tried.stderr.strip()}" if tried.returncode else ""
 
-    def __init__(self, hosts: int = 2, *, ipv6: bool = False) -> None:
+
+class Network:
+    """Use it as a context; the namespaces end with it. ``ipv6``: they have IPv6 addresses alone. ``nftables``: whether
+    they make rails silent; None: where there are any."""
+
+    def __init__(self, hosts: int = 2, *, ipv6: bool = False, nftables: bool | None = None) -> None:
         self.ipv6 = ipv6
+        self.nftables = nftables if nftables is not None else why_no_nftables() == ""
         self.moved: set[tuple[int, int]] = set()
         name = f"starling-{os.getpid()}-ip{6 if ipv6 else 4}"
         self.names = [f"{name}-{host}" for host in range(hosts)]
@@ -111,12 +133,35 @@ class Network:
                 return False
         return True
 
-    def set_silent(self, rail: int, silent: bool) -> None:
-        """What any host sends by the rail is lost, and nobody is told."""
-        hosts = range(len(self.names))
-        for host, other in itertools.permutations(hosts, 2):
-            entry = [self.address(other, rail), "dev", RAILS[rail]]
-            if silent:
-                self.ip(host, "neigh", "replace", *entry, "lladdr", NOBODY, "nud", "permanent")
-            else:
-                self.ip(host, "neigh", "del", *entry)
+    def resent(self, host: int) -> int:
+        """Segments that the host's TCP has sent again so far."""
+        inside = ["ip", "netns", "exec", self.names[host], "cat", "/proc/net/snmp"]
+        text = subprocess.run(inside, check=True, capture_output=True, text=True).stdout
+        names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
+        return int(values[names.index("RetransSegs")])
+
+    def set_silent(self, rail: int, silent: bool, *, to: int | None = None) -> None:
+        """What is sent by the rail to that host, or to any, is lost, and nobody is told."""
+        for host, receiver in itertools.permutations(range(len(self.names)), 2):
+            if to is None or receiver == to:
+                if self.nftables:
+                    self._drop(receiver, rail, silent)
+                else:
+                    self._misdirect(host, receiver, rail, silent)
+
+    def _drop(self, host: int, rail: int, drops: bool) -> None:
+        """All frames, where they come in."""
+        chain = f"netdev starling {RAILS[rail]}"
+        hook = "{ type filter hook ingress device " + RAILS[rail] + " priority 0; policy drop; }"
+        made = f"add table netdev starling; add chain {chain} {hook}"
+        # Added first, so that there is one to delete, however often this is called.
+        words = made if drops else f"{made}; delete chain {chain}"
+        subprocess.run(["ip", "netns", "exec", self.names[host], "nft", words], check=True)
+
+    def _misdirect(self, host: int, receiver: int, rail: int, loses: bool) -> None:
+        """What that one sends to this one, where it goes out."""
+        entry = [self.address(receiver, rail), "dev", RAILS[rail]]
+        if loses:
+            self.ip(host, "neigh", "replace", *entry, "lladdr", NOBODY, "nud", "permanent")
+        else:
+            self.ip(host, "neigh", "del", *entry)

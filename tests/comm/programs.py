@@ -34,11 +34,12 @@ def disordered(
     synchronize_every: int,
     seed: int,
     timeout_s: float | None = None,
+    first: int = 0,
 ) -> dict[str, int]:
     """Eight all-reduces an iteration, launched in an order of this rank's own; every element of each is checked.
 
     synchronize_every: a device synchronization after so many submissions; 0: none. Returns the rank's counters.
-    timeout_s: of every operation once all have joined; None: as it is.
+    timeout_s: of every operation once all have joined; None: as it is. first: the number of the first iteration.
     """
     if timeout_s is not None:
         comm.set_timeout(timeout_s)
@@ -46,7 +47,7 @@ def disordered(
     inputs: list[Array] = [np.empty(count, np.float32) for count in COUNTS]
     outputs: list[Array] = [np.empty(count, np.float32) for count in COUNTS]
     ranks = comm.size
-    for iteration in range(iterations):
+    for iteration in range(first, first + iterations):
         requests = {}
         for submitted, which in enumerate(ORDERS[order](iteration, comm.rank, seed), 1):
             np.add(patterns[which], iteration % 100 + which + comm.rank, out=inputs[which])

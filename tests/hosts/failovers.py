@@ -1,22 +1,25 @@
 """Many failovers in a row between two network namespaces (root): ``python tests/hosts/failovers.py --json FILE``.
 
-All-reduces, every element checked, go on while a rail that carries them goes down at either end, or falls silent, by
-chance under a seed; each time the traffic has to leave the rail, and to come back to it once it is well.
+All-reduces, every element checked, go on while a rail that carries them goes down at either end, or falls silent, both
+ways or one way, by chance under a seed; each time the traffic has to leave the rail, and to come back to it once it is
+well.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -25,13 +28,15 @@ from hosts import programs  # noqa: E402
 from hosts.network import Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
 
-FAULTS = ("own port", "peer's port", "silent")
+FAULTS = ("own port", "peer's port", "silent", "silent there", "silent back")  # as rank 0 has it
+SILENT = {"silent": None, "silent there": 1, "silent back": 0}  # what is sent to whom is lost; None: to both
 BOUND_S = 200
+LEAST_FLAPS, MOST_FLAPS = 5, 2000
 
 
 @dataclass
 class Failovers:
-    all_reduces: int = 0
+    iterations: int = 0  # of the program
     by_fault: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
 
     @property
@@ -40,8 +45,8 @@ class Failovers:
 
 
 def disturb(network: Network, fault: str, rail: int, on: bool) -> None:
-    if fault == "silent":
-        network.set_silent(rail, on)
+    if fault in SILENT:
+        network.set_silent(rail, on, to=SILENT[fault])
     else:
         network.set_up(0 if fault == "own port" else 1, rail, not on)
 
@@ -51,9 +56,9 @@ class Counts:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.now: dict[str, list[int]] = {}
+        self.now: dict[str, Any] = {}
 
-    def until(self, what: str, condition: Callable[[dict[str, list[int]]], bool]) -> None:
+    def until(self, what: str, condition: Callable[[dict[str, Any]], bool]) -> None:
         deadline = time.monotonic() + BOUND_S
         while True:
             self.job.check_on()
@@ -65,31 +70,70 @@ class Counts:
             time.sleep(0.002)
 
     def until_it_carries(self, rail: int) -> None:
-        """Enough of what comes now; a resend of what was under way is less."""
+        self.until_one_carries([rail])
+
+    def until_one_carries(self, rails: Sequence[int]) -> int:
+        """Which of them first has enough of what comes now; a resend of what was under way is less.
+
+        With striping it may be any: transfers go where the fewest are under way, so where each data follows upon a
+        small word, one rail has the words and the other the data, for long.
+        """
         if not self.now:
             self.until("a start", lambda now: True)
-        before, done = self.now["bytes"][rail], self.now["done"]
+        before, done = self.now["bytes"], self.now["done"]
         enough = 10 * 4 * programs.SMALL_COUNT
-        self.until(
-            f"rail {rail} carries",
-            lambda now: now["bytes"][rail] - before > enough and now["done"] != done,
-        )
+
+        def carrying(now: dict[str, Any]) -> list[int]:
+            return [rail for rail in rails if now["bytes"][rail] - before[rail] > enough]
+
+        self.until(f"one of {rails} carries", lambda now: now["done"] != done and carrying(now) != [])
+        return carrying(self.now)[0]
 
 
-def run(network: Network, count: int, seed: int, *, striping: bool) -> Failovers:
-    """So many failovers in a row."""
+def flap(network: Network, job: Job, fault: str, rail: int, chance: random.Random, while_done: int) -> int:
+    """The rail fails and is well again, in turns much shorter than the watchdog's, until the program has done so many
+    more iterations meanwhile. How often."""
+    counts = Counts(job)
+    counts.until("a start", lambda now: True)
+    until, times = counts.now["done"] + while_done, 0
+    while counts.now["done"] < until or times < LEAST_FLAPS:
+        disturb(network, fault, rail, True)
+        try:
+            time.sleep(chance.random() * 0.1)
+        finally:
+            disturb(network, fault, rail, False)
+        time.sleep(chance.random() * 0.1)
+        times += 1
+        counts.until("counts", lambda now: True)
+        assert times < MOST_FLAPS, f"nothing goes on while a rail flaps: {counts.now}"
+    return times
+
+
+def run(
+    network: Network,
+    count: int,
+    seed: int,
+    *,
+    striping: bool,
+    program: Callable[..., int] = programs.all_reduces_with_counts,
+    hosts: Sequence[Sequence[int]] = ((0,), (1,)),
+    arguments: Mapping[str, Any] | None = None,
+    faults: Sequence[str] = FAULTS,
+) -> Failovers:
+    """So many failovers in a row, each fault as often as any other. Rank 0 keeps programs.PathCounts."""
     chance, found = random.Random(seed), Failovers()
     settings = {"STARLING_TCP_STRIPING": str(int(striping))}
-    job = Job(network, [[0], [1]], programs.all_reduces_with_counts, settings=settings)
+    job = Job(network, hosts, program, arguments, settings=settings)
     counts = Counts(job)
+    faults = list(itertools.islice(itertools.cycle(faults), count))
+    chance.shuffle(faults)
     fault, rail = "", 0
     try:
-        for _ in range(count):
-            rail = chance.randrange(2) if striping else 0
-            counts.until_it_carries(rail)
+        for chosen in faults:
+            rail = counts.until_one_carries(chance.sample((0, 1), 2) if striping else (0,))
             time.sleep(chance.random() * 0.05)
             closed = counts.now["closed"][rail]
-            fault = chance.choice(FAULTS)
+            fault = chosen
             disturb(network, fault, rail, True)
             counts.until(
                 "the rail is left", lambda now, rail=rail, closed=closed: now["closed"][rail] > closed
@@ -98,9 +142,9 @@ def run(network: Network, count: int, seed: int, *, striping: bool) -> Failovers
             disturb(network, fault, rail, False)
             found.by_fault[fault] += 1
             fault = ""
-        counts.until_it_carries(0)
+        counts.until_one_carries((0, 1) if striping else (0,))
         job.say("stop")
-        found.all_reduces = min(job.results())
+        found.iterations = min(job.results())
     finally:
         job.end()
         if fault:
@@ -132,7 +176,7 @@ def main() -> None:
             report[policy] = {
                 "failovers": found.count,
                 "by fault": found.by_fault,
-                "all-reduces, each element checked": found.all_reduces,
+                "all-reduces, each element checked": found.iterations,
                 "seconds": round(time.monotonic() - begin, 1),
             }
             print(policy, report[policy], flush=True)

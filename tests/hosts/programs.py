@@ -2,12 +2,14 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from comm import failures
+from comm.programs import disordered
 from conformance import call, cases
 from hosts.ranks import touch, watched
 from starling import Communicator
@@ -128,62 +130,96 @@ def lose_a_host(comm: Communicator, folder: str) -> failures.Told:
     return failures.told(run)
 
 
-def torch_training(rank: int, size: int, folder: str, backend: str, steps: int) -> list[float]:
-    """DistributedDataParallel over the backend; the losses. Slowed, so that a disturbance meets it."""
+class PathCounts:
+    """What rank 0 keeps in the file ``paths``: iterations done and, of its paths by number, over all its peers, the
+    bytes that landed and how often each was closed. Another rank keeps nothing."""
+
+    def __init__(self, rank: int, folder: str) -> None:
+        from starling.monitor import Watcher
+
+        self.folder = folder
+        self.watcher = Watcher() if rank == 0 else None
+
+    def keep(self, done: int) -> None:
+        if self.watcher is None:
+            return
+        counts = {"done": done, "bytes": [0, 0], "closed": [0, 0]}
+        for path in watched(self.watcher, 0).paths:
+            counts["bytes"][path.path] += path.bytes
+            counts["closed"][path.path] += path.closed
+        touch(self.folder, "paths", json.dumps(counts))
+
+
+def disordered_with_counts(comm: Communicator, folder: str, order: str, every: int, seed: int) -> int:
+    """DFCCL's programs (comm/programs.py), every element checked, until the file ``stop`` is there. How many rounds."""
+    counts = PathCounts(comm.rank, folder)
+    leaves = np.zeros(1, np.int32)
+    for iteration in range(1_000_000):
+        disordered(comm, order, 1, every, seed, first=iteration)
+        counts.keep(iteration + 1)
+        leaves[0] = comm.rank == 0 and (Path(folder) / "stop").exists()
+        comm.all_reduce(leaves, lane="leave").wait(200)
+        if leaves[0]:
+            return iteration + 1
+    raise AssertionError("nobody said stop")
+
+
+def torch_training(rank: int, size: int, folder: str) -> tuple[list[float], list[float]]:
+    """The losses of DistributedDataParallel until the file ``stop`` is there, and those of the same steps after it."""
     import torch
     import torch.distributed as dist
-    from torch.nn import functional
 
     import starling.torch  # noqa: F401
 
     torch.set_num_threads(1)
-    dist.init_process_group(
-        backend, init_method=f"file://{folder}/torch.{backend}", rank=rank, world_size=size
-    )
-    total = torch.arange(1000.0) + rank
-    dist.all_reduce(total)
-    assert torch.equal(total, size * torch.arange(1000.0) + size * (size - 1) // 2)
+    dist.init_process_group("starling", init_method=f"file://{folder}/torch", rank=rank, world_size=size)
+    counts = PathCounts(rank, folder)
+
+    def told_to_go_on(done: int) -> bool:
+        counts.keep(done)
+        leaves = torch.tensor([rank == 0 and (Path(folder) / "stop").exists()], dtype=torch.int32)
+        dist.all_reduce(leaves)
+        return not leaves
+
+    disturbed = train(rank, told_to_go_on)
+    undisturbed = train(rank, lambda done: done < len(disturbed))
+    dist.destroy_process_group()
+    return disturbed, undisturbed
+
+
+def train(rank: int, go_on: Callable[[int], bool]) -> list[float]:
+    """From the same beginning, as long as all are to go on after so many steps. The losses."""
+    import torch
+    from torch.nn import functional
+
     torch.manual_seed(0)
     layers = (torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
     module = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
     generator = torch.Generator().manual_seed(100 + rank)
-    losses = []
-    for step in range(steps):
+    losses: list[float] = []
+    while go_on(len(losses)):
         inputs = torch.randn(16, 64, generator=generator)
-        labels = torch.randint(0, 8, (16,), generator=generator)
+        labels = inputs[:, :8].argmax(1)
         loss = functional.cross_entropy(module(inputs), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        if rank == 0:
-            touch(folder, f"step.{step}")
-        time.sleep(0.005)
-    dist.destroy_process_group()
     return losses
 
 
 def all_reduces_with_counts(comm: Communicator, folder: str) -> int:
-    """All-reduces, every element checked, until the file ``stop`` is there. How many.
-
-    Rank 0 keeps the file ``paths`` up to date: how many all-reduces are done and, of its paths, the bytes that landed
-    and how often each was closed.
-    """
-    from starling.monitor import Watcher
-
+    """All-reduces, every element checked, until the file ``stop`` is there. How many."""
     pattern = (np.arange(SMALL_COUNT) % 31).astype(np.float32)
     total, ranks = np.empty_like(pattern), comm.size
     leaves = np.zeros(1, np.int32)
-    watcher = Watcher() if comm.rank == 0 else None
+    counts = PathCounts(comm.rank, folder)
     for iteration in range(10_000_000):
         comm.all_reduce(pattern + (comm.rank + iteration % 7), total).wait(200)
         assert np.array_equal(total, ranks * (pattern + iteration % 7) + ranks * (ranks - 1) // 2), iteration
-        if watcher is not None and iteration % 10 == 0:
-            mine = watched(watcher, 0)
-            paths = sorted(mine.paths, key=lambda path: path.path)
-            counts = {"bytes": [path.bytes for path in paths], "closed": [path.closed for path in paths]}
-            touch(folder, "paths", json.dumps({"done": iteration + 1, **counts}))
+        if iteration % 10 == 0:
+            counts.keep(iteration + 1)
         leaves[0] = comm.rank == 0 and (Path(folder) / "stop").exists()
         comm.all_reduce(leaves, lane="leave").wait(200)
         if leaves[0]:

@@ -7,7 +7,9 @@ checked.
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import re
 import time
 from collections.abc import Iterator
@@ -49,8 +51,8 @@ def rails(network: Network | None) -> Iterator[Network]:
     if network is None:
         pytest.skip(REASON)
     yield network
-    for rail in range(2):
-        network.set_up(0, rail, True)
+    for host, rail in itertools.product(range(2), range(2)):
+        network.set_up(host, rail, True)
 
 
 @pytest.mark.parametrize("hosts", ([[0], [1]], [[0, 1], [2, 3]], [[0, 3], [1], [2]]), ids=str)
@@ -264,29 +266,76 @@ def test_many_failovers(rails: Network, striping: bool) -> None:
     assert failovers.run(rails, 8, SEED, striping=striping).count == 8
 
 
+@pytest.mark.parametrize("striping", (False, True), ids=("primary-backup", "striping"))
+@pytest.mark.parametrize(("order", "every"), [("random", 0), ("latin", 3)], ids=("program 1", "program 2"))
+def test_disorder_through_failovers(rails: Network, order: str, every: int, striping: bool) -> None:
+    """As test_disorder, while rails that carry the programs fail: traffic has left them and come back."""
+    found = failovers.run(
+        rails,
+        3,
+        SEED,
+        striping=striping,
+        program=programs.disordered_with_counts,
+        hosts=[[0, 1], [2, 3]],
+        arguments={"order": order, "every": every, "seed": SEED},
+        faults=("own port", "peer's port", "silent"),
+    )
+    assert found.count == 3 and found.iterations > 0
+
+
+@pytest.mark.parametrize("striping", (False, True), ids=("primary-backup", "striping"))
+def test_flapping_rail(rails: Network, striping: bool) -> None:
+    """A rail fails and heals faster than any watchdog sees it, again and again; all-reduces go on meanwhile."""
+    chance = random.Random(SEED)
+    settings = {"STARLING_TCP_STRIPING": str(int(striping))}
+    job = Job(rails, [[0], [1]], programs.all_reduces_with_counts, settings=settings)
+    counts = failovers.Counts(job)
+    try:
+        for fault in ("own port", "peer's port", "silent"):
+            rail = counts.until_one_carries((0, 1) if striping else (0,))
+            closed, resent = counts.now["closed"][rail], rails.resent(0)
+            failovers.flap(rails, job, fault, rail, chance, 50)
+            counts.until_one_carries((0, 1) if striping else (0,))
+            # It was felt: by the links, or, where it was over before the links asked, by TCP.
+            assert counts.now["closed"][rail] > closed or (fault == "silent" and rails.resent(0) > resent)
+        job.say("stop")
+        assert min(job.results()) > 0
+    finally:
+        job.end()
+
+
 def test_torch(rails: Network) -> None:
-    """DDP over two hosts, while a rail goes down: the same losses as undisturbed."""
+    """DDP over two hosts while a rail fails in every way, flaps, and heals: the same losses as undisturbed."""
     pytest.importorskip("torch")
     from starling.torch import _adapter
 
     _adapter.build()  # here, if need be, and not within the ranks' time
-    losses = []
-    for disturbed in (False, True):
-        job = Job(
-            rails,
-            [[0], [1]],
-            programs.torch_training,
-            {"backend": "starling", "steps": 40},
-            communicator=False,
-        )
-        if disturbed:
-            job.wait_for("step.5")
-            rails.set_up(0, 0, False)
-            job.wait_for("step.25")
-            rails.set_up(0, 0, True)
-        losses.append(job.results())
-    assert losses[0] == losses[1]
-    assert losses[0][0][-1] < losses[0][0][0]
+    job = Job(rails, [[0], [1]], programs.torch_training, communicator=False)
+    counts = failovers.Counts(job)
+    fault = ""
+    try:
+        for chosen in failovers.FAULTS:
+            counts.until_it_carries(0)
+            closed = counts.now["closed"][0]
+            fault = chosen
+            failovers.disturb(rails, fault, 0, True)
+            counts.until(f"left, {fault}", lambda now, closed=closed: now["closed"][0] > closed)
+            counts.until_it_carries(1)
+            failovers.disturb(rails, fault, 0, False)
+            fault = ""
+        counts.until_it_carries(0)
+        closed = counts.now["closed"][0]
+        failovers.flap(rails, job, "own port", 0, random.Random(SEED), 20)
+        counts.until_it_carries(0)
+        assert counts.now["closed"][0] > closed, "flaps were not felt"
+        job.say("stop")
+        for disturbed, undisturbed in job.results():
+            assert disturbed == undisturbed
+            assert disturbed[-1] < disturbed[0]
+    finally:
+        job.end()
+        if fault:
+            failovers.disturb(rails, fault, 0, False)
 
 
 def next_done(job: Job, after: int) -> int:

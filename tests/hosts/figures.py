@@ -27,7 +27,7 @@ from hosts.ranks import Job  # noqa: E402
 
 REPETITIONS = 5
 Rounds = dict[str, dict[str, dict[int, list[float]]]]  # by call, library and bytes
-SIZES = (8, 512, 4096, 65536, 1 << 18, 1 << 20, 1 << 22, 16 << 20, 64 << 20)
+SIZES = (8, 512, 4096, *(1 << bits for bits in range(16, 27)))
 
 
 def watched(comm: Any, folder: str) -> list[float]:

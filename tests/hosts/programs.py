@@ -227,6 +227,24 @@ def all_reduces_with_counts(comm: Communicator, folder: str) -> int:
     raise AssertionError("nobody said stop")
 
 
+def timed_all_reduces(comm: Communicator, folder: str, count: int) -> list[float]:
+    """Of so many float32, until the file ``stop`` is there: when each was done. Rank 0 keeps its PathCounts."""
+    values, total = np.ones(count, np.float32), np.empty(count, np.float32)
+    leaves = np.zeros(1, np.int32)
+    counts, kept = PathCounts(comm.rank, folder), 0.0
+    done: list[float] = []
+    while not leaves[0]:
+        comm.all_reduce(values, total).wait(200)
+        assert total[-1] == comm.size
+        done.append(time.monotonic())
+        if done[-1] - kept > 0.02:
+            kept = done[-1]
+            counts.keep(len(done))
+        leaves[0] = comm.rank == 0 and (Path(folder) / "stop").exists()
+        comm.all_reduce(leaves, lane="leave").wait(200)
+    return done
+
+
 def pattern(rank: int, tag: int, count: int) -> np.ndarray:
     """No two pieces of a message are alike."""
     return ((np.arange(count) * 7 + rank * 31 + tag) % 251).astype("uint8")

@@ -8,6 +8,7 @@
 
 #include "wire/frame.h"
 #include "wire/link.h"
+#include "wire/monitor.h"
 
 namespace starling::link {
 
@@ -44,6 +45,8 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
+  // kVerbs: what flush() adds has landed, since the peer's device has acknowledged it.
+  virtual LinkKind kind() const = 0;
   // Readable when read() has something to do.
   virtual int fd() const = 0;
   // A report that no probe asked for says all that earlier ones said: it replaces one that waits. ages: null,

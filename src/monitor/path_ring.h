@@ -20,14 +20,14 @@ namespace starling::monitor {
 inline constexpr uint32_t kMostUnderWay = 256;
 
 // The proxy's side, of one path in one incarnation after the other. On the path of a transfer it costs the
-// caller's two looks at the clock and a record.
+// caller's looks at the clock (a post's, a report's or completion's) and a record.
 class PathRecorder {
  public:
   explicit PathRecorder(PathRing& ring) : ring_(ring), written_(ring.written) {}
 
   void posted(uint64_t now_ns, uint64_t bytes, uint64_t sequence = 0) {
     STARLING_ASSERT(under_way() < kMostUnderWay, "a path has no more transfers under way than this");
-    under_way_[posted_++ % kMostUnderWay] = {now_ns, bytes, sequence};
+    under_way_[posted_++ % kMostUnderWay] = {now_ns, bytes, sequence, 0};
     left_bytes_ += bytes;
     say_what_is_left();
   }
@@ -48,6 +48,22 @@ class PathRecorder {
     say_what_is_left();
   }
 
+  // Of that one, which may have overtaken others: a path of several queue pairs keeps order on each. Its
+  // record comes behind theirs, and not before them. One that is not under way is not recorded: there was no
+  // room for it.
+  void completed(uint64_t sequence, uint64_t at_ns) {
+    uint64_t number = completed_;
+    while (number < posted_ && under_way_[number % kMostUnderWay].sequence != sequence) ++number;
+    if (number == posted_) return;
+    under_way_[number % kMostUnderWay].completed_ns = at_ns;
+    while (under_way() > 0 && under_way_[completed_ % kMostUnderWay].completed_ns != 0)
+      completed(under_way_[completed_ % kMostUnderWay].completed_ns);
+  }
+
+  // What carries the path from now on. Relaxed: a reader of a record that comes later has acquired it with
+  // `written`.
+  void opened(LinkKind kind) { std::atomic_ref(ring_.link).store(kind, std::memory_order_relaxed); }
+
   // The path was closed: what was under way will not complete on it.
   void closed() {
     completed_ = posted_;
@@ -61,6 +77,7 @@ class PathRecorder {
     uint64_t posted_ns;
     uint64_t bytes;
     uint64_t sequence;
+    uint64_t completed_ns;  // 0: it is not
   };
 
   void write(const TransferRecord& record) {

@@ -20,6 +20,9 @@ uint64_t acquire(const uint64_t& word) {
 uint64_t relaxed(const uint64_t& word) {
   return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_relaxed);
 }
+LinkKind link_of(const PathRing& ring) {
+  return std::atomic_ref(const_cast<LinkKind&>(ring.link)).load(std::memory_order_relaxed);
+}
 
 template <size_t N>
 std::string text_of(const char (&text)[N]) {
@@ -94,6 +97,11 @@ void Watch::follow(Path& path) {
   }
   TransferRecord record;
   while (path.reader.next(record)) {
+    // The record's, or one that came after it: what was usual over sockets says nothing of queue pairs.
+    if (const LinkKind link = link_of(*path.ring); link != path.link) {
+      path.link = link;
+      path.detector = AnomalyDetector(path.options);
+    }
     if (path.reader.missed() != path.missed) {
       path.missed = path.reader.missed();
       path.detector.restart();
@@ -121,7 +129,7 @@ PathView Watch::look(const Path& path, uint64_t now_ns) const {
   view.ring_offset = path.offset;
   view.peer = ring.peer;
   view.path = ring.path;
-  view.link = ring.link;
+  view.link = link_of(ring);
   view.name = text_of(ring.name);
   view.transfers = relaxed(ring.written);
   view.bytes = relaxed(ring.bytes);
@@ -133,7 +141,7 @@ PathView Watch::look(const Path& path, uint64_t now_ns) const {
   view.window = path.detector.sample();
   // What lies in the ring unread says more than that it is old.
   const bool behind = path.reader.position() != view.transfers;
-  const bool heard = ring.link != LinkKind::kTcp || view.left_bytes == 0 || view.waiting_ns > kUnheardNs;
+  const bool heard = view.link != LinkKind::kTcp || view.left_bytes == 0 || view.waiting_ns > kUnheardNs;
   view.current =
       behind || !heard ? path.detector.current() : path.detector.look(now_ns, since, view.left_bytes);
   if (view.current) {

@@ -115,12 +115,14 @@ class Watch {
     const PathRing* ring;
     uint64_t offset;
     PathReader reader;
+    AnomalyOptions options;
     AnomalyDetector detector;
+    LinkKind link{};  // of what the detector knows
     uint64_t closed = 0;
     uint64_t missed = 0;
     PathView totals;
     Path(const PathRing& of, uint64_t at, const AnomalyOptions& options)
-        : ring(&of), offset(at), reader(of), detector(options) {
+        : ring(&of), offset(at), reader(of), options(options), detector(options) {
       reader.begin();
     }
   };

@@ -43,6 +43,7 @@ struct TransferRecord {
 };
 static_assert(sizeof(TransferRecord) == 32);
 
+// What carries a path: sockets, or queue pairs.
 enum class LinkKind : uint32_t { kTcp = 1, kVerbs = 2 };
 
 // What this rank sends to one other by one path. Never freed while the rank lives.
@@ -51,6 +52,7 @@ struct alignas(64) PathRing {
   uint64_t next;  // offset of the next PathRing
   uint32_t peer;  // rank in the communicator that met it first
   uint32_t path;  // number, in order of preference
+  // Of the incarnation that is open, or was last. Writer: the proxy, before the first record of that one.
   LinkKind link;
   char name[108];  // "rail0 10.77.0.1 -> rail0 10.77.0.2"
   // Writer: the proxy.

@@ -1,5 +1,7 @@
 // TCP as a link of the conformance suite: over loopback, through wires that the test cuts (relay.h).
 #pragma once
+#include <functional>
+
 #include "link/relay.h"
 #include "link/socket_rig.h"
 
@@ -7,13 +9,18 @@ namespace starling::link::conformance {
 
 class TcpRig final : public SocketRig {
  public:
+  using MakeUpgrades = std::function<std::unique_ptr<Upgrades>()>;
+
   // `cut`: paths that cannot be connected at the start. `rings`: of rank 0's flow, one a path, or none.
-  explicit TcpRig(const RigOptions& options, PathSet cut = 0, std::vector<PathRing*> rings = {})
+  // `upgrades`: of each rank, what its sockets become.
+  explicit TcpRig(const RigOptions& options, PathSet cut = 0, std::vector<PathRing*> rings = {},
+                  const MakeUpgrades& upgrades = {})
       : SocketRig(options, 100'000, lengths()) {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       std::vector<tcp::Port> ports(options.paths, tcp::usable_ports("lo").front());
       for (uint32_t p = 0; p < options.paths; ++p) ports[p].index = index_of(rank, p);
-      add_end(rank, std::move(ports));
+      End& end = add_end(rank, std::move(ports));
+      if (upgrades) end.upgrades = upgrades();
     }
     for (uint32_t from = 0; from < 2; ++from) {
       std::vector<tcp::Port> called;

@@ -88,12 +88,69 @@ TEST_F(FlowRecorderTest, OldReportsAreHarmless) {
   EXPECT_EQ(records_of(0).size(), 1u);
 }
 
+TEST_F(FlowRecorderTest, CompletionsOfQueuePairsAreRecordedAndReportsAreNot) {
+  recorder.opened(0, LinkKind::kVerbs);
+  recorder.opened(1, LinkKind::kTcp);
+  EXPECT_EQ(rings[0].link, LinkKind::kVerbs);
+  EXPECT_EQ(rings[1].link, LinkKind::kTcp);
+  EXPECT_TRUE(recorder.completes(0));
+  EXPECT_FALSE(recorder.completes(1));
+  recorder.posted(0, 0, 10, 1);
+  recorder.posted(1, 1, 20, 2);
+  recorder.posted(0, 2, 30, 3);
+  recorder.landed(3, 0, 9);
+  EXPECT_TRUE(records_of(0).empty()) << "their completions have not come";
+  EXPECT_EQ(records_of(1), (std::vector<Seen>{{2, 9, 20, 0}}));
+  recorder.completed(0, 0, 12);
+  EXPECT_EQ(records_of(0), (std::vector<Seen>{{1, 12, 10, 30}}));
+  recorder.posted(1, 3, 20, 12);
+  recorder.completed(1, 3, 13);
+  EXPECT_EQ(records_of(1).size(), 1u) << "what a socket has taken has not landed";
+}
+
+// Two queue pairs: what went by the second one is done first.
+TEST_F(FlowRecorderTest, WhatOvertookOthersIsRecordedBehindThem) {
+  recorder.opened(0, LinkKind::kVerbs);
+  for (uint64_t k = 0; k < 4; ++k) recorder.posted(0, k, 10, 1 + k);
+  recorder.completed(0, 1, 20);
+  recorder.completed(0, 3, 30);
+  EXPECT_TRUE(records_of(0).empty());
+  EXPECT_EQ(rings[0].waiting_since_ns, 1u) << "the oldest is under way";
+  recorder.completed(0, 0, 40);
+  EXPECT_EQ(records_of(0), (std::vector<Seen>{{1, 40, 10, 30}, {2, 40, 10, 20}}));
+  EXPECT_EQ(rings[0].waiting_since_ns, 3u);
+  recorder.completed(0, 2, 50);
+  EXPECT_EQ(records_of(0).size(), 4u);
+  EXPECT_EQ(rings[0].left_bytes, 0u);
+}
+
+TEST_F(FlowRecorderTest, CompletionsThatLagBehindAreForgottenWhereThereIsNoRoom) {
+  recorder.opened(0, LinkKind::kVerbs);
+  for (uint64_t k = 0; k < kMostUnderWay + 10; ++k) recorder.posted(0, k, 1, 1 + k);
+  for (uint64_t k = 0; k < kMostUnderWay + 10; ++k) recorder.completed(0, k, 1000 + k);
+  EXPECT_EQ(records_of(0).size(), kMostUnderWay);
+  EXPECT_EQ(rings[0].left_bytes, 0u);
+}
+
+TEST_F(FlowRecorderTest, APathThatOpensAgainMayBeASocket) {
+  recorder.opened(0, LinkKind::kVerbs);
+  recorder.posted(0, 0, 10, 1);
+  recorder.closed(0);
+  recorder.opened(0, LinkKind::kTcp);
+  EXPECT_EQ(rings[0].link, LinkKind::kTcp);
+  recorder.posted(0, 0, 10, 3);
+  recorder.landed(1, 0, 9);
+  EXPECT_EQ(records_of(0), (std::vector<Seen>{{3, 9, 10, 0}}));
+}
+
 TEST(FlowRecorder, WithoutRingsNothingIsRecorded) {
   FlowRecorder recorder;
   EXPECT_FALSE(recorder.on());
   recorder.posted(0, 0, 1, 1);
   recorder.landed(1, 0, 1);
-  recorder.completed(0, 1);
+  recorder.opened(0, LinkKind::kVerbs);
+  EXPECT_FALSE(recorder.completes(0));
+  recorder.completed(0, 0, 1);
   recorder.closed(0);
 }
 

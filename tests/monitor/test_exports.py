@@ -3,11 +3,17 @@ hand."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+from pathlib import Path
+
+from rich.console import Console
 
 from monitor.test_top import samples_of
 from starling import monitor
 from starling.monitor.rates import Rates
+from starling.monitor.screen import render
 
 HOLD_NS = 500_000
 
@@ -56,11 +62,22 @@ def test_prometheus_escapes_and_tells_twins_apart() -> None:
     whole |= dict.fromkeys(("quits_idle", "quits_stuck", "quits_drained"), 1)
     text = monitor.prometheus_text([rank(counters=whole), rank(segment="starling.x.1", counters=None)])
     samples = samples_of(text)
+    assert 'link="tcp"' in text
+    assert 'link="verbs"' in monitor.prometheus_text([rank(counters=whole, paths=[path(link="verbs")])])
     assert 'lane="a \\"lane\\"\\n\\\\"' in text
     of_twins = [value for series, value in samples.items() if 'lane="twin#' in series and "broken" in series]
     assert sorted(of_twins) == [0, 0, 1, 1]
     assert sum(series.startswith("starling_parks_total") for series in samples) == 1, "none of a GPU's blocks"
     assert monitor.prometheus_text([rank(state="died")]).count("\nstarling_") == 0
+
+
+def test_the_screen_says_what_carries_a_path() -> None:
+    console = Console(width=240, file=io.StringIO())
+    console.print(
+        render([rank(counters=None, paths=[path(), path(ring=65, path=1, link="verbs")])], Rates(), 0)
+    )
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert [line.split()[3] for line in shown.splitlines() if "rail0 ->" in line] == ["tcp", "verbs"]
 
 
 def test_rates_are_differences() -> None:
@@ -76,12 +93,16 @@ def test_rates_are_differences() -> None:
     assert rates.operations(rank(segment="starling.new.0")) is None
 
 
-def test_trace_has_counters_and_slices() -> None:
-    recording = monitor.Recording(trace=True)
+def test_trace_and_csv_have_what_was_seen(tmp_path: Path) -> None:
+    recording = monitor.Recording(tmp_path / "transfers.csv", trace=True)
     slow = monitor.Anomaly("network", 3_000, 9_000, 5_000, 65536, 2e9, 1e9)
     sample = monitor.Sample("starling.x.0", 64, 1_000, 3_000, 65536, 131072, 3e9, 0, 8)
-    recording.add([rank()], [sample], [("starling.x.0", 64, slow)])
+    recording.add([rank(paths=[path(link="verbs")])], [sample], [("starling.x.0", 64, slow)])
+    recording.close()
+    (row,) = csv.DictReader((tmp_path / "transfers.csv").open())
+    assert (row["link"], row["port"], row["completed_ns"]) == ("verbs", "rail0 -> rail0", "3000")
     tracks = recording.tracks()
+    assert all(event["name"].startswith("to rank 1 by rail0 -> rail0 (verbs)") for event in tracks[:2])
     window, under_way = (event for event in tracks if event["ph"] == "C")
     assert window["ts"] == 2 and window["args"] == {"GB/s": 3.0} and window["pid"] == 0
     assert under_way["args"] == {"bytes": 131072}

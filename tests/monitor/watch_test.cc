@@ -130,6 +130,35 @@ TEST(Watch, FollowsPathsInWindowsAndNamesTheSlowOne) {
   EXPECT_EQ(watch.take_samples().size(), 800u);
 }
 
+// What was usual over sockets is slow for queue pairs, and the other way round.
+TEST(Watch, APathThatQueuePairsCarryHasAHistoryOfItsOwn) {
+  MadeRank rank;
+  Watch watch(rank.arena.name(), {});
+  FlowRecorder recorder(rank.rings);
+  uint64_t now = 1'000'000;
+  const auto transfers = [&](LinkKind kind, uint64_t each_ns) {
+    recorder.closed(0);
+    recorder.opened(0, kind);
+    for (uint64_t k = 0; k < 200; ++k) {
+      recorder.posted(0, k, 65536, now);
+      now += each_ns;
+      if (kind == LinkKind::kVerbs)
+        recorder.completed(0, k, now);
+      else
+        recorder.landed(k + 1, 0, now);
+      watch.follow();
+    }
+  };
+  transfers(LinkKind::kVerbs, 10'000);
+  EXPECT_EQ(watch.look(now).paths[0].link, LinkKind::kVerbs);
+  EXPECT_EQ(watch.look(now).paths[0].transfers, 200u);
+  transfers(LinkKind::kTcp, 100'000);
+  EXPECT_EQ(watch.look(now).paths[0].link, LinkKind::kTcp);
+  EXPECT_EQ(watch.look(now).paths[0].slow_count, 0u);
+  transfers(LinkKind::kTcp, 1'000'000);
+  EXPECT_EQ(watch.look(now).paths[0].slow_count, 1u) << "that it knows";
+}
+
 TEST(Watch, OfTooManyAnomaliesTheOldestGo) {
   constexpr uint64_t kStandstills = 4096, kBetween = 16;  // each is one of path 0, and starves path 1
   MadeRank rank;

@@ -186,7 +186,9 @@ class ReceivingEnd final : public End, private tcp::TransferSink {
 
 class SendingEnd final : public End, private tcp::TransferSource {
  public:
-  SendingEnd(const Options& options, Shared& shared, const std::vector<tcp::Port>& theirs)
+  // rings: one a path, or none.
+  SendingEnd(const Options& options, Shared& shared, const std::vector<tcp::Port>& theirs,
+             std::vector<PathRing*> rings = {})
       : End(options),
         shared_(shared),
         ports_(ports_of('a', options.paths)),
@@ -196,10 +198,9 @@ class SendingEnd final : public End, private tcp::TransferSource {
     if (!rails_->keep_registered(ports_, registered_.data(), registered_.size()))
       throw guest::Failure{"cannot register"};
     for (uint32_t p = 0; p < kMaxPaths; ++p) keys_[p] = shared.keys[p] ^ (options.bad_key ? 0x5500 : 0);
-    flow_.emplace(
-        tcp::SendingOptions{
-            1, 2, 1, options.policy, tcp::pair_ports(ports_, theirs), lengths_of(options), {}, rails_.get()},
-        reactor_, static_cast<tcp::TransferSource&>(*this), cpu::monotonic_ns());
+    flow_.emplace(tcp::SendingOptions{1, 2, 1, options.policy, tcp::pair_ports(ports_, theirs),
+                                      lengths_of(options), std::move(rings), rails_.get()},
+                  reactor_, static_cast<tcp::TransferSource&>(*this), cpu::monotonic_ns());
     watch_.emplace(reactor_, [this](uint32_t index, bool up) { port_changed(index, up); });
     begin();
   }

@@ -8,10 +8,13 @@
 //   gap_ms
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 
+#include "monitor/path_ring.h"
 #include "verbs/ends.h"
 
 namespace starling::link {
@@ -21,8 +24,8 @@ using namespace guest;
 
 // ---- two ends, and what is expected of them ---------------------------------------------------------------
 struct Pair {
-  explicit Pair(const Options& options = {})
-      : receiver(options, shared), sender(options, shared, receiver.ports()) {
+  explicit Pair(const Options& options = {}, std::vector<PathRing*> rings = {})
+      : receiver(options, shared), sender(options, shared, receiver.ports(), std::move(rings)) {
     sender.set_limit(~uint64_t{0});
   }
 
@@ -201,14 +204,50 @@ void nothing_lives() {
   if (pair.sender.failure().find("no path to rank 1 lives: a0 10.0.0.1") == std::string::npos)
     throw Failure{pair.sender.failure()};
 }
+// What watchers see: each transfer once, from its post to its completion, though two queue pairs of a path
+// keep no order between them.
+void transfers_are_recorded() {
+  constexpr uint64_t kTransfers = 300;
+  const auto rings = std::make_unique<std::array<PathRing, 2>>();
+  Options options;
+  options.policy = Policy::kStriping;
+  options.rails.queue_pairs.count = 2;
+  Pair pair(options, {&(*rings)[0], &(*rings)[1]});
+  pair.sender.set_limit(kTransfers);
+  pair.expect("every transfer and its completion", [&] {
+    std::lock_guard lock(pair.sender.mutex());
+    return pair.shared.accepted == kTransfers && (*rings)[0].left_bytes + (*rings)[1].left_bytes == 0 &&
+           (*rings)[0].written + (*rings)[1].written == kTransfers;
+  });
+  pair.finish();
+  if (pair.sender.state().epoch != 1) throw Failure{"it failed over, though nothing was wrong"};
+  uint64_t bytes = 0;
+  for (uint64_t k = 0; k < kTransfers; ++k) bytes += sizeof k + payload_bytes(k);
+  for (const PathRing& ring : *rings) {
+    bytes -= ring.bytes;
+    if (ring.link != LinkKind::kVerbs) throw Failure{"the path is called another link's"};
+    if (ring.written == 0) throw Failure{"a path carried nothing"};
+    monitor::PathReader reader(ring);
+    uint64_t posted = 0, completed = 0;
+    for (TransferRecord record; reader.next(record);
+         posted = record.posted_ns, completed = record.completed_ns)
+      if (record.posted_ns < posted || record.completed_ns < completed ||
+          record.completed_ns <= record.posted_ns)
+        throw Failure{"times are out of order"};
+  }
+  if (bytes != 0) throw Failure{"records have other bytes"};
+}
 void a_receiver_without_rdma_gets_tcp() {
   const uint64_t before = packets_sent(0);
+  const auto rings = std::make_unique<std::array<PathRing, 2>>();
   Options options;
   options.receiver_has_rails = false;
-  Pair pair(options);
+  Pair pair(options, {&(*rings)[0], &(*rings)[1]});
   pair.deliver(100);
   pair.finish();
   if (packets_sent(0) != before) throw Failure{"the device was used all the same"};
+  for (const PathRing& ring : *rings)
+    if (ring.link != LinkKind::kTcp) throw Failure{"the path is called RDMA all the same"};
 }
 
 constexpr Case kCases[] = {
@@ -224,6 +263,7 @@ constexpr Case kCases[] = {
     {"the_second_fails_too", the_second_fails_too},
     {"striping_loses_a_rail", striping_loses_a_rail},
     {"several_queue_pairs", several_queue_pairs},
+    {"transfers_are_recorded", transfers_are_recorded},
     {"bad_key_is_fatal", bad_key_is_fatal},
     {"nothing_lives", nothing_lives},
     {"a_receiver_without_rdma_gets_tcp", a_receiver_without_rdma_gets_tcp},

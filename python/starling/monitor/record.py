@@ -14,6 +14,7 @@ COLUMNS = (
     "pid",
     "peer",
     "path",
+    "link",
     "port",
     "posted_ns",
     "completed_ns",
@@ -61,6 +62,7 @@ class Recording:
             rank.pid,
             path.peer,
             path.path,
+            path.link,
             path.name,
             sample.posted_ns,
             sample.completed_ns,
@@ -132,4 +134,4 @@ class Recording:
 
 
 def _title(path: Path) -> str:
-    return f"to rank {path.peer} by {path.name}"
+    return f"to rank {path.peer} by {path.name} ({path.link})"

@@ -35,7 +35,7 @@ def render(ranks: list[Rank], rates: Rates, now_ns: int) -> RenderableType:
 def _table(*columns: str) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        left = column in ("rank", "state", "device", "lane", "now", "to", "port", "path", "waits for")
+        left = column in ("rank", "state", "device", "lane", "now", "to", "link", "path", "waits for")
         table.add_column(column, justify="left" if left else "right", no_wrap=column != "waits for")
     return table
 
@@ -97,7 +97,9 @@ def _now(lane: Lane, now_ns: int) -> Text:
 
 
 def _paths(job: Job, rates: Rates) -> Table:
-    table = _table("path", "rank", "to", "transfers/s", "B/s", "window B/s", "of it", "under way", "oldest")
+    table = _table(
+        "path", "link", "rank", "to", "transfers/s", "B/s", "window B/s", "of it", "under way", "oldest"
+    )
     for column in ("lost to network", "starved", "closed"):
         table.add_column(column, justify="right")
     table.add_column("now", justify="left")
@@ -105,6 +107,7 @@ def _paths(job: Job, rates: Rates) -> Table:
         for path in rank.paths:
             table.add_row(
                 Text(path.name, style="" if path.window_transfers else "dim"),
+                path.link,
                 str(rank.rank),
                 str(path.peer),
                 _rate(rates.transfers(rank, path)),

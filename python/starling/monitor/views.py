@@ -51,7 +51,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Path:
-    """What a rank sends to one other by one port."""
+    """What a rank sends to one other by one port. link: what carries it now, "tcp" or "verbs"."""
 
     ring: int
     peer: int

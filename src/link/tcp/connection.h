@@ -16,6 +16,7 @@ class Connection final : public Channel {
   explicit Connection(Descriptor socket, BulkSender* bulk = nullptr);
   ~Connection() override { recall(); }
 
+  LinkKind kind() const override { return LinkKind::kTcp; }
   int fd() const override { return socket_.get(); }
 
   // From now on the sink hears when things came.

@@ -128,6 +128,7 @@ void SendingFlow::opened(Path& path) {
   path.calls = 0;
   if (path.at_heard) std::swap(options_.paths[path.number_].second.address, *path.heard);
   path.at_heard = false;
+  recorder_.opened(path.number_, path.connection->kind());
   if (started_) events_.push_back(event_of(EventKind::kOpened, path));
   start_when_connected();
   if (path.connection != nullptr) flush(path);
@@ -216,6 +217,11 @@ void SendingFlow::flush(Path& path) {
   if (path.connection == nullptr || path.connecting) return;
   sent_.clear();
   const int error = path.connection->flush(sent_);
+  // on_ready() has just taken them from the completion queue.
+  if (!sent_.empty() && recorder_.completes(path.number_)) {
+    const uint64_t now_ns = cpu::monotonic_ns();
+    for (const uint64_t sequence : sent_) recorder_.completed(path.number_, sequence, now_ns);
+  }
   if (started_)
     for (size_t k = 0; k < sent_.size(); ++k) events_.push_back(event_of(EventKind::kCompleted, path));
   if (error != 0) return broke(path, error);

@@ -43,6 +43,7 @@ class VerbsChannel final : public Channel {
   // False: the device refuses.
   bool connect(const QueuePairs& theirs, std::unique_ptr<tcp::Connection> socket);
 
+  LinkKind kind() const override { return LinkKind::kVerbs; }
   int fd() const override { return poll_.get(); }
   void queue(const LinkMessage& message, const ArrivalAges* ages) override;
   bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;

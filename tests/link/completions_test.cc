@@ -1,0 +1,146 @@
+// Goal: over what sockets become, transfers are recorded by its own completions and under its name; a path
+// that comes back as a socket is one again. Method: TCP's rig with an upgrade that keeps the socket and holds
+// back what it says of transfers, as a device does, until the test tells it in an order of its own.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <utility>
+
+#include "link/tcp_rig.h"
+#include "monitor/path_ring.h"
+
+namespace starling::link::conformance {
+namespace {
+
+struct Device {
+  bool there = true;
+  bool holds = false;
+  std::vector<uint64_t> held;
+};
+
+class DeviceChannel final : public Channel {
+ public:
+  DeviceChannel(Device& device, std::unique_ptr<tcp::Connection> socket)
+      : device_(device), socket_(std::move(socket)) {}
+  starling::LinkKind kind() const override { return starling::LinkKind::kVerbs; }
+  int fd() const override { return socket_->fd(); }
+  void queue(const LinkMessage& message, const ArrivalAges*) override { socket_->queue(message, nullptr); }
+  bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override {
+    return socket_->queue(epoch, sequence, transfer);
+  }
+  void free_below(uint64_t acked) override { socket_->free_below(acked); }
+  void move_source(uint64_t sequence, const std::byte* to) override { socket_->move_source(sequence, to); }
+  void move_destination(const std::byte* from, uint64_t bytes, std::byte* to) override {
+    socket_->move_destination(from, bytes, to);
+  }
+  bool waits_to_write() const override { return socket_->waits_to_write(); }
+  int flush(std::vector<uint64_t>& sent) override {
+    const int error = socket_->flush(device_.held);
+    if (device_.holds) return error;
+    sent.insert(sent.end(), device_.held.rbegin(), device_.held.rend());
+    device_.held.clear();
+    return error;
+  }
+  int read(FrameSink& sink) override { return socket_->read(sink); }
+  int fence(FrameSink& sink) override { return socket_->fence(sink); }
+
+ private:
+  Device& device_;
+  std::unique_ptr<tcp::Connection> socket_;
+};
+
+class DeviceUpgrade final : public Upgrade {
+ public:
+  DeviceUpgrade(Device& device, bool sending) : device_(device), sending_(sending) { ours_.count = 1; }
+  const QueuePairs& ours() const override { return ours_; }
+  std::unique_ptr<Channel> finish(const QueuePairs&, std::unique_ptr<tcp::Connection> socket) override {
+    if (!sending_) return socket;
+    return std::make_unique<DeviceChannel>(device_, std::move(socket));
+  }
+
+ private:
+  Device& device_;
+  const bool sending_;
+  QueuePairs ours_{};
+};
+
+class DeviceUpgrades final : public Upgrades {
+ public:
+  explicit DeviceUpgrades(Device& device) : device_(device) {}
+  std::unique_ptr<Upgrade> begin_sending(const tcp::Port&) override { return begin(true); }
+  std::unique_ptr<Upgrade> begin_receiving(const tcp::Port&, uint32_t) override { return begin(false); }
+
+ private:
+  std::unique_ptr<Upgrade> begin(bool sending) {
+    return device_.there ? std::make_unique<DeviceUpgrade>(device_, sending) : nullptr;
+  }
+  Device& device_;
+};
+
+std::vector<TransferRecord> records_of(const PathRing& ring) {
+  std::vector<TransferRecord> all;
+  monitor::PathReader reader(ring);
+  for (TransferRecord record; reader.next(record);) all.push_back(record);
+  return all;
+}
+
+template <class Test>
+void checked(Test&& test) {
+  try {
+    test();
+  } catch (const Failure& failure) {
+    FAIL() << failure.why;
+  }
+}
+
+TEST(Completions, AreWhatIsRecorded) {
+  checked([] {
+    constexpr uint64_t kHeld = 20;
+    Device devices[2];
+    uint32_t made = 0;
+    const auto ring = std::make_unique<PathRing>();
+    TcpRig rig({.paths = 1, .patient = true}, 0, {ring.get()},
+               [&] { return std::make_unique<DeviceUpgrades>(devices[made++]); });
+    EXPECT_EQ(ring->link, starling::LinkKind::kVerbs);
+    devices[0].holds = true;
+    rig.deliver(kHeld);
+    EXPECT_EQ(rig.acked(0), kHeld) << "its reports have come";
+    EXPECT_EQ(ring->written, 0u);
+    const uint64_t told_ns = rig.now_ns();
+    devices[0].holds = false;
+    rig.deliver(1);
+    rig.run_until("completions", [&] { return devices[0].held.empty() && ring->left_bytes == 0; });
+    const std::vector<TransferRecord> records = records_of(*ring);
+    ASSERT_EQ(records.size(), kHeld + 1);
+    for (uint64_t k = 0; k < records.size(); ++k) {
+      EXPECT_EQ(records[k].bytes, sizeof(uint64_t) + rig.traffic[0].bytes(k));
+      EXPECT_LE(k > 0 ? records[k - 1].posted_ns : 0, records[k].posted_ns);
+      EXPECT_LE(k > 0 ? records[k - 1].completed_ns : told_ns, records[k].completed_ns);
+      EXPECT_EQ(k < kHeld, records[k].posted_ns < told_ns);
+    }
+  });
+}
+
+TEST(Completions, OfAPathThatBecameASocketAreNone) {
+  checked([] {
+    Device devices[2];
+    uint32_t made = 0;
+    const auto rings = std::make_unique<std::array<PathRing, 2>>();
+    TcpRig rig({.patient = true}, 0, {&(*rings)[0], &(*rings)[1]},
+               [&] { return std::make_unique<DeviceUpgrades>(devices[made++]); });
+    rig.deliver(20);
+    for (Device& device : devices) device.there = false;
+    rig.fail(0, kCut);
+    rig.run_until("the other path", [&] { return rig.uses(2); });
+    rig.heal(0);
+    rig.run_until("the first path", [&] { return rig.uses(1); });
+    EXPECT_EQ((*rings)[0].link, starling::LinkKind::kTcp);
+    EXPECT_EQ((*rings)[1].link, starling::LinkKind::kVerbs);
+    const uint64_t before = (*rings)[0].written;
+    rig.deliver(20);
+    EXPECT_EQ((*rings)[0].written, before + 20);
+  });
+}
+
+}  // namespace
+}  // namespace starling::link::conformance

@@ -1,8 +1,10 @@
 // What the window monitor costs. Prints one JSON object.
 //
 //   recorder   a proxy that posts 100,000 transfers a second, in bursts of a millisecond's, and hears that
-//              they landed: its CPU time with and without records (two looks at the clock and a store each)
-//   flow       the same in a real flow over loopback, both ends on one thread, as fast as it goes
+//              they landed: its CPU time with and without records (two looks at the clock and a record each)
+//   flow       the same in a real flow over loopback, both ends on one thread, as fast as it goes; with all
+//   that
+//              recording adds at either end: the system's stamps, and reports that say when transfers came
 //   watcher    what following the path costs, in the watcher's own thread, and what it costs the proxy
 //
 //   monitor_bench [--seconds S] [--rounds R] [--rate N]
@@ -94,7 +96,8 @@ double clock_ns() {
 // Both ends of a flow over loopback on this thread.
 class LoopbackFlow final : public TransferSource, public TransferSink {
  public:
-  explicit LoopbackFlow(std::vector<PathRing*> rings) {
+  // Recorded: its reports say when transfers came, as those of ranks do.
+  explicit LoopbackFlow(std::vector<PathRing*> rings) : recorded_(!rings.empty()) {
     const Port lo = usable_ports("lo").front();
     port_ = lo;
     listener_.flow = this;
@@ -149,7 +152,7 @@ class LoopbackFlow final : public TransferSource, public TransferSink {
     reactor_.remove(caller.watch, caller.connection->fd());
     if (!receiver_)
       receiver_.emplace(hello.path_count, Policy(hello.policy), 0, lengths_, reactor_, *this,
-                        cpu::monotonic_ns());
+                        cpu::monotonic_ns(), nullptr, recorded_);
     receiver_->adopt(hello, std::move(caller.connection), port_);
   }
 
@@ -162,6 +165,7 @@ class LoopbackFlow final : public TransferSource, public TransferSink {
   std::byte* destination(const FrameHeader&) override { return landed_; }
   void accept(const FrameHeader&, const std::byte*) override {}
 
+  const bool recorded_;
   TimerLengths lengths_;
   Reactor reactor_;
   Port port_;

@@ -1,9 +1,11 @@
-// Does a copy to a peer's GPU pass copies of the program that stand behind a wait? What the streams of copy
-// engines are designed against (docs/design/0020-sm-free.md). Two GPUs.
+// Does a copy to a peer's GPU pass copies of the program that stand behind a wait, and does the driver take
+// it while another thread launches into a stream that stands and is full? What the streams of copy engines
+// are designed against (docs/design/0020-sm-free.md). Two GPUs.
 //
 // Each case is a process: so many streams of the program stand behind a wait value, each with a copy of one
-// kind behind it; then 4 MB go to the peer by another stream, of the program's priority or of the one that
-// Starling's copies have, made before the program's streams or after them.
+// kind behind it, or with as many kernels as the driver takes; then 4 MB go to the peer by another stream, of
+// the program's priority or of the one that Starling's copies have, made before the program's streams or
+// after them.
 //
 //   copy_probe            all cases, as a table
 //   copy_probe CASE       one
@@ -35,6 +37,7 @@ namespace {
 
 constexpr size_t kBytes = 4 << 20;
 constexpr double kPatienceMs = 400;
+constexpr int kMostLaunches = 100'000;
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
@@ -42,10 +45,10 @@ double now_ms() {
 }
 
 struct Case {
-  const char* kind;  // what stands behind the wait: to_host, from_host, to_peer, within
-  int streams;       // so many, the others behind an event of the first
-  bool urgent;       // the priority of Starling's copies
-  bool first;        // our stream is made before the program's
+  const char* kind;  // what stands behind the wait: to_host, from_host, to_peer, within, kernels
+  int streams;  // so many, the others behind an event of the first
+  bool urgent;  // the priority of Starling's copies
+  bool first;  // our stream is made before the program's
 };
 
 std::vector<Case> cases() {
@@ -57,6 +60,7 @@ std::vector<Case> cases() {
           const bool usual = std::strcmp(kind, "to_host") == 0 || std::strcmp(kind, "to_peer") == 0;
           if (usual || (urgent && first)) all.push_back({kind, streams, urgent, first});
         }
+  for (const bool urgent : {true, false}) all.push_back({"kernels", 1, urgent, true});
   return all;
 }
 
@@ -66,6 +70,22 @@ cudaStream_t make_stream(bool urgent) {
   cudaStream_t stream;
   CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest + 1 : least));
   return stream;
+}
+
+__global__ void nothing() {}
+
+// Launches from a thread of its own until the driver keeps it; how many it took.
+int fill(cudaStream_t stream) {
+  static std::atomic<int> launched{0};
+  std::thread([stream] {
+    CUDA(cudaSetDevice(0));
+    for (; launched < kMostLaunches; ++launched) nothing<<<1, 1, 0, stream>>>();
+  }).detach();
+  for (int seen = -1; seen != launched;) {
+    seen = launched;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  return launched;
 }
 
 void run(const Case& c) {
@@ -89,6 +109,7 @@ void run(const Case& c) {
   // Each path was used once.
   CUDA(cudaMemcpyAsync(peer, local, 64, cudaMemcpyDefault, ours));
   CUDA(cudaMemcpyAsync(pinned, local, 64, cudaMemcpyDefault, streams[0]));
+  nothing<<<1, 1, 0, streams[0]>>>();
   CUDA(cudaDeviceSynchronize());
   reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int)>(wait)(
       streams[0], CUdeviceptr(word), 1, CU_STREAM_WAIT_VALUE_GEQ);
@@ -103,6 +124,7 @@ void run(const Case& c) {
     if (kind == "to_peer") CUDA(cudaMemcpyAsync(peer + kBytes, local, kBytes, cudaMemcpyDefault, stream));
     if (kind == "within") CUDA(cudaMemcpyAsync(local + kBytes, local, kBytes, cudaMemcpyDefault, stream));
   }
+  if (std::strcmp(c.kind, "kernels") == 0) std::printf("behind %d of them: ", fill(streams[0]));
   std::atomic<bool> called{false};
   const double begin = now_ms();
   std::thread caller([&] {
@@ -127,7 +149,7 @@ int main(int argc, char** argv) {
   const std::vector<Case> all = cases();
   if (argc > 1) run(all.at(size_t(std::atoi(argv[1]))));
   std::printf(
-      "| copies that stand | streams | our stream | made | 4 MB to the peer |\n| --- | --- | --- | --- | --- "
+      "| what stands | streams | our stream | made | 4 MB to the peer |\n| --- | --- | --- | --- | --- "
       "|\n");
   for (size_t k = 0; k < all.size(); ++k) {
     std::printf("| %s | %d | %s | %s | ", all[k].kind, all[k].streams,

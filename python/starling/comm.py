@@ -245,7 +245,8 @@ class Communicator(Collectives, Messages):
         then on ``run_plan(name, ...)`` and ``algorithm=name`` run it.
 
         sizes: of the operations that run it without being told, smallest and largest, in bytes of the larger of a
-            rank's buffers with all its parts; None: by name only. Of several that fit, the one added last is taken.
+            rank's buffers with all its parts; None: those of the plan, if it was read from MSCCL XML that says so,
+            else by name only. Of several that fit, the one added last is taken.
         """
         from starling import ir
         from starling.lang import Program
@@ -257,7 +258,7 @@ class Communicator(Collectives, Messages):
             raise TypeError(
                 f"plan is {plan!r:.80}; pass a plan, a program of starling.lang, or a plan's text"
             )
-        smallest, largest = sizes or (1, 0)
+        smallest, largest = sizes or plan.sizes or (1, 0)
         self._core.add_plan(ir.to_text(plan), smallest, largest)
         self._plans[plan.name] = plan
 

@@ -52,6 +52,15 @@ def test_to_a_file_and_back(tmp_path: Path) -> None:
     assert len(ir.parse((tmp_path / "plan.txt").read_text()).ranks[0].blocks) == 2
 
 
+def test_xml_of_a_dialect(tmp_path: Path) -> None:
+    path = tmp_path / "plan.xml"
+    words = ("all_reduce/ring", "-n", "3", "--policy", "connections", "-o", str(path))
+    assert call(compile_app, *words, "--dialect", "rccl")[0] == 0
+    assert 'maxcount="1" nthreadblocks="1" outofplace="1" minBytes="0" maxBytes="0"' in path.read_text()
+    code, output = call(compile_app, *words, "--dialect", "ccl")
+    assert code == 2 and "msccl, azure, rccl" in output
+
+
 def test_a_program_of_one_s_own(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(OWN)

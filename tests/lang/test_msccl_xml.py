@@ -6,15 +6,17 @@ refused with the place of the mistake.
 """
 
 import random
+from xml.etree import ElementTree
 
 import pytest
+from starling.plans import program
 
 from ir.oracle import assert_right, make_case
 from programs.cases import ALWAYS_APART, NAMES, make
 from starling import ir
 from starling.lang import PostconditionError
 from starling.lang.msccl_write import write
-from starling.lang.msccl_xml import XmlError, read
+from starling.lang.msccl_xml import NO_LIMIT, XmlError, read
 
 
 def step(s, kind, src, dst, count=1, wait=(-1, -1), dependents=0) -> str:
@@ -136,6 +138,86 @@ def test_all_to_all_with_wide_steps_and_several_channels() -> None:
             + "</tb></gpu>"
         )
     assert_means(read(text + "</algo>"), "all_to_all", False)
+
+
+def broadcast(head: str, collective: str = "broadcast") -> str:
+    """Of two ranks. head: what <algo> has besides."""
+    text = (
+        f'<algo name="to" nchannels="1" nchunksperloop="2" ngpus="2" coll="{collective}" inplace="0" {head}>'
+    )
+    text += '<gpu id="0" i_chunks="2" o_chunks="2" s_chunks="0"><tb id="0" send="1" recv="-1" chan="0">'
+    text += step(0, "s", "i0", "o0", 2) + step(1, "cpy", "i0", "o0", 2) + "</tb></gpu>"
+    text += '<gpu id="1" i_chunks="2" o_chunks="2" s_chunks="0"><tb id="0" send="-1" recv="0" chan="0">'
+    return text + step(0, "r", "i0", "o0", 2) + "</tb></gpu></algo>"
+
+
+def test_attributes_and_elements_that_nobody_knows_are_passed_over() -> None:
+    known = broadcast("")
+    strange = known.replace('nchannels="1"', 'nchannels="1" version="9.1" inPlace="maybe"')
+    strange = strange.replace("<gpu ", '<gpu nic="left" ').replace(
+        "<tb ", '<note text="x"/><tb warps="many" '
+    )
+    strange = strange.replace("<step ", '<step fence="yes" ').replace(
+        "</algo>", '<nic id="0"><step/></nic></algo>'
+    )
+    assert strange.count("<note") == 2 and strange.count("fence=") == 3
+    assert ir.to_text(read(strange)) == ir.to_text(read(known))
+
+
+def test_sizes_that_a_file_is_for() -> None:
+    for head, sizes in (
+        ("", None),
+        ('maxcount="2" nthreadblocks="1"', None),
+        ('minBytes="1024" maxBytes="65536"', (1024, 65536)),
+        ('minBytes="1024" maxBytes="0"', (1024, NO_LIMIT)),  # as MSCCL's scheduler takes it
+        ('maxBytes="65536"', (0, 65536)),
+    ):
+        assert read(broadcast(head)).sizes == sizes
+    with pytest.raises(XmlError, match="minBytes is 9, maxBytes 8: no size is between them"):
+        read(broadcast('minBytes="9" maxBytes="8"'))
+    # MSCCL counts one part of a gather, but all parts of an all-gather.
+    for collective, sizes in (("gather", (128, 4096)), ("all_gather", (64, 2048))):
+        text = write(make(collective, "direct" if collective == "gather" else "all_pairs", 2).compile(
+            policy="connections", fans=False))  # fmt: skip
+        text = text.replace('minBytes="0"', 'minBytes="64"').replace('maxBytes="0"', 'maxBytes="2048"')
+        assert read(text).sizes == sizes
+        assert 'minBytes="64" maxBytes="2048"' in write(read(text))
+
+
+def test_written_in_every_dialect() -> None:
+    plan = make("all_gather", "ring", 3).compile(policy="connections")
+    always = {"name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace"}
+    azure = {"outofplace", "minBytes", "maxBytes"}
+    for dialect, more in (
+        ("msccl", set()),
+        ("azure", azure),
+        ("rccl", {*azure, "maxcount", "nthreadblocks"}),
+    ):
+        head = ElementTree.fromstring(write(plan, dialect=dialect))
+        assert set(head.keys()) == always | more
+        assert (head.get("minBytes", "0"), head.get("maxBytes", "0")) == ("0", "0")
+        blocks = [len(gpu.findall("tb")) for gpu in head.findall("gpu")]
+        assert head.get("nthreadblocks") in (None, str(max(blocks)))
+        for sizes in ((1024, 65536), (1024, NO_LIMIT)):
+            text = write(plan, dialect=dialect, sizes=sizes)
+            assert read(text).sizes == sizes
+            # microsoft/msccl would run nothing with maxBytes="0".
+            assert ('maxBytes="0"' in text) == (dialect != "msccl" and sizes[1] == NO_LIMIT)
+    wide = make("all_to_all", "two_step", 6).compile(policy="connections", fans=False)
+    assert ElementTree.fromstring(write(wide, dialect="rccl")).get("maxcount") == "3"
+    with pytest.raises(ValueError, match="no dialect is called 'nccl'; use one of msccl, azure, rccl"):
+        write(plan, dialect="nccl")
+
+
+def test_collectives_of_one_s_own_have_a_word_in_one_dialect_alone() -> None:
+    plan = program("all_to_next", "direct", 3).compile(policy="connections", fans=False)
+    for dialect in ("azure", "rccl"):
+        with pytest.raises(
+            XmlError, match=f"{dialect} has no word for custom; write it in the dialect msccl"
+        ):
+            write(plan, dialect=dialect)
+    again = read(write(plan, dialect="msccl"))
+    assert again.collective == "custom" and again.postcondition is not None
 
 
 def test_a_message_that_is_overwritten_at_its_source_before_it_is_received() -> None:

@@ -15,6 +15,8 @@ from starling.plans import program
 from programs.own import neighbours
 from programs.running import HASTY, run_all
 from starling import Communicator, errors, ir, lang
+from starling.lang.msccl_write import write
+from starling.lang.msccl_xml import read
 from starling.launch import run_threads
 
 
@@ -35,10 +37,13 @@ def test_preempted_in_any_order(ranks: int, blocks: int, protocol: str) -> None:
     assert sum(parks) > 0, "nothing was ever preempted; the test proves little"
 
 
-def choose_by_size(comm: Communicator) -> list[bool]:
+def choose_by_size(comm: Communicator, xml: bool) -> list[bool]:
     """Whether the added plan ran, seen by the instructions that it takes."""
     slow = program("all_reduce", "ring", comm.size, instances=1)
-    comm.add_plan(slow, sizes=(64, 4096))
+    if xml:
+        comm.add_plan(read(write(slow.compile(policy="connections", blocks=1), sizes=(64, 4096))))
+    else:
+        comm.add_plan(slow, sizes=(64, 4096))
     ran = []
     for count in (4, 16, 1024, 1025):
         data = np.ones(count, np.float32)
@@ -51,8 +56,10 @@ def choose_by_size(comm: Communicator) -> list[bool]:
     return ran
 
 
-def test_a_plan_is_chosen_in_its_range_of_sizes() -> None:
-    for ran in run_threads(3, choose_by_size, timeout=200):
+@pytest.mark.parametrize("xml", [False, True])
+def test_a_plan_is_chosen_in_its_range_of_sizes(xml: bool) -> None:
+    """Which the call names, or the XML that it was read from."""
+    for ran in run_threads(3, partial(choose_by_size, xml=xml), timeout=200):
         assert ran == [False, True, True, False]
 
 

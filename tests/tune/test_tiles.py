@@ -49,7 +49,7 @@ def test_tiles_that_make_a_difference_take_part() -> None:
     assert sorted(tiles) == [1 << 12, 1 << 14, 1 << 16, 1 << 20, 1 << 22]
     own = program("all_reduce", "ring", 2).compile()
     own.name = "own"
-    (mine,) = own_candidates([own], 2, 1)
+    (mine,) = own_candidates([own], 2, 1, [64])
     tiled = in_other_tiles([mine], 1 << 20, CPU, 2)
     assert len(tiled) == 2 and all(key_of(c)[0].startswith("own@") and key_of(c)[1] == 0 for c in tiled)
 

@@ -106,6 +106,13 @@ class Plan:
     postcondition: tuple[Holding, ...] | None = (
         None  # of a custom collective; None: not known, as in old files
     )
+    # Of the operations that it is meant for, smallest and largest, in bytes of the larger of a rank's buffers: what
+    # MSCCL XML says. The text does not have it.
+    sizes: tuple[int, int] | None = None
+
+    def is_for(self, size_bytes: int) -> bool:
+        """Whether it is meant for operations of this size."""
+        return self.sizes is None or self.sizes[0] <= size_bytes <= self.sizes[1]
 
     def widest(self) -> int:
         """Chunks of the largest instruction."""

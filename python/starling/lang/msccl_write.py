@@ -6,7 +6,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from starling.ir.plan import Instruction, Plan, Slice
-from starling.lang.msccl_xml import BUFFERS, COLLECTIVES, XmlError
+from starling.lang.msccl_xml import BUFFERS, COLLECTIVES, COUNTED_BY_PARTS, NO_LIMIT, XmlError
+
+DIALECTS = ("msccl", "azure", "rccl")
 
 _OUT = {
     "nop": "nop",
@@ -22,9 +24,20 @@ _OUT = {
 }
 
 
-def write(plan: Plan, *, protocol: str = "Simple", smallest_bytes: int = 0, largest_bytes: int = 0) -> str:
-    """The plan as MSCCL XML; raises XmlError where MSCCL has no words for it."""
+def write(
+    plan: Plan, *, protocol: str = "Simple", dialect: str = "azure", sizes: tuple[int, int] | None = None
+) -> str:
+    """The plan as MSCCL XML; raises XmlError where MSCCL has no words for it.
+
+    dialect: "msccl", of microsoft/msccl, which alone has collectives of one's own; "azure", whose executor and
+    scheduler want to be told places and sizes; "rccl", which has the widest step and the blocks as well.
+    sizes: as of ``Plan.sizes``, whose default they are; None: all.
+    """
+    if dialect not in DIALECTS:
+        raise ValueError(f"no dialect is called '{dialect}'; use one of {', '.join(DIALECTS)}")
     words = {kind: word for word, kind in COLLECTIVES.items()}
+    if dialect != "msccl" and plan.collective not in words:
+        raise XmlError(f"{dialect} has no word for {plan.collective}; write it in the dialect msccl")
     channels = {
         c.channel
         for r in plan.ranks
@@ -41,16 +54,32 @@ def write(plan: Plan, *, protocol: str = "Simple", smallest_bytes: int = 0, larg
         ngpus=str(plan.rank_count),
         coll=words.get(plan.collective, "custom"),
         inplace=str(int(plan.in_place)),
-        outofplace=str(int(not plan.in_place)),
-        minBytes=str(smallest_bytes),
-        maxBytes=str(largest_bytes),
     )
+    algorithm.attrib.update(_of_dialect(plan, dialect, sizes or plan.sizes))
     if plan.tile_bytes:
         algorithm.set("tileBytes", str(plan.tile_bytes))
     for rank in range(plan.rank_count):
         _write_rank(algorithm, plan, rank)
     ElementTree.indent(algorithm)
     return ElementTree.tostring(algorithm, encoding="unicode") + "\n"
+
+
+def _of_dialect(plan: Plan, dialect: str, sizes: tuple[int, int] | None) -> dict[str, str]:
+    """What not all of them have. microsoft/msccl takes maxBytes="0" for a limit, and none for 128 MiB."""
+    found: dict[str, str] = {}
+    if dialect == "rccl":
+        steps = [i.size.chunks for rank in plan.ranks for block in rank.blocks for i in block.instructions]
+        found["maxcount"] = str(max(steps, default=1))
+        found["nthreadblocks"] = str(max(len(rank.blocks) for rank in plan.ranks))
+    if dialect != "msccl":
+        found["outofplace"] = str(int(not plan.in_place))
+    if dialect != "msccl" or sizes is not None:
+        smallest, largest = sizes or (0, NO_LIMIT)
+        parts = plan.rank_count if plan.collective in COUNTED_BY_PARTS else 1
+        no_limit = largest // parts >= NO_LIMIT // parts
+        found["minBytes"] = str(-(-smallest // parts))
+        found["maxBytes"] = str(largest // parts if dialect == "msccl" or not no_limit else 0)
+    return found
 
 
 def _write_rank(algorithm: ElementTree.Element, plan: Plan, rank: int) -> None:

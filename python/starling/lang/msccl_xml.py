@@ -4,19 +4,21 @@
 channels and blocks, which the compiler proves and schedules anew. So whatever depth of slots the file counted on, the
 plan runs with what there is. ``starling.lang.msccl_write`` writes it.
 
-    <algo name proto nchannels nchunksperloop ngpus coll inplace>   also: outofplace minBytes maxBytes; ours: tileBytes
+    <algo name proto nchannels nchunksperloop ngpus coll inplace>   also: outofplace minBytes maxBytes; RCCL's: maxcount
+                                                                    nthreadblocks; ours: tileBytes
       <gpu id i_chunks o_chunks s_chunks>
         <tb id send recv chan>                                   peers; -1: none
           <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>
 
-Types: s, r, cpy, re, rcs, rrc, rrs, rrcs, nop. The source of rrc, rrs and rrcs is local. Attributes that are not known
-are passed over.
+Types: s, r, cpy, re, rcs, rrc, rrs, rrcs, nop. The source of rrc, rrs and rrcs is local. minBytes and maxBytes are the
+plan's ``sizes``; maxBytes="0": no limit. Attributes that are not known are passed over.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 from xml.etree import ElementTree
 
 from starling import ir
@@ -37,6 +39,8 @@ COLLECTIVES = {
     "scatter": "scatter",
 }
 BUFFERS = {"i": "input", "o": "output", "s": "scratch"}
+COUNTED_BY_PARTS = ("gather", "scatter")  # MSCCL's sizes of the others are those of all parts
+NO_LIMIT = (1 << 63) - 1
 TYPES = ("s", "r", "cpy", "re", "rcs", "rrc", "rrs", "rrcs", "nop")
 
 
@@ -85,15 +89,21 @@ class _Anything(Collective):
         return self.results.get((rank, index))
 
 
-def read(text: str, *, in_place: bool | None = None, root: int = 0, **options: object) -> ir.Plan:
+def read(text: str, *, in_place: bool | None = None, root: int = 0, **options: Any) -> ir.Plan:
     """The plan of an algorithm; ``options`` are compile_program's. Raises XmlError, or ProgramError if it is wrong.
 
     in_place: for files that serve both; None: in place if the file says so.
     """
+    plan = _compiled(text, in_place, root, options)
+    plan.sizes = _sizes(_parsed(text), plan)
+    return plan
+
+
+def _compiled(text: str, in_place: bool | None, root: int, options: dict[str, Any]) -> ir.Plan:
     program = read_program(text, in_place=in_place, root=root)
     # Blocks that keep their sums apart give each rank an order of its own; put together, they have one. Or each rank
     # begins with its own part: then what is added up in a row is added up in the order of the ranks.
-    attempts: list[tuple[Program, dict[str, object]]] = []
+    attempts: list[tuple[Program, dict[str, Any]]] = []
     if options.get("by_hand", True):
         attempts.append((program, {}))
     attempts.append((program, {"by_hand": False}))
@@ -112,12 +122,7 @@ def read_program(
 ) -> Program:
     """The same, before it is compiled. in_order: several reductions of a block in a row into one place go by the order
     of the ranks, not by the file's."""
-    try:
-        algorithm = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise XmlError(f"no XML: {error}") from error
-    if algorithm.tag != "algo":
-        raise XmlError(f"<{algorithm.tag}> where <algo> should stand")
+    algorithm = _parsed(text)
     blocks = [_block(gpu, tb) for gpu in algorithm.findall("gpu") for tb in gpu.findall("tb")]
     collective = _collective(algorithm, in_place, root)
     name = (algorithm.get("name") or "msccl").replace(" ", "_").replace("#", "_")[:128]
@@ -135,6 +140,30 @@ def read_program(
     found = {(r, i): program.value(r, "output", i) for r in range(collective.ranks) for i in outputs}
     collective.results = {place: value for place, value in found.items() if value is not None}
     return program
+
+
+def _parsed(text: str) -> ElementTree.Element:
+    try:
+        algorithm = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise XmlError(f"no XML: {error}") from error
+    if algorithm.tag != "algo":
+        raise XmlError(f"<{algorithm.tag}> where <algo> should stand")
+    return algorithm
+
+
+def _sizes(algorithm: ElementTree.Element, plan: ir.Plan) -> tuple[int, int] | None:
+    """Of the operations that the file is for, as MSCCL's scheduler takes it; None: it does not say."""
+    if algorithm.get("minBytes") is None and algorithm.get("maxBytes") is None:
+        return None
+    parts = plan.rank_count if plan.collective in COUNTED_BY_PARTS else 1
+    smallest = _number(algorithm, "minBytes", 0) * parts
+    largest = min(_number(algorithm, "maxBytes", 0) * parts or NO_LIMIT, NO_LIMIT)
+    if not 0 <= smallest <= largest:
+        raise XmlError(
+            f"minBytes is {smallest // parts}, maxBytes {largest // parts}: no size is between them"
+        )
+    return smallest, largest
 
 
 def _played(name: str, collective: Collective, blocks: list[_Block], in_order: bool) -> Program:

@@ -19,6 +19,7 @@ import typer
 from starling import ir
 from starling.errors import StarlingError
 from starling.lang.errors import ProgramError
+from starling.lang.msccl_write import DIALECTS, write
 from starling.lang.msccl_xml import XmlError
 from starling.lang.source import SourceError, is_plan, plan_of, program_of
 from starling.passes.compiler import PASSES, run_passes
@@ -100,6 +101,7 @@ def compile_(
     fusion: bool = typer.Option(True, help="fuse instructions"),
     tile_bytes: int = typer.Option(0, help="of a chunk that go at once, at most; 0: what SOURCE says"),
     output: Path | None = typer.Option(None, "--output", "-o", help="of the plan's text; .xml: MSCCL XML"),
+    dialect: str = typer.Option("azure", help=f"of MSCCL XML: {', '.join(DIALECTS)}"),
     dump: str | None = typer.Option(None, help=f"print what a pass leaves behind: {', '.join(PASSES)}"),
 ) -> None:
     """Compiles SOURCE and proves the plan. Exit codes: 0 it is right; 1 it is not; 2 wrong options, or no such file."""
@@ -120,9 +122,7 @@ def compile_(
         if output is None:
             sys.stdout.write(ir.to_text(plan))
         elif output.suffix == ".xml":
-            from starling.lang.msccl_write import write
-
-            write_whole(output, write(plan))
+            write_whole(output, write(plan, dialect=dialect))
         else:
             write_whole(output, ir.to_text(plan))
         typer.echo(described, err=True)

@@ -22,7 +22,7 @@ def add_plan(
     From then on ``with starling.torch.lane("name", algorithm=plan.name)`` runs it for the collective that it is for,
     and ``run_plan`` if that is one of your own.
     sizes: of the operations that run it without being told, smallest and largest, in bytes of the larger of a rank's
-    buffers; None: by name only.
+    buffers; None: those of the plan, if it was read from MSCCL XML that says so, else by name only.
     device: of the tensors that it is for: "cpu", or this rank's GPU ("cuda": the current one). A program is compiled
     for the blocks of the daemon there. Raises RuntimeError if the plan is wrong, or needs more blocks.
     """
@@ -35,7 +35,7 @@ def add_plan(
     if isinstance(plan, Program):
         plan = plan.compile(blocks=backend._daemon_blocks(place), verify=False)
     plan = ir.parse(plan) if isinstance(plan, str) else plan
-    smallest, largest = sizes or (1, 0)
+    smallest, largest = sizes or plan.sizes or (1, 0)
     backend._add_plan(
         ir.to_text(plan), smallest, largest, plan.name, plan.input_groups, plan.output_groups, place
     )

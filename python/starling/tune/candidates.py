@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,7 +126,7 @@ def _programs(
             )
 
 
-def own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int) -> list[Candidate]:
+def own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int, sizes: Sequence[int]) -> list[Candidate]:
     """Plans of the user's. Raises ValueError for one that could not be run or checked here."""
     found: dict[tuple[str, bool], Candidate] = {}
     for plan in own:
@@ -139,6 +139,8 @@ def own_candidates(own: Iterable[ir.Plan], ranks: int, blocks: int) -> list[Cand
             wrong = f"has root {plan.root}; what can be tuned has root 0"
         elif widest > max(blocks, 1):
             wrong = f"has {widest} blocks, the daemon {blocks}: give --blocks {widest}"
+        elif not any(plan.is_for(size) for size in sizes):
+            wrong = f"is for sizes of {plan.sizes}; none of them is measured: give --begin and --end"
         elif (plan.name, plan.in_place) in found:
             wrong = "has the name of another one"
         else:

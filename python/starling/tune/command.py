@@ -106,7 +106,8 @@ def tune(
 ) -> None:
     """Prunes by the cost model, measures and checks the best few, and writes the table that every rank uses.
 
-    Programs of your own are measured at every size from --begin to --end, and win the sizes where they are fastest.
+    Programs of your own are measured at every size from --begin to --end (MSCCL XML: between its minBytes and
+    maxBytes), and win the sizes where they are fastest.
 
     Exit codes: 0 done; 1 a program is wrong; 2 wrong options, or no file.
     """

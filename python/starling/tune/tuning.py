@@ -74,7 +74,7 @@ def works_of(tuning: Tuning, own: Iterable[ir.Plan] = ()) -> list[Work]:
 
     Raises ValueError for own plans that cannot take part.
     """
-    mine = own_candidates(own, tuning.ranks, tuning.blocks)
+    mine = own_candidates(own, tuning.ranks, tuning.blocks, tuning.sizes)
     works = []
     for collective in tuning.collectives:
         of_mine = [
@@ -100,7 +100,8 @@ def works_of(tuning: Tuning, own: Iterable[ir.Plan] = ()) -> list[Work]:
             for dtype in tuning.dtypes if collective in REDUCING else tuning.dtypes[:1]:
                 for size in tuning.sizes:
                     point = Point(collective, in_place, dtype, size)
-                    works.append(Work(point, [*_best(all_, ours, point, tuning), CHOICE]))
+                    fitting = [c for c in ours if c.plan and c.plan.is_for(size)]
+                    works.append(Work(point, [*_best(all_, fitting, point, tuning), CHOICE]))
     return works
 
 

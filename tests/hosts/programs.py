@@ -117,6 +117,17 @@ def crossing(comm: Communicator, collective: str, count: int) -> dict[int, float
     return {peer: (sent - before.get(peer, 0)) / (4 * count * calls) for peer, sent in after.items()}
 
 
+def cores_of_threads(comm: Communicator) -> list[str]:
+    """The cores that each thread of this process may run on, while it has links to other hosts."""
+    comm.barrier().wait(200)
+    cores = []
+    for thread in Path("/proc/self/task").iterdir():
+        status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
+        cores.append(status["Cpus_allowed_list"].strip())
+    comm.barrier().wait(200)
+    return cores
+
+
 def lose_a_host(comm: Communicator, folder: str) -> failures.Told:
     """All-reduces until they fail."""
     values = failures.ones(1000)

@@ -34,7 +34,7 @@ class Job:
     One that has an argument ``folder`` is given the job's. communicator=False: ``function(rank, size, folder, ...)``.
     hosts: the ranks of each host; of_hosts: settings of each. python: whose installation runs. network: None: hosts
     share this machine's loopback, and are told apart by setting. gpus: 0: contexts on the CPU; else ranks take turns at
-    so many GPUs.
+    so many GPUs. stderr: a file that gets what all ranks write there.
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class Job:
         gpus: int = 0,
         python: str = sys.executable,
         communicator_options: Mapping[str, Any] | None = None,
+        stderr: Path | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="starling-hosts-"))
+        log = stderr.open("ab") if stderr is not None else None
         self._ranks = [rank for ranks in hosts for rank in ranks]
         self._hosts = []
         (self.folder / "store").mkdir()
@@ -76,7 +78,9 @@ class Job:
                 command = ["ip", "netns", "exec", network.names[host], "sh", "-c", MOUNTED, "host", *command]
             if of_hosts is not None:
                 environment |= of_hosts[host]
-            self._hosts.append(subprocess.Popen(command, env=environment, start_new_session=True))
+            self._hosts.append(subprocess.Popen(command, env=environment, stderr=log, start_new_session=True))
+        if log is not None:
+            log.close()
 
     def kill_host(self, host: int) -> None:
         """All of its processes at once, as when it loses power; its ports live on."""

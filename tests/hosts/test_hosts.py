@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import re
 import time
@@ -118,6 +119,37 @@ def test_disorder(network: Network | None, striping: str) -> None:
         arguments = {"order": order, "iterations": 3, "synchronize_every": every, "seed": SEED}
         settings = {"STARLING_TCP_STRIPING": striping}
         Job(network, [[0, 1], [2, 3]], disordered, arguments, settings=settings).results()
+
+
+@pytest.mark.parametrize("wanted", (False, True), ids=("auto", "tcp"))
+def test_tcp_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    """Who has no RDMA reads so, once a rank, without asking for a log; who wants TCP reads nothing."""
+    log = tmp_path / "stderr"
+    monkeypatch.delenv("STARLING_LOG", raising=False)
+    settings = {"STARLING_LINK": "tcp" if wanted else "auto"}
+    Job(None, [[0, 1], [2]], programs.cores_of_threads, settings=settings, stderr=log).results()
+    lines = log.read_text().splitlines()
+    said = [line for line in lines if "links to other hosts go over TCP: " in line]
+    assert len(said) == (0 if wanted else 3), lines
+    assert all(re.search("RDMA|verbs", line) for line in said), lines
+
+
+@pytest.mark.parametrize(
+    ("settings", "pinned"),
+    [({}, 0), ({"STARLING_LINK_CORES": "any"}, 0), ({"STARLING_LINK_CORES": "{core}"}, 1)],
+    ids=("auto", "any", "a core"),
+)
+@pytest.mark.parametrize("polls", (False, True), ids=("rung", "polls"))
+def test_threads_of_links_are_pinned(settings: dict[str, str], pinned: int, polls: bool) -> None:
+    """To the cores that are named, and no other thread of the process; where a thread polls, one more sends batches."""
+    mine = sorted(os.sched_getaffinity(0))
+    if len(mine) < 2:
+        pytest.skip("one core: all threads are on it")
+    core = str(mine[-1])
+    settings = {name: text.format(core=core) for name, text in settings.items()} | (POLLS if polls else {})
+    for cores in Job(None, [[0], [1]], programs.cores_of_threads, settings=settings).results():
+        assert cores.count(core) == pinned * (2 if polls else 1), cores
+        assert len(set(cores)) == (2 if pinned else 1), cores
 
 
 @pytest.mark.parametrize("what", ("kind", "count", "large count", "reduction"))

@@ -164,7 +164,9 @@ void Proxy::open_rails() {
   if (rails_ != nullptr) return;
   if (options_.rdma == Rdma::kAlways)
     throw Error(Code::system, "STARLING_LINK=verbs, but " + why, "set STARLING_LINK=auto, or tcp");
-  log(LogLevel::info, "links go over TCP: ", why);
+  // Once a context, at the level that users have: they may think that they have RDMA.
+  log(LogLevel::warn, "links to other hosts go over TCP: ", why,
+      "; STARLING_LINK=tcp says that this is wanted, and nothing is said here");
 }
 
 Proxy::~Proxy() {

@@ -75,8 +75,8 @@ class Counts:
     def until_one_carries(self, rails: Sequence[int]) -> int:
         """Which of them first has enough of what comes now; a resend of what was under way is less.
 
-        With striping it may be any: transfers go where the fewest are under way, so where each data follows upon a
-        small word, one rail has the words and the other the data, for long.
+        With striping it may be any: the second one gets what comes while the first has something under way, so of
+        messages one at a time it has none.
         """
         if not self.now:
             self.until("a start", lambda now: True)

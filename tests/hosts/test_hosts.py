@@ -292,6 +292,26 @@ def go_through_failures(rails: Network, fault: str, settings: dict[str, str]) ->
                 rails.set_up(host, rail, True)
 
 
+def test_striped_rails_share_the_bytes(rails: Network) -> None:
+    """Large messages alternate with the grants of those that come: what goes where must go by bytes."""
+    if not all(rails.set_rate(rail, "400mbit") for rail in (0, 1)):
+        pytest.skip("the kernel has no tbf, so nothing is under way when the next one is sent")
+    arguments = {"count": 1 << 20}
+    job = Job(
+        rails, [[0], [1]], programs.timed_all_reduces, arguments, settings={"STARLING_TCP_STRIPING": "1"}
+    )
+    counts = failovers.Counts(job)
+    try:
+        counts.until("all-reduces", lambda now: now["done"] > 10)
+        job.say("stop")
+        job.results()
+    finally:
+        job.end()
+        for rail in (0, 1):
+            rails.set_slow(rail, False)
+    assert min(counts.now["bytes"]) > 0.35 * sum(counts.now["bytes"]), counts.now
+
+
 @pytest.mark.parametrize("striping", (False, True))
 def test_many_failovers(rails: Network, striping: bool) -> None:
     """By chance, one after the other (failovers.py makes hundreds)."""

@@ -1,6 +1,7 @@
 #include "link/tcp/sending_flow.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -204,7 +205,9 @@ void SendingFlow::on_ready(Path& path, uint32_t events) {
 void SendingFlow::Path::message(const LinkMessage& message, const Heard& heard) {
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
-  if (flow_.recorder_.on() && LinkMessageKind(message.kind) == LinkMessageKind::kReport)
+  const bool reports = LinkMessageKind(message.kind) == LinkMessageKind::kReport;
+  if (reports) flow_.note_landed(message);
+  if (reports && flow_.recorder_.on())
     flow_.recorder_.landed(message.done, message.landed, [&](uint64_t sequence) {
       const uint16_t* age_us = heard.ages != nullptr ? heard.ages->of(sequence, message.done) : nullptr;
       const bool known = age_us != nullptr && *age_us != ArrivalAges::kUnknown;
@@ -234,13 +237,39 @@ void SendingFlow::flush(Path& path) {
 bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
   Channel* channel = paths_[path]->connection.get();
   if (channel == nullptr) return false;  // it broke: the flow will be told in a moment
+  if (!has_least_under_way(path)) return false;  // the sender tries the others
   channel->free_below(state_.acked);
   Outgoing transfer = source_.transfer(sequence);
   if (transfer.remote_keys != nullptr) transfer.remote_key = transfer.remote_keys[path];
   refused_ = !channel->queue(epoch, sequence, transfer);
   if (refused_) return false;
+  bytes_[sequence % kFlowWindow] = transfer.control_bytes + transfer.payload_bytes;
   if (recorder_.on())
     recorder_.posted(path, sequence, transfer.control_bytes + transfer.payload_bytes, cpu::monotonic_ns());
+  return true;
+}
+
+// Reports come by any path, so an older one may come later; what has landed stays so.
+void SendingFlow::note_landed(const LinkMessage& report) {
+  if (report.done < reported_) return;
+  landed_ = report.done == reported_ ? landed_ | report.landed : report.landed;
+  reported_ = report.done;
+}
+
+// Of the epoch's paths, in bytes that have not landed. The sender counts transfers, and for it those are done
+// that a socket has taken: so where each large one follows upon a small one, the first path would have all
+// the large ones.
+bool SendingFlow::has_least_under_way(uint32_t path) const {
+  if (std::has_single_bit(state_.use)) return true;
+  std::array<uint64_t, kMaxPaths> bytes{};
+  for (uint64_t k = std::max(state_.acked, reported_); k < state_.transmitted; ++k) {
+    const bool landed = k - reported_ < kFlowWindow && (landed_ >> (k - reported_) & 1);
+    if (!landed) bytes[state_.path_of[k % kFlowWindow]] += bytes_[k % kFlowWindow];
+  }
+  for (const auto& other : paths_)
+    if (state_.use >> other->number_ & 1 && other->connection != nullptr &&
+        bytes[other->number_] < bytes[path])
+      return false;
   return true;
 }
 

@@ -4,6 +4,7 @@
 // Connections of the first incarnation are made at the start; transfers wait for them. Those that cannot be
 // made in time are told to the flow as paths that broke, and are tried again like those.
 #pragma once
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -104,6 +105,8 @@ class SendingFlow final : private Link {
   void drop(Path& path);
   void broke(Path& path, int error);
   void flush(Path& path);
+  void note_landed(const LinkMessage& report);
+  bool has_least_under_way(uint32_t path) const;
   void start_when_connected();
   void note_failure();
   Event event_of(EventKind kind, const Path& path) const;
@@ -122,6 +125,11 @@ class SendingFlow final : private Link {
   std::vector<std::unique_ptr<Path>> paths_;
   std::deque<Event> events_;
   std::vector<uint64_t> sent_;
+  // Of transfers that are posted, by number; and what the newest report said: there are all before reported_,
+  // and reported_ + k where bit k of landed_ is set.
+  std::array<uint64_t, kFlowWindow> bytes_{};
+  uint64_t reported_ = 0;
+  uint64_t landed_ = 0;
   std::string failure_;
 };
 

@@ -70,24 +70,24 @@ class Counts:
             time.sleep(0.002)
 
     def until_it_carries(self, rail: int) -> None:
-        self.until_one_carries([rail])
+        """Enough of what comes now; a resend of what was under way is less."""
+        self._until_they_carry([rail], 10 * 4 * programs.SMALL_COUNT)
 
-    def until_one_carries(self, rails: Sequence[int]) -> int:
-        """Which of them first has enough of what comes now; a resend of what was under way is less.
+    def until_well(self, striping: bool) -> None:
+        """All rails that the policy uses carry. Striped, one may have nothing but small messages for long."""
+        if striping:
+            self._until_they_carry([0, 1], 4096)
+        else:
+            self.until_it_carries(0)
 
-        With striping it may be any: the second one gets what comes while the first has something under way, so of
-        messages one at a time it has none.
-        """
+    def _until_they_carry(self, rails: Sequence[int], enough: int) -> None:
         if not self.now:
             self.until("a start", lambda now: True)
         before, done = self.now["bytes"], self.now["done"]
-        enough = 10 * 4 * programs.SMALL_COUNT
-
-        def carrying(now: dict[str, Any]) -> list[int]:
-            return [rail for rail in rails if now["bytes"][rail] - before[rail] > enough]
-
-        self.until(f"one of {rails} carries", lambda now: now["done"] != done and carrying(now) != [])
-        return carrying(self.now)[0]
+        self.until(
+            f"rails {rails} carry",
+            lambda now: now["done"] != done and all(now["bytes"][k] - before[k] > enough for k in rails),
+        )
 
 
 def flap(network: Network, job: Job, fault: str, rail: int, chance: random.Random, while_done: int) -> int:
@@ -130,7 +130,8 @@ def run(
     fault, rail = "", 0
     try:
         for chosen in faults:
-            rail = counts.until_one_carries(chance.sample((0, 1), 2) if striping else (0,))
+            rail = chance.randrange(2) if striping else 0
+            counts.until_well(striping)
             time.sleep(chance.random() * 0.05)
             closed = counts.now["closed"][rail]
             fault = chosen
@@ -142,7 +143,7 @@ def run(
             disturb(network, fault, rail, False)
             found.by_fault[fault] += 1
             fault = ""
-        counts.until_one_carries((0, 1) if striping else (0,))
+        counts.until_well(striping)
         job.say("stop")
         found.iterations = min(job.results())
     finally:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from starling.diagnose.finding import Finding
-from starling.diagnose.host import Hosts, throttled_gpus
+from starling.diagnose.host import Hosts
 from starling.diagnose.job import Job, jobs_of
 from starling.diagnose.judge import judge
 from starling.diagnose.record import BYTES, Fault, Group, Lane, NotARecordError, Operation, Record, parse
@@ -342,15 +342,65 @@ def test_fewer_cores_than_threads_is_told(tmp_path: Path) -> None:
     assert judge(job_of(records_of([[]] * 3)), Hosts(tmp_path), 1.0).notes == ()
 
 
-def test_a_gpu_that_slows_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho '0, 0x0000000000000001, 35'\necho '1, 0x0000000000000040, 93'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert throttled_gpus() == ["GPU 1 slows down (93 degrees, reasons 0x0000000000000040)"]
-    assert any(
-        "GPU 1" in note for note in judge(job_of(records_of([[]], device="cuda:0")), NOWHERE, 1.0).notes
-    )
+SMI = """#!/bin/sh
+case "$1" in
+--query-gpu=*) printf '%s\\n' '0, GPU-aa, 0x0000000000000001, 35' '1, GPU-bb, 0x0000000000000040, 93' ;;
+--query-compute-apps=*) printf '%s\\n' {apps} ;;
+esac
+"""
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes an nvidia-smi of two GPUs, of which 1 slows down, that sees these processes (uuid, pid)."""
+
+    def make(*apps: str) -> None:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(SMI.format(apps=" ".join(f"'{app}'" for app in apps) or "''"))
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return make
+
+
+def test_a_gpu_that_slows_down_is_a_ranks(smi: Callable[..., None]) -> None:
+    """By the process that uses it, whatever number it has there."""
+    records = records_of([[], []], device="cuda:0")
+    smi("GPU-bb, 1000", "GPU-aa, 1001")
+    found = judge(job_of(records), NOWHERE, 1.0)
+    assert found.verdict is not None and (found.verdict.kind, found.verdict.ranks) == ("throttled", (0,))
+    slows = "rank 0 (process 1000 on here) slows down: GPU 1 (93 degrees, hardware thermal slowdown)"
+    assert slows in found.verdict.what
+    assert found.notes == ()
+    smi("GPU-aa, 1000", "GPU-bb, 1001")
+    found = judge(job_of(records), NOWHERE, 1.0)
+    assert found.verdict is not None and found.verdict.ranks == (1,)
+    smi("GPU-bb, 1000", "GPU-bb, 1001")
+    found = judge(job_of(records), NOWHERE, 1.0)
+    assert found.verdict is not None and found.verdict.ranks == (0, 1)
+    assert found.verdict.what.endswith("; so does that of rank 1")
+
+
+def test_a_gpu_in_a_container_is_a_ranks(smi: Callable[..., None], tmp_path: Path) -> None:
+    """nvidia-smi sees no processes there."""
+    smi()
+    records = records_of([[], []])
+    records = [dataclasses.replace(record, device=f"cuda:{rank}") for rank, record in enumerate(records)]
+    for visible, culprits in (("", (1,)), ("1,0", (0,)), ("GPU-bb,GPU-aa", (0,)), ("0,0", ())):
+        for pid in (1000, 1001):
+            write(tmp_path, {f"proc/{pid}/environ": f"HOME=/\0CUDA_VISIBLE_DEVICES={visible}\0"})
+        found = judge(job_of(records), Hosts(tmp_path), 1.0)
+        assert (found.verdict.ranks if found.verdict else ()) == culprits, visible
+    assert found.notes == ("GPU 1 (93 degrees, hardware thermal slowdown) slows down",)
+
+
+def test_a_slow_gpu_comes_with_what_it_holds_up(smi: Callable[..., None]) -> None:
+    smi("GPU-bb, 1001")
+    records = records_of([[("x", 0, 9, None)], []], device="cuda:0")
+    found = judge(job_of(records), NOWHERE, 1.0)
+    assert [finding.kind for finding in found.findings] == ["not called", "throttled"]
+    smi("GPU-aa, 1001")
+    assert [finding.kind for finding in judge(job_of(records), NOWHERE, 1.0).findings] == ["not called"]
 
 
 def test_what_is_no_record() -> None:

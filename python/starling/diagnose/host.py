@@ -1,12 +1,10 @@
-"""Whether the host starves a rank: CPU quota and throttling of its control group, its cores, its process's state, GPUs.
+"""Whether the host starves a rank: CPU quota and throttling of its control group, its cores, its process's state.
 
 Files are read below a root that can be replaced, so that a test, or another host's copy, can stand in.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,6 @@ from starling.diagnose.record import Record
 
 THROTTLED_SHARE = 0.1  # of the periods in which the group ran
 _STOPPED = {"T": "stopped (SIGSTOP, or Ctrl-Z)", "t": "stopped by a debugger", "D": "blocked in the kernel"}
-# NVML's clocks_throttle_reasons: hardware slowdown, software and hardware thermal slowdown, power brake.
-_GPU_SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
 
 
 @dataclass(frozen=True)
@@ -64,6 +60,16 @@ class Hosts:
     def load(self) -> float:
         words = self._read("proc/loadavg").split()
         return float(words[0]) if words else 0.0
+
+    def setting(self, record: Record, name: str) -> str:
+        """Of the environment that the process was started with; "" if it had none."""
+        if record.state != "live":
+            return ""
+        for line in self._read(f"proc/{record.pid}/environ").split("\0"):
+            key, _, value = line.partition("=")
+            if key == name:
+                return value
+        return ""
 
     def limit(self, record: Record) -> CpuLimit | None:
         """None: the process has no CPU quota, or is not here."""
@@ -138,27 +144,3 @@ def _count(cores: str) -> int:
         first, _, last = part.partition("-")
         total += int(last or first) - int(first) + 1
     return total
-
-
-def throttled_gpus() -> list[str]:
-    """One line a GPU that its hardware slows down, as nvidia-smi says; empty without one."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    query = "--query-gpu=index,clocks_throttle_reasons.active,temperature.gpu"
-    try:
-        answer = subprocess.run(
-            [tool, query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    told = []
-    for line in answer.stdout.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        try:
-            reasons = int(fields[1], 16)
-        except (IndexError, ValueError):
-            continue
-        if reasons & _GPU_SLOWDOWN:
-            told.append(f"GPU {fields[0]} slows down ({fields[2]} degrees, reasons {fields[1]})")
-    return told

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from starling.diagnose import failures, stages, words
+from starling.diagnose import failures, gpus, stages, words
 from starling.diagnose.finding import Diagnosis, Finding, RankView
-from starling.diagnose.host import THROTTLED_SHARE, CpuLimit, Hosts, throttled_gpus
+from starling.diagnose.host import THROTTLED_SHARE, CpuLimit, Hosts
 from starling.diagnose.job import Job, Moment
 from starling.diagnose.pace import slow_rank
 from starling.diagnose.record import Record
@@ -16,6 +16,9 @@ from starling.diagnose.waits import circle, not_called, waits_of
 def judge(job: Job, hosts: Hosts, after_s: float) -> Diagnosis:
     """``after_s``: a call that waits for less is no hang."""
     now = Moment(job)
+    on_gpus = any(record.device.startswith("cuda") for record in job.records)
+    of_host = gpus.of_this_host() if on_gpus else []
+    throttled = gpus.throttled(job, of_host, hosts)
     found: list[Finding | None] = [failures.died(job), failures.stopped(job, hosts), failures.mismatch(job)]
     if not any(found):
         found += _hang(now, hosts, after_s)
@@ -25,12 +28,17 @@ def judge(job: Job, hosts: Hosts, after_s: float) -> Diagnosis:
         # Who waits without a path to the others says nothing of what those do.
         found += [left, *held_up] if left is not None and left.kind == "lost" else [*held_up, left]
     found += [failures.not_joined(job, after_s), _starved(job, hosts)]
-    if not any(found):
-        found += [failures.no_sender(job, after_s), slow_rank(job, hosts), failures.aborted(job)]
+    if any(found):
+        found.append(throttled)
+    else:
+        slow = [throttled, slow_rank(job, hosts)]
+        found += [failures.no_sender(job, after_s), *slow, failures.aborted(job)]
     if not any(found) and any(record.state == "dead" for record in job.records):
         found.append(_killed(job))
     findings = tuple(finding for finding in found if finding is not None)
-    return Diagnosis(job.name, job.size, findings, _table(now, hosts), tuple(_notes(job, hosts)), job.live)
+    return Diagnosis(
+        job.name, job.size, findings, _table(now, hosts), tuple(_notes(job, hosts, of_host)), job.live
+    )
 
 
 def _hang(moment: Moment, hosts: Hosts, after_s: float) -> list[Finding | None]:
@@ -116,7 +124,7 @@ def _killed(job: Job) -> Finding:
     )
 
 
-def _notes(job: Job, hosts: Hosts) -> list[str]:
+def _notes(job: Job, hosts: Hosts, of_host: list[gpus.Gpu]) -> list[str]:
     told = []
     by_host: dict[str, list[Record]] = defaultdict(list)
     for record in job.records:
@@ -128,8 +136,7 @@ def _notes(job: Job, hosts: Hosts) -> list[str]:
             told.append(
                 f"{host}: {len(records)} ranks need {need} threads and have {cores} cores (load {hosts.load():.1f})"
             )
-    if any(record.device.startswith("cuda") for record in job.records):
-        told += throttled_gpus()
+    told += gpus.untied(job, of_host, hosts)
     missing = [rank.number for rank in job.ranks.values() if rank.record is None]
     if missing:
         told.append(f"no record of {words.ranks(missing)} is here: other hosts, or ranks that left in order")

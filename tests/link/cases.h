@@ -1,5 +1,6 @@
 // Small flows of which everything that can happen is looked at: what fails in them, and how it may show.
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "link/sim/network.h"
@@ -72,7 +73,7 @@ inline const std::vector<FlowCase>& flow_cases() {
   return kCases;
 }
 
-// For a person with time: up to 4 transfers, 3 paths, everything together.
+// For a person with half an hour and some gigabytes: up to 4 transfers, 3 paths, everything together.
 inline const std::vector<FlowCase>& large_flow_cases() {
   static const std::vector<FlowCase> kCases = [] {
     std::vector<FlowCase> cases;
@@ -88,6 +89,26 @@ inline const std::vector<FlowCase>& large_flow_cases() {
         setup.completions = setup.resets = true;
         add(striped ? "completions and resets, striped" : "completions and resets", setup);
       }
+    const auto add_sizes = [&](const char* name, FlowSetup setup, bool FlowSetup::* shows = nullptr) {
+      for (const auto& [paths, transfers] : {std::pair(2u, 3u), {2u, 4u}, {3u, 2u}, {3u, 3u}, {3u, 4u}}) {
+        setup.paths = paths;
+        setup.transfers = transfers;
+        if (shows != nullptr) setup.*shows = true;
+        add(name, setup);
+      }
+    };
+    add_sizes("two messages lost, doubled, overtaken, or slow", only(kLosses | kEarlyTimers, {.faults = 2}));
+    const FlowSetup two = silent(only(kBreaks, {.faults = 2}));
+    add_sizes("two breaks, ports report", two, &FlowSetup::events);
+    add_sizes("two breaks, all may come late", two, &FlowSetup::late);
+    add_sizes("two breaks that heal", two, &FlowSetup::heals);
+    add_sizes("a break and a loss, all may come late", silent(only(kBreaks | kLosses, {.faults = 2})),
+              &FlowSetup::late);
+    for (const uint32_t transfers : {2u, 3u, 4u}) {
+      FlowSetup setup = only(kBreaks, {.transfers = transfers, .faults = 2});
+      setup.heals = false;
+      add("two breaks, however they show, none heals", setup);
+    }
     add("any two faults, however they show", {.transfers = 2, .faults = 2});
     return cases;
   }();

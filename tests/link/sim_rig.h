@@ -9,12 +9,14 @@ namespace starling::link::conformance {
 class SimRig final : public Rig {
  public:
   SimRig(const RigOptions& options, const sim::WireSettings& wires,
-         const FlowCore& core = shipped_flow_core(), monitor::FlowRecorder* of_rank_0 = nullptr)
+         const FlowCore& core = shipped_flow_core(), monitor::FlowRecorder* of_rank_0 = nullptr,
+         bool calls_back = true)
       : Rig(options, 100'000), network_(options.paths, options.seed, wires) {
     for (uint32_t from = 0; from < 2; ++from) {
       sim::TimedFlowOptions flow{.from = from, .policy = options.policy};
       flow.lengths.give_up_ns = options.give_up_ns;
       flow.core = &core;
+      flow.calls_back = calls_back;
       if (from == 0) flow.recorder = of_rank_0;
       if (options.patient) flow.lengths.watchdog_ns = flow.lengths.probe_ns = 40'000'000'000;
       programs_[from] = std::make_unique<Program>(traffic[from]);
@@ -49,6 +51,11 @@ class SimRig final : public Rig {
     }
   }
   void heal(uint32_t path) override { network_.heal(path); }
+  // The rank's port has another address when it is well again.
+  void heal_elsewhere(uint32_t path, uint32_t rank) {
+    network_.move(path, rank);
+    network_.heal(path);
+  }
   void die() override { network_.die(1, false); }
   std::string failure(uint32_t rank, uint32_t from) const override {
     const FlowNames names{1 - rank, {port_name(0), port_name(1)}};

@@ -104,6 +104,60 @@ TEST(InTime, WhatALivingPathForgetsIsFoundByAProbe) {
   });
 }
 
+// A port that heals has another address, and the old one answers nobody: connections that it had are silent
+// for ever. Either end's port, of a path that failed in any way.
+TEST(AnotherAddress, OfAPortThatHealsIsFound) {
+  checked([] {
+    for (const Fault fault : {kCut, kSilent, kOneWay, kOwnPort, kPeerPort, kHalfOpen})
+      for (const uint32_t rank : {0u, 1u}) {
+        SimRig rig({.most_bytes = 8192}, {});
+        rig.deliver(40);
+        rig.add(200);
+        rig.fail(0, fault);
+        rig.run_until("the backup", [&] { return rig.uses(2); });
+        for (uint32_t lease = 0; lease < 2; ++lease) {
+          rig.heal_elsewhere(0, rank);
+          rig.run_until("the first path", [&] { return rig.uses(1); });
+          rig.deliver(200);
+          rig.fail(0, fault);
+          rig.run_until("the backup", [&] { return rig.uses(2); });
+        }
+        rig.run_until("delivery", [&] { return rig.all_there(); });
+      }
+  });
+}
+
+// Without a fault before it: the path falls silent, and comes back without being healed.
+TEST(AnotherAddress, OfALivingPortIsFoundByTheWatchdog) {
+  checked([] {
+    for (const uint32_t rank : {0u, 1u}) {
+      SimRig rig({.most_bytes = 8192}, {});
+      rig.deliver(40);
+      rig.add(500);
+      rig.network().move(0, rank);
+      rig.run_until("the backup", [&] { return rig.uses(2); });
+      EXPECT_EQ(rig.sender(0)->paths[0].cause, FailureCause::kSilent);
+      rig.run_until("the first path", [&] { return rig.uses(1); });
+      rig.run_until("delivery", [&] { return rig.all_there(); });
+    }
+  });
+}
+
+// What the other direction's call is listened to for: without it nobody finds who has moved.
+TEST(AnotherAddress, IsNotFoundByWhoCallsTheOldOne) {
+  checked([] {
+    SimRig rig({.most_bytes = 8192}, {}, shipped_flow_core(), nullptr, false);
+    rig.deliver(40);
+    rig.fail(0, kSilent);
+    rig.run_until("the backup", [&] { return rig.uses(2); });
+    rig.heal_elsewhere(0, 0);
+    rig.run_for(90'000 * kMs);
+    EXPECT_EQ(rig.sender(0)->use, 1u) << "who has moved calls";
+    EXPECT_EQ(rig.sender(1)->use, 2u);
+    rig.deliver(100);
+  });
+}
+
 // Virtual time in which that many transfers of 64 KiB cross, one way.
 uint64_t crossing_ns(SimRig& rig, uint64_t transfers) {
   const uint64_t begin = rig.now_ns();
@@ -155,6 +209,7 @@ Storm storm(uint64_t seed, uint32_t faults) {
   wires.forgotten = random.below(4) == 0 ? random.below(50) : 0;
   const uint32_t paths = 2 + random.below(2);
   SimRig rig({.policy = Policy(random.below(2)), .paths = paths, .most_bytes = 8192, .seed = seed}, wires);
+  const uint32_t moves = random.below(3);  // the rank whose ports heal with other addresses; 2: neither
   if (random.below(3) == 0) rig.network().slow(random.below(2), random.between(100, 50'000));
   for (uint32_t k = 0; k < faults; ++k) {
     rig.add(1 + random.below(60));
@@ -168,7 +223,7 @@ Storm storm(uint64_t seed, uint32_t faults) {
       rig.hold(rank, false);
     }
     rig.run_for(random.skewed(2000 * kMs));
-    rig.heal(path);
+    moves < 2 && random.below(2) ? rig.heal_elsewhere(path, moves) : rig.heal(path);
     if (random.below(2)) rig.run_until("delivery", [&] { return rig.all_there(); });
   }
   rig.run_until("delivery", [&] { return rig.all_there(); });

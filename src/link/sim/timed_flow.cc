@@ -25,6 +25,7 @@ struct TimedFlow::Frame {
   LinkMessage message{};
   std::vector<std::byte> bytes = {};  // of a transfer, from when it leaves
   uint64_t size = kHeaderBytes;
+  bool doubled = false;
   uint64_t departs_ns = 0;
   uint64_t arrives_ns = 0;
 };
@@ -43,6 +44,8 @@ struct TimedFlow::Connection {
   bool sender_open = false;
   bool greeted = false;  // the receiver has heard of it
   bool receiver_open = false;
+  uint32_t caller = 0;  // address
+  uint32_t callee = 0;
   uint64_t queued_bytes = 0;
   Stream streams[2] = {};  // to the sender, from it
 };
@@ -216,17 +219,22 @@ void TimedFlow::transmit(const ConnectionPtr& connection, bool forward, Frame fr
         to_sender(path_event(EventKind::kCompleted, connection->path, connection->incarnation));
     });
   const bool report = frame.kind == Frame::Kind::kMessage && !forward;
-  const bool is_late = report && network_.random().chance(wire.late);
-  if (is_late || (frame.kind == Frame::Kind::kMessage && network_.random().chance(wire.doubled))) {
-    const uint64_t when = frame.arrives_ns + network_.random().between(1, 20 * wire.latency_ns);
-    network_.at(when, [this, connection, forward, from, frame] {
-      if (network_.passes(connection->path, from)) arrive(connection, forward, frame);
-    });
-    if (is_late) return;
-  }
+  frame.doubled = frame.kind == Frame::Kind::kMessage && network_.random().chance(wire.doubled);
+  if (report && network_.random().chance(wire.late))
+    return arrive_later(connection, forward, frame.arrives_ns, frame);
   Stream& stream = connection->streams[forward];
   stream.frames.push_back(std::move(frame));
   if (stream.frames.size() == 1) attempt_at(connection, forward, stream.frames.front().arrives_ns);
+}
+
+// Past all order, if anything passes then.
+void TimedFlow::arrive_later(const ConnectionPtr& connection, bool forward, uint64_t after_ns,
+                             const Frame& frame) {
+  const uint64_t latency_ns = network_.wire(connection->path, rank_of(forward)).latency_ns;
+  const uint64_t when_ns = after_ns + network_.random().between(1, 20 * latency_ns);
+  network_.at(when_ns, [this, connection, forward, frame] {
+    if (passes(*connection, rank_of(forward))) arrive(connection, forward, frame);
+  });
 }
 
 void TimedFlow::attempt_at(const ConnectionPtr& connection, bool forward, uint64_t when_ns) {
@@ -244,7 +252,7 @@ void TimedFlow::attempt(const ConnectionPtr& connection, bool forward) {
     return attempt_at(connection, forward, stream.frames.front().arrives_ns);
   const uint32_t from = rank_of(forward);
   const WireSettings& wire = network_.wire(connection->path, from);
-  if (!network_.passes(connection->path, from) || network_.random().chance(wire.lost)) {
+  if (!passes(*connection, from) || network_.random().chance(wire.lost)) {
     stream.retry_ns = std::min(std::max(2 * stream.retry_ns, wire.retry_ns), wire.longest_retry_ns);
     return attempt_at(connection, forward, now + stream.retry_ns);
   }
@@ -258,6 +266,8 @@ void TimedFlow::attempt(const ConnectionPtr& connection, bool forward) {
   stream.frames.pop_front();
   const bool plain = frame.kind == Frame::Kind::kTransfer || frame.kind == Frame::Kind::kMessage;
   if (!plain || !network_.random().chance(wire.forgotten)) arrive(connection, forward, frame);
+  // The copy comes behind: before its data a proposal would be a broken promise of order.
+  if (frame.doubled) arrive_later(connection, forward, now, frame);
   if (!stream.frames.empty()) attempt_at(connection, forward, stream.frames.front().arrives_ns);
 }
 
@@ -294,9 +304,16 @@ void TimedFlow::answer_reset(const ConnectionPtr& connection, bool to_the_sender
   if (!network_.tells_resets(connection->path)) return;
   const uint32_t from = rank_of(!to_the_sender);
   network_.at(network_.now_ns() + network_.wire(connection->path, from).latency_ns, [=, this] {
-    if (!network_.passes(connection->path, from)) return;
+    if (!passes(*connection, from)) return;
     to_the_sender ? end_at_sender(connection) : end_at_receiver(connection);
   });
+}
+
+// Both ends still have the addresses that it was made between.
+bool TimedFlow::passes(const Connection& connection, uint32_t from) const {
+  const uint32_t path = connection.path;
+  return network_.passes(path, from) && connection.caller == network_.address(path, rank_of(true)) &&
+         connection.callee == network_.address(path, rank_of(false));
 }
 
 // ---- connections ---------------------------------------------------------------------------------------
@@ -312,14 +329,18 @@ void TimedFlow::connect(const ConnectionPtr& connection) {
   };
   if (!network_.has_port(path, rank_of(true))) return network_.at(now + kCloseNs, failed);
   network_.at(now + options_.lengths.connect_ns, failed);
+  Callee& callee = callees_[path];
+  connection->caller = network_.address(path, rank_of(true));
+  connection->callee = callee.calls++ % 2 == 1 ? callee.heard : callee.address;
   const auto try_it = [=, this](auto&& again) -> void {
     if (!connection->connecting) return;
-    if (!network_.passes(path, 0) || !network_.passes(path, 1))
+    if (!passes(*connection, 0) || !passes(*connection, 1))
       return network_.at(network_.now_ns() + network_.wire(path, rank_of(true)).retry_ns,
                          [again] { again(again); });
     if (network_.refuses(path) || network_.is_dead(rank_of(false))) return failed();
     connection->connecting = false;
     connection->sender_open = true;
+    callees_[path] = {connection->callee, callees_[path].heard, 0};
     transmit(connection, true, {.kind = Frame::Kind::kHello});
     to_sender(path_event(EventKind::kOpened, path, connection->incarnation));
   };
@@ -337,6 +358,7 @@ void TimedFlow::adopt(const ConnectionPtr& connection) {
   handle_at_receiver(path_event(EventKind::kClosed, connection->path, current->incarnation));
   current = connection;
   connection->receiver_open = true;
+  network_.called_from(connection->path, rank_of(false), connection->caller);
   handle_at_receiver(path_event(EventKind::kOpened, connection->path, connection->incarnation));
 }
 
@@ -354,6 +376,10 @@ void TimedFlow::end_at_receiver(const ConnectionPtr& connection) {
 
 void TimedFlow::reset(uint32_t path, uint32_t rank) {
   rank == rank_of(true) ? end_at_sender(outgoing_[path]) : end_at_receiver(incoming_[path]);
+}
+
+void TimedFlow::called_from(uint32_t path, uint32_t rank, uint32_t address) {
+  if (rank == rank_of(true) && options_.calls_back) callees_[path].heard = address;
 }
 
 void TimedFlow::port_changed(uint32_t path, uint32_t rank, bool up) {

@@ -34,6 +34,7 @@ struct TimedFlowOptions {
   uint32_t probation = 1;
   tcp::TimerLengths lengths = {};
   const FlowCore* core = &shipped_flow_core();
+  bool calls_back = true;  // where the peer's flow calls from; false: for showing what that is for
   monitor::FlowRecorder* recorder = nullptr;  // hears of transfers as it does over TCP; outlives the flow
 };
 
@@ -57,6 +58,13 @@ class TimedFlow final : private TimedNetwork::Listener {
   class ReceivingSide;
   using ConnectionPtr = std::shared_ptr<Connection>;
 
+  // What the sender knows of a port of its peer's, as tcp/sending_flow.h.
+  struct Callee {
+    uint32_t address = 0;  // where it answered last
+    uint32_t heard = 0;    // where its own flow called from last
+    uint32_t calls = 0;    // in vain, since
+  };
+
   uint32_t rank_of(bool forward) const { return forward ? options_.from : 1 - options_.from; }
   void to_sender(const Event& event);
   void to_receiver(const Event& event);
@@ -65,17 +73,20 @@ class TimedFlow final : private TimedNetwork::Listener {
   void expire(bool sending);
 
   void transmit(const ConnectionPtr& connection, bool forward, Frame frame);
+  void arrive_later(const ConnectionPtr& connection, bool forward, uint64_t after_ns, const Frame& frame);
   void attempt(const ConnectionPtr& connection, bool forward);
   void attempt_at(const ConnectionPtr& connection, bool forward, uint64_t when_ns);
   void arrive(const ConnectionPtr& connection, bool forward, const Frame& frame);
   void land(const ConnectionPtr& connection, const Frame& frame);
   void answer_reset(const ConnectionPtr& connection, bool to_the_sender);
+  bool passes(const Connection& connection, uint32_t from) const;
   void connect(const ConnectionPtr& connection);
   void adopt(const ConnectionPtr& connection);
   void end_at_sender(const ConnectionPtr& connection);
   void end_at_receiver(const ConnectionPtr& connection);
   void port_changed(uint32_t path, uint32_t rank, bool up) override;
   void reset(uint32_t path, uint32_t rank) override;
+  void called_from(uint32_t path, uint32_t rank, uint32_t address) override;
 
   void report(const std::string& problem);
   void check();
@@ -87,6 +98,7 @@ class TimedFlow final : private TimedNetwork::Listener {
   ReceiverState receiver_;
   tcp::Timers timers_[2];  // of the receiver, of the sender
   std::array<ConnectionPtr, kMaxPaths> outgoing_, incoming_;
+  std::array<Callee, kMaxPaths> callees_;
   std::set<uint64_t> landed_;  // beyond what was accepted
   uint64_t accepted_ = 0;
   uint64_t most_done_ = 0;

@@ -64,6 +64,10 @@ bool TimedNetwork::passes(uint32_t path, uint32_t from) const {
   return !p.from[from].silent && p.port_up[0] && p.port_up[1] && !ranks_[0].silent && !ranks_[1].silent;
 }
 
+void TimedNetwork::called_from(uint32_t path, uint32_t rank, uint32_t address) {
+  for (Listener* listener : listeners_) listener->called_from(path, rank, address);
+}
+
 // ---- what goes wrong -----------------------------------------------------------------------------------
 void TimedNetwork::set_port(uint32_t path, uint32_t rank, bool up) {
   if (paths_[path].port_up[rank] == up) return;

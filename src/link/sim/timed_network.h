@@ -55,6 +55,10 @@ class TimedNetwork {
   std::pair<uint64_t, uint64_t> send(uint32_t path, uint32_t from, uint64_t bytes);
   // Whether what would arrive now does.
   bool passes(uint32_t path, uint32_t from) const;
+  // Of a port. Nothing reaches a rank at an address that it had before.
+  uint32_t address(uint32_t path, uint32_t rank) const { return paths_[path].address[rank]; }
+  // The rank was called by its peer from there.
+  void called_from(uint32_t path, uint32_t rank, uint32_t address);
   bool has_port(uint32_t path, uint32_t rank) const { return paths_[path].port_up[rank]; }
   bool refuses(uint32_t path) const { return paths_[path].refuses; }
   bool tells_resets(uint32_t path) const { return paths_[path].tells_resets; }
@@ -68,6 +72,8 @@ class TimedNetwork {
   void cut(uint32_t path, uint32_t heard_by);
   // New connections can be made, and what is lost is told again.
   void heal(uint32_t path);
+  // The port has another address from now on; nobody is told.
+  void move(uint32_t path, uint32_t rank) { ++paths_[path].address[rank]; }
   void hold(uint32_t rank, bool held);
   void slow(uint32_t rank, uint64_t step_ns) { ranks_[rank].step_ns = step_ns; }
   // Its host answers for it that it is gone; or nobody does.
@@ -79,6 +85,7 @@ class TimedNetwork {
     virtual ~Listener() = default;
     virtual void port_changed(uint32_t path, uint32_t rank, bool up) = 0;
     virtual void reset(uint32_t path, uint32_t rank) = 0;
+    virtual void called_from(uint32_t path, uint32_t rank, uint32_t address) = 0;
   };
   void add(Listener& listener) { listeners_.push_back(&listener); }
 
@@ -91,6 +98,7 @@ class TimedNetwork {
   struct Path {
     Wire from[kRanks];
     bool port_up[kRanks] = {true, true};
+    uint32_t address[kRanks] = {};
     bool refuses = false;
     bool tells_resets = true;
   };

@@ -222,6 +222,29 @@ inline void a_rank_that_does_not_look_holds_its_peer_up(const LinkKind& link) {
   rig->run_until("the rest", [&] { return rig->all_there(); });
 }
 
+// Neither of a slow rank nor of two is anything lost, and nobody takes them for dead.
+inline void ranks_that_look_now_and_then_lose_nothing(const LinkKind& link) {
+  const auto rig = link.make({.most_bytes = 4096, .slots = 64, .patient = true});
+  starling::sim::Random random(1, 5);
+  rig->add(1000);
+  for (uint32_t k = 0; k < 60; ++k) {
+    for (const uint32_t rank : {0u, 1u}) rig->hold(rank, random.below(2) != 0);
+    rig->run_for(random.between(1, 300'000));
+  }
+  for (const uint32_t rank : {0u, 1u}) rig->hold(rank, false);
+  rig->run_until("delivery", [&] { return rig->all_there(); });
+  if (const SenderState* s = rig->sender(0); s != nullptr && s->epoch != 1)
+    throw Failure{"it failed over, though nothing was wrong"};
+}
+
+inline void one_direction_alone(const LinkKind& link) {
+  const auto rig = link.make({.most_bytes = 4096, .patient = true});
+  for (const uint32_t from : {0u, 1u, 0u}) {
+    rig->traffic[from].limit += 100;
+    rig->run_until("delivery", [&] { return rig->all_there(); });
+  }
+}
+
 // By the backup, and back once the path is well again.
 inline void over_and_back(const LinkKind& link, Fault fault) {
   const auto rig = link.make({});
@@ -344,6 +367,8 @@ struct Case {
 inline constexpr Case kCases[] = {
     {"every_size_in_order_both_ways", 0, every_size_in_order_both_ways},
     {"a_rank_that_does_not_look_holds_its_peer_up", 0, a_rank_that_does_not_look_holds_its_peer_up},
+    {"ranks_that_look_now_and_then_lose_nothing", 0, ranks_that_look_now_and_then_lose_nothing},
+    {"one_direction_alone", 0, one_direction_alone},
     {"leaves_a_path_that_is_cut", kCut, leaves_a_path_that_is_cut},
     {"leaves_a_silent_path", kSilent, leaves_a_silent_path},
     {"leaves_a_path_that_is_silent_one_way", kOneWay, leaves_a_path_that_is_silent_one_way},

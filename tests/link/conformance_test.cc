@@ -29,7 +29,8 @@ sim::WireSettings noisy() {
 }
 
 const LinkKind kLinks[] = {
-    {"shm", 0, 0, [](const RigOptions& o) { return std::make_unique<SharedRig>(o); }},
+    {"shm", 0, 0, [](const RigOptions& o) { return std::make_unique<SharedRig>(o, 0); }},
+    {"pooled_shm", 0, 0, [](const RigOptions& o) { return std::make_unique<SharedRig>(o, kMaxCredits - 2); }},
     {"tcp", kAllFaults, kFailoversOverTcp, [](const RigOptions& o) { return std::make_unique<TcpRig>(o); }},
     {"sim", kAllFaults, 200,
      [](const RigOptions& o) { return std::make_unique<SimRig>(o, sim::WireSettings()); }},
@@ -67,7 +68,7 @@ TEST(ConformanceCases, ApplyToEveryLinkThatCanFail) {
   for (const Case& entry : kCases)
     EXPECT_EQ(
         std::count_if(std::begin(kLinks), std::end(kLinks), [&](const auto& l) { return applies(entry, l); }),
-        entry.faults == 0 ? 4 : 3)
+        entry.faults == 0 ? 5 : 3)
         << entry.name;
 }
 

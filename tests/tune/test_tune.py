@@ -360,6 +360,7 @@ def test_programs_of_one_s_own_take_part(tmp_path: Path) -> None:
     code, output = command(str(source), "-n", "3", "--as", "threads", *few, "-o", str(table))
     assert code == 0, output
     assert {row.collective for row in Table.load(table).rows} == {"all_reduce"}
+    assert "the cost model's machine" in output and "the cost model had the winner first at" in output
     code, output = command(
         str(source),
         "-n",
@@ -375,7 +376,14 @@ def test_programs_of_one_s_own_take_part(tmp_path: Path) -> None:
         "float32",
     )
     assert code == 0, output
-    points = json.loads(output)["rows"]  # and nothing else on standard output
+    document = json.loads(output)  # and nothing else on standard output
+    (settings,) = document["settings"]["plans"]
+    assert settings["fit"]["machine"].startswith("Machine(") and "timed_us" in settings["fit"]
+    points = document["rows"]
+    for point in points:
+        modelled = point["model_us"]
+        assert set(modelled) == set(point["us"]) - {"choice"}
+        assert point["winners_place"] == 1 + sum(us < modelled[point["winner"]] for us in modelled.values())
     assert [point["size_bytes"] for point in points if not point["in_place"]] == [64, 512]
     assert all(("own" in point["us"]) != point["in_place"] for point in points)
     assert [name.split(":")[2] for name in Table.load(table).topologies()] == ["ranks=3", "ranks=2"]
@@ -404,7 +412,9 @@ def test_the_fastest_is_put_into_the_table(monkeypatch: pytest.MonkeyPatch) -> N
     times = {names[0]: [2.0, 9.0, 9.0], "own": [1.0, 3.0, 2.0], "choice": [0.5, 0.5, 0.5]}
     other = {**times, names[0]: [1.0, 1.0, 1.0]}
     monkeypatch.setattr("starling.tune.tuning.measured", lambda *_, **__: ("here", [times, other]))
-    table = tune(tuning, works).table
+    result = tune(tuning, works)
+    table = result.table
+    assert [point["winner"] for point in result.points] == ["own", names[0]]
     digest = hashlib.sha256(works[0].candidates[1].text.encode()).hexdigest()[:8]
     assert [(row.largest_bytes, row.algorithm, row.time_us) for row in table.rows] == [
         (128, f"own.{digest}", 2.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import typer
 from starling import ir
 from starling.lang.source import SourceError, plan_of
 from starling.passes.command import errors_told
+from starling.tune.calibrate import Fit, calibrated
 from starling.tune.candidates import CHOICE, COLLECTIVES
 from starling.tune.measure import Effort, Progress
 from starling.tune.table import Table
@@ -69,6 +71,18 @@ def _told(result: Result) -> Iterator[str]:
             f"{row.collective:15} {PLACES[row.in_place]:9} {row.types:6} {row.largest_bytes:>10}  "
             f"{row.algorithm:34} {row.time_us:9.1f} {library:10.1f}"
         )
+    places = [point["winners_place"] for point in result.points]
+    yield (
+        f"the cost model had the winner first at {places.count(1)} of {len(places)} points, "
+        f"among its first three at {sum(place <= 3 for place in places)}"
+    )
+
+
+def _fit_told(fit: Fit) -> str:
+    if not fit.timed:
+        return "the cost model's machine is assumed: ranks had to wait for cores when it was to be measured"
+    timed = ", ".join(f"{name} {us:.3g}" for name, us in fit.timed.items())
+    return f"the cost model's machine, in us a step: {timed}"
 
 
 @app.command()
@@ -134,7 +148,12 @@ def tune(
         ]  # fmt: skip
         table = Table.load(output) if output.exists() else Table()
         points: list[dict[str, Any]] = []
-        for tuning in wanted:
+        for k, tuning in enumerate(wanted):
+            fit = calibrated(
+                ranks, cores=os.cpu_count() or 1, processes=tuning.processes, device=device, blocks=blocks
+            )
+            wanted[k] = tuning = dataclasses.replace(tuning, fit=fit)
+            say(_fit_told(fit))
             works = works_of(tuning, own)
             with _bar(len(works) * launches, json_file == "-") as progress:
                 result = measured(tuning, works, progress)
@@ -154,7 +173,11 @@ def tune(
 
 
 def _options(tuning: Tuning) -> dict[str, Any]:
-    return {**dataclasses.asdict(tuning), "machine": repr(tuning.machine)}
+    fit = tuning.machines
+    return {
+        **dataclasses.asdict(dataclasses.replace(tuning, fit=None)),
+        "fit": {"machine": repr(fit.machine), "half": repr(fit.half), "timed_us": fit.timed},
+    }
 
 
 def _write(target: str, told: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,11 @@ class Effort:
 
 @dataclass(frozen=True)
 class Work:
+    """modelled_us: what the cost model says, by the candidate's name."""
+
     point: Point
     candidates: list[Candidate]
+    modelled_us: dict[str, float] = field(default_factory=dict)
 
 
 Samples = dict[str, list[float]]

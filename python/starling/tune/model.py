@@ -32,6 +32,7 @@ class Link:
 @dataclass(frozen=True)
 class Machine:
     """What an instruction costs. ranks_per_node: neighbours that share ``inside``; others meet over ``between``.
+    nodes_in_turn: or ranks are on so many nodes in turn, as on GPUs (0: they are not).
 
     ports: messages that leave a node at the same time for others (0: no limit). cores: blocks that run at the same time
     (0: all); more blocks take turns.
@@ -45,6 +46,7 @@ class Machine:
     inside: Link = Link(0.6, 8000.0)
     between: Link = Link(5.0, 12000.0)
     ranks_per_node: int = 1 << 30
+    nodes_in_turn: int = 0
     ports: int = 0
     cores: int = 0
     instruction_us: float = 0.15
@@ -65,7 +67,7 @@ class Machine:
         return self.inside if self.node(source) == self.node(destination) else self.between
 
     def node(self, rank: int) -> int:
-        return rank // self.ranks_per_node
+        return rank % self.nodes_in_turn if self.nodes_in_turn else rank // self.ranks_per_node
 
     def message_bytes(self, protocol: str) -> int:
         """Room that a message has; of pull, what a block reads at once."""

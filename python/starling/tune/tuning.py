@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starling import ir
+from starling.tune.calibrate import Fit, assumed
 from starling.tune.candidates import (
     CHOICE,
     REDUCING,
@@ -23,7 +24,7 @@ from starling.tune.candidates import (
     pruned,
 )
 from starling.tune.measure import Effort, Point, Progress, Samples, Work, measured
-from starling.tune.model import GPUS, Machine, cpu
+from starling.tune.model import cost_us
 from starling.tune.table import Row, Table, ranges
 
 GPU_BLOCKS = 32
@@ -55,15 +56,18 @@ class Tuning:
     timeout_s: float = 1800
     launches: int = 1
     """So often the ranks are launched anew: what is fastest depends on where their memory and threads come to be."""
+    fit: Fit | None = None
+    """The cost model's machine, as `calibrated` finds it here; None: as it is assumed to be."""
 
     @property
-    def machine(self) -> Machine:
-        return cpu(self.ranks, os.cpu_count() or 1) if self.device == "cpu" else GPUS
+    def machines(self) -> Fit:
+        return self.fit or assumed(self.ranks, os.cpu_count() or 1, self.device != "cpu")
 
 
 @dataclass
 class Result:
-    """``table`` has the winners; ``points`` all that was measured, in us: medians of each plan and point."""
+    """``table`` has the winners; ``points`` all that was measured, in us: medians of each plan and point, what the
+    model says of it, which plan won, and its place in the model's order of those that were measured."""
 
     table: Table
     points: list[dict[str, Any]] = field(default_factory=list)
@@ -101,19 +105,22 @@ def works_of(tuning: Tuning, own: Iterable[ir.Plan] = ()) -> list[Work]:
                 for size in tuning.sizes:
                     point = Point(collective, in_place, dtype, size)
                     fitting = [c for c in ours if c.plan and c.plan.is_for(size)]
-                    works.append(Work(point, [*_best(all_, fitting, point, tuning), CHOICE]))
+                    works.append(_work(all_, fitting, point, tuning))
     return works
 
 
-def _best(all_: list[Candidate], ours: list[Candidate], point: Point, tuning: Tuning) -> list[Candidate]:
-    machine = tuning.machine
-    if (
-        point.types == "half" and tuning.device == "cpu"
-    ):  # measured: sums of halves take about four times as long
-        machine = dataclasses.replace(machine, reduce_bytes_per_us=machine.reduce_bytes_per_us / 4)
+def _work(all_: list[Candidate], ours: list[Candidate], point: Point, tuning: Tuning) -> Work:
+    machine = tuning.machines.half if point.types == "half" else tuning.machines.machine
     group_bytes = point.group_bytes(tuning.ranks)
     best = [*pruned(all_, group_bytes, machine, tuning.most), *ours]
-    return [*best, *in_other_tiles(best, group_bytes, machine, tuning.tiled)]
+    best += in_other_tiles(best, group_bytes, machine, tuning.tiled)
+    modelled = {c.name: round(cost_us(c.plan, group_bytes, machine), 3) for c in best if c.plan}
+    return Work(point, [*best, CHOICE], modelled)
+
+
+def place_in_model(work: Work, name: str) -> int:
+    """1: the model takes it for the fastest of those that were measured."""
+    return 1 + sum(us < work.modelled_us[name] for us in work.modelled_us.values())
 
 
 def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: None) -> Result:
@@ -142,8 +149,18 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
             (work, _agreed([medians(finalists(samples)) for samples in launches]))
         )
         times = _agreed([medians(samples) for samples in launches])
+        finals = groups[work.point.collective, work.point.in_place, work.point.types][-1][1]
+        fastest = min((name for name in finals if name != CHOICE.name), key=lambda name: (finals[name], name))
         result.points.append(
-            {"topology": topology, **dataclasses.asdict(work.point), "types": work.point.types, "us": times}
+            {
+                "topology": topology,
+                **dataclasses.asdict(work.point),
+                "types": work.point.types,
+                "us": times,
+                "model_us": work.modelled_us,
+                "winner": fastest,
+                "winners_place": place_in_model(work, fastest),
+            }
         )
     for (collective, in_place, types), measured_here in groups.items():
         by_name = {c.name: c for work, _ in measured_here for c in work.candidates}

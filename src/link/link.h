@@ -35,7 +35,8 @@ enum class Timer : uint32_t {
 class Link {
  public:
   virtual ~Link() = default;
-  // Writes transfer `sequence` into the peer's memory by this path. False: no room, nothing was done.
+  // Writes transfer `sequence` into the peer's memory by this path. False: no room, or another
+  // path has less under way; nothing was done.
   virtual bool post(uint32_t path, uint32_t epoch, uint64_t sequence) = 0;
   // Behind everything that was posted and sent on this path. Full: it may be dropped.
   virtual void send(uint32_t path, const LinkMessage& message) = 0;

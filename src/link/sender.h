@@ -243,7 +243,7 @@ class Sender {
     }
   }
 
-  // On the path with the fewest transfers under way that has room.
+  // On the path with the fewest transfers under way that the link takes it for.
   bool post(uint64_t k) {
     PathSet untried = s_.use;
     while (untried != 0) {

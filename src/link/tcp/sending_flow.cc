@@ -15,6 +15,7 @@
 namespace starling::link::tcp {
 namespace {
 
+constexpr uint64_t kEvenBytes = 64 << 10;  // paths that are no further apart are even
 constexpr uint32_t kProbation = 1;  // answers until a path that was opened again is trusted
 
 }  // namespace
@@ -258,7 +259,8 @@ void SendingFlow::note_landed(const LinkMessage& report) {
 
 // Of the epoch's paths, in bytes that have not landed. The sender counts transfers, and for it those are done
 // that a socket has taken: so where each large one follows upon a small one, the first path would have all
-// the large ones.
+// the large ones. Small ones go by the sender's count: reports of them come late, and a path that is idle by
+// then would seem to have something under way.
 bool SendingFlow::has_least_under_way(uint32_t path) const {
   if (std::has_single_bit(state_.use)) return true;
   std::array<uint64_t, kMaxPaths> bytes{};
@@ -268,7 +270,7 @@ bool SendingFlow::has_least_under_way(uint32_t path) const {
   }
   for (const auto& other : paths_)
     if (state_.use >> other->number_ & 1 && other->connection != nullptr &&
-        bytes[other->number_] < bytes[path])
+        bytes[other->number_] + kEvenBytes < bytes[path])
       return false;
   return true;
 }

@@ -3,13 +3,16 @@
 Method: called in this process, on programs of the library, on a file of one's own, on text and on XML.
 """
 
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from starling.plans import program
 from typer.testing import CliRunner
 
 from starling import ir
-from starling.passes import PASSES
+from starling.passes import PASSES, run_passes
 from starling.passes.command import compile_app, draw_app, verify_app
 
 OWN = """
@@ -96,7 +99,39 @@ def test_every_pass_can_be_seen(name: str) -> None:
     assert code == 0 and output.count("\n") > 10
 
 
-@pytest.mark.parametrize("what", ["graph", "schedule"])
+@pytest.mark.parametrize("what", ["chunks", "graph", "schedule"])
+def test_pictures_show_everything(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "picture.svg"
+    name = (
+        "halving_doubling" if what == "graph" else "two_shot"
+    )  # whose instructions wait for others of their rank
+    words = (f"all_reduce/{name}", "-n", "3", "--what", what, "--size", "96", "--output", str(path))
+    assert call(draw_app, *words)[0] == 0
+    groups = [
+        group.get("id", "").split("-")
+        for group in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}g")
+    ]
+    shown = Counter(group[0] for group in groups if group[0] in ("dot", "edge", "bar"))
+    compiled = run_passes(program("all_reduce", name, 3))
+    nodes = compiled.fused.nodes
+    assert what != "graph" or sum(len(node.before) for node in nodes) > 2
+    blocks = [block for rank in compiled.plan.ranks for block in rank.blocks]
+    assert (
+        shown
+        == {
+            # 9 input chunks; of each rank's part 2 are sent and reduced, the sum is copied and sent to 2.
+            "chunks": {"dot": 9 + 3 * (2 + 2 + 1 + 2), "edge": 3 * (2 + 2 * 2 + 1 + 2)},
+            "graph": {
+                "dot": len(nodes),
+                "edge": sum(len(node.receives) + len(node.before) for node in nodes),
+            },
+            # A chunk of 32 bytes goes in one tile.
+            "schedule": {"bar": sum(len(block.instructions) for block in blocks)},
+        }[what]
+    )
+
+
+@pytest.mark.parametrize("what", ["chunks", "graph", "schedule"])
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_pictures(tmp_path: Path, what: str, suffix: str) -> None:
     pictures = []
@@ -126,5 +161,6 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         assert code == 1 and f"{path}: " in output
     path.write_bytes(b"\xff\xfe")
     assert call(verify_app, str(path))[0] == 1
-    code, output = call(draw_app, str(tmp_path / "plan.txt"), "--what", "graph", "-o", "graph.svg")
-    assert code == 2 and "--what schedule" in output
+    for what in ("chunks", "graph"):
+        code, output = call(draw_app, str(tmp_path / "plan.txt"), "--what", what, "-o", "graph.svg")
+        assert code == 2 and "--what schedule" in output

@@ -39,6 +39,7 @@ POLICY = typer.Option("channels", help="channels or connections: what shares a b
 
 
 class What(str, Enum):
+    chunks = "chunks"
     graph = "graph"
     schedule = "schedule"
 
@@ -143,23 +144,27 @@ def draw(
     ranks: int | None = RANKS,
     option: list[str] = OPTION,
     what: What = typer.Option(
-        What.schedule, help="graph: of instructions; schedule: a timeline by the cost model"
+        What.schedule,
+        help="chunks: what the program says; graph: of instructions; schedule: a timeline by the cost model",
     ),
     size: int = typer.Option(65536, help="bytes of a part, for the schedule"),
     blocks: int | None = BLOCKS,
     policy: str = POLICY,
 ) -> None:
     """Draws SOURCE."""
-    from starling.passes.draw import draw_graph, draw_schedule
+    from starling.passes.draw import draw_chunks, draw_graph, draw_schedule
 
     with errors_told():
-        if what is What.graph:
+        if what is not What.schedule:
             if is_plan(source):
                 raise SourceError(
                     f"{source} is a plan, which has no graph any more; draw it with --what schedule"
                 )
             made = program_of(source, ranks, _options(option))
-            draw_graph(run_passes(made, blocks=blocks, policy=policy), output)
+            if what is What.chunks:
+                draw_chunks(made, output)
+            else:
+                draw_graph(run_passes(made, blocks=blocks, policy=policy), output)
         else:
             draw_schedule(
                 plan_of(source, ranks, _options(option), blocks=blocks, policy=policy), output, size

@@ -2,7 +2,8 @@
 
 Method: two hosts as network namespaces, all-reduces striped over two rails, one of which is slowed by tc; rank 0
 watches its own paths: for good, until one of them has lost far more time to the network than the other; and for a
-tenth of a second at a time, of one rail and the other by chance. What is counted of disturbances: on made-up ones.
+tenth of a second at a time, of one rail and the other by chance. Beside them `starling diagnose` looks at a rail that
+is slow for good. What is counted of disturbances: on made-up ones.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import pytest
 from hosts.disturbances import Moment, Wire, judge, verdicts
 from hosts.network import Network, why_not
 from hosts.ranks import Job
-from monitor.programs import name_the_slow_rail
+from monitor.programs import name_the_slow_rail, slow_paths_by_diagnosis
 from starling.monitor import Anomaly
 
 ATTEMPTS = 6
@@ -55,6 +56,31 @@ def test_the_slow_rail_is_named() -> None:
             job.end()
     lost_ms = {number: (path.slow_ns - before[number].slow_ns) / 1e6 for number, path in after.items()}
     assert lost_ms[slow] > 1000 and lost_ms[slow] > 3 * lost_ms[other], lost_ms
+
+
+def test_diagnosis_names_the_slow_rail() -> None:
+    """`starling diagnose` on one of the hosts while the job runs; a loaded machine may slow the other rail once."""
+    if why_not():
+        pytest.skip(why_not())
+    with Network() as network:
+        job = Job(
+            network,
+            [[0], [1]],
+            slow_paths_by_diagnosis,
+            {"enough": 3},
+            settings={"STARLING_TCP_STRIPING": "1"},
+        )
+        try:
+            for rank in (0, 1):
+                job.wait_for(f"running.{rank}")
+            if not network.set_slow(0, True):
+                pytest.skip("no tc(8) here, or no sch_tbf in the kernel")
+            job.say("slowed")
+            found = job.results()[0]
+        finally:
+            job.end()
+        slow = f"rail0 {network.address(0, 0)} -> rail0 {network.address(1, 0)}"
+    assert len(found) == 3 and sum(paths == (slow,) for paths in found) >= 2, found
 
 
 def test_short_disturbances_are_placed() -> None:

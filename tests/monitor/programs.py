@@ -1,5 +1,8 @@
 """What ranks do while they are watched; importable by them."""
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +80,34 @@ def name_the_slow_rail(comm: Communicator, folder: str) -> tuple[dict[int, PathV
 
     run_until(comm, folder, named, SMALL_COUNT, HISTORY)
     return before, now
+
+
+def slow_paths_by_diagnosis(comm: Communicator, folder: str, enough: int) -> list[tuple[str, ...]]:
+    """From ``slowed`` on, `starling diagnose` is run on rank 0's host, beside the ranks, again and again. Gives what it
+    called slow, so many times or for as long as there is time."""
+    if comm.rank != 0:
+        run_until(comm, folder, lambda: False, SMALL_COUNT, HISTORY)
+        return []
+    found: list[tuple[str, ...]] = []
+    running: subprocess.Popen[str] | None = None
+    deadline = time.monotonic() + 180
+
+    def over() -> bool:
+        nonlocal running
+        if running is None and (Path(folder) / "slowed").exists():
+            command = [sys.executable, "-m", "starling.cli", "diagnose", "--json"]
+            running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        if running is not None and running.poll() is not None:
+            (job,) = json.loads(running.communicate()[0])["jobs"]
+            found.extend(tuple(one["paths"]) for one in job["findings"] if one["kind"] == "slow path")
+            running = None
+        return len(found) >= enough or time.monotonic() > deadline
+
+    run_until(comm, folder, over, SMALL_COUNT, HISTORY)
+    if running is not None:
+        running.kill()
+        running.communicate()
+    return found
 
 
 def run_without_rest(comm: Communicator, folder: str, over: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from starling.diagnose import sources
+from starling.diagnose import paths, sources
 from starling.diagnose.finding import Diagnosis
 from starling.diagnose.host import Hosts
 from starling.diagnose.job import Job, jobs_of
@@ -38,7 +38,9 @@ def diagnose(
     if not files and not ended:
         live = [one for one in jobs if one.live]
         jobs = live or _last(jobs)
-    return [judge(one, hosts, after_s) for one in sorted(jobs, key=lambda one: -_began(one))]
+    # Files say nothing of paths, and those of ranks that are gone are gone.
+    look = paths.NOTHING if files else paths.watch(record for one in jobs for record in one.records)
+    return [judge(one, hosts, after_s, look) for one in sorted(jobs, key=lambda one: -_began(one))]
 
 
 def _last(jobs: list[Job]) -> list[Job]:

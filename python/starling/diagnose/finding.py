@@ -18,6 +18,8 @@ class Finding:
     lane: str = ""
     sequence: int | None = None
     details: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Those that are slow, by their ports."""
 
     def line(self) -> str:
         return f"{self.what}; remedy: {self.remedy}"

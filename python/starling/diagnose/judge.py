@@ -9,16 +9,17 @@ from starling.diagnose.finding import Diagnosis, Finding, RankView
 from starling.diagnose.host import THROTTLED_SHARE, CpuLimit, Hosts
 from starling.diagnose.job import Job, Moment
 from starling.diagnose.pace import slow_rank
+from starling.diagnose.paths import NOTHING, Look, slow_path
 from starling.diagnose.record import Record
 from starling.diagnose.waits import circle, not_called, waits_of
 
 
-def judge(job: Job, hosts: Hosts, after_s: float) -> Diagnosis:
-    """``after_s``: a call that waits for less is no hang."""
+def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagnosis:
+    """``after_s``: a call that waits for less is no hang. ``look``: at the paths of this host's ranks."""
     now = Moment(job)
     on_gpus = any(record.device.startswith("cuda") for record in job.records)
     of_host = gpus.of_this_host() if on_gpus else []
-    throttled = gpus.throttled(job, of_host, hosts)
+    path, throttled = slow_path(job, look), gpus.throttled(job, of_host, hosts)
     found: list[Finding | None] = [failures.died(job), failures.stopped(job, hosts), failures.mismatch(job)]
     if not any(found):
         found += _hang(now, hosts, after_s)
@@ -29,9 +30,10 @@ def judge(job: Job, hosts: Hosts, after_s: float) -> Diagnosis:
         found += [left, *held_up] if left is not None and left.kind == "lost" else [*held_up, left]
     found += [failures.not_joined(job, after_s), _starved(job, hosts)]
     if any(found):
-        found.append(throttled)
+        # That it does not end, or that nothing is known of who is waited for, says less than a path that is slow.
+        found = [path, *found, throttled] if _is_vague(found, job) else [*found, throttled, path]
     else:
-        slow = [throttled, slow_rank(job, hosts)]
+        slow = [throttled, slow_rank(job, hosts), path]
         found += [failures.no_sender(job, after_s), *slow, failures.aborted(job)]
     if not any(found) and any(record.state == "dead" for record in job.records):
         found.append(_killed(job))
@@ -39,6 +41,12 @@ def judge(job: Job, hosts: Hosts, after_s: float) -> Diagnosis:
     return Diagnosis(
         job.name, job.size, findings, _table(now, hosts), tuple(_notes(job, hosts, of_host)), job.live
     )
+
+
+def _is_vague(found: list[Finding | None], job: Job) -> bool:
+    first = next(finding for finding in found if finding is not None)
+    known = {rank.number for rank in job.ranks.values() if rank.record is not None}
+    return first.kind == "unfinished" or (first.kind == "not called" and not known & set(first.ranks))
 
 
 def _hang(moment: Moment, hosts: Hosts, after_s: float) -> list[Finding | None]:

@@ -1,0 +1,189 @@
+"""Which path between hosts is slow: what ranks of this host keep of their transfers, watched for a moment.
+
+A path is told by what it does while it has something to carry. One that has nothing is starved: its user is late, or
+another path holds it up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from starling.diagnose import words
+from starling.diagnose.finding import Finding
+from starling.diagnose.job import Job
+from starling.diagnose.record import Record
+from starling.monitor.views import Anomaly, Path, Sample, Watcher, now_ns
+
+WATCH_S = 1.0
+KEPT = 50_000  # samples of a rank
+HORIZON_NS = 5_000_000_000  # what was before it says nothing of now
+LEAST_TIME_NS = 300_000_000  # of which to judge
+SHARE = 0.5  # of the time
+FACTOR = 4.0  # slower than the other paths between the same two ranks
+FEWEST_TRANSFERS = 8
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A path of one rank (`segment`), what it carried lately and what was wrong with it."""
+
+    segment: str
+    path: Path
+    samples: Sequence[Sample] = ()
+    anomalies: Sequence[Anomaly] = ()
+
+
+@dataclass(frozen=True)
+class Look:
+    """At all paths of the ranks of this host, when ``now_ns`` was the time."""
+
+    now_ns: int = 0
+    paths: Sequence[Watched] = ()
+
+
+NOTHING = Look()
+
+
+def watch(records: Iterable[Record], seconds: float = WATCH_S) -> Look:
+    """Takes so long, where one of the ranks lives here and has paths; else nothing."""
+    if not any(record.state == "live" and record.linked for record in records):
+        return NOTHING
+    watcher = Watcher(kept_samples=KEPT)
+    time.sleep(seconds)
+    ranks = watcher.look()
+    samples, anomalies = watcher.take()
+    samples_of: dict[tuple[str, int], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        samples_of[sample.segment, sample.ring].append(sample)
+    anomalies_of: dict[tuple[str, int], list[Anomaly]] = defaultdict(list)
+    for segment, ring, anomaly in anomalies:
+        anomalies_of[segment, ring].append(anomaly)
+    found = [
+        Watched(rank.segment, path, samples_of[key], anomalies_of[key])
+        for rank in ranks
+        for path in rank.paths
+        if (key := (rank.segment, path.ring))
+    ]
+    return Look(now_ns(), found)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Of a path, in the time that is looked at."""
+
+    seen_ns: int  # how long that is
+    transfers: int
+    busy_ns: int  # with something under way
+    rate: float  # bytes a second of that time
+    usual: float  # what its own history expects; 0: it has lost no time
+    lost_ns: int  # to the network, against that
+    starved_ns: int
+
+
+def pace_of(watched: Watched, now: int) -> Pace | None:
+    """None: it has carried nothing for long."""
+    begin = now - HORIZON_NS
+    if watched.samples:
+        begin = max(begin, watched.samples[0].posted_ns)
+    recent = [sample for sample in watched.samples if sample.completed_ns > begin]
+    path = watched.path
+    found = [*watched.anomalies, *([path.anomaly] if path.anomaly else [])]
+    found = [anomaly for anomaly in found if anomaly.end_ns > begin]
+    if not recent and not found:
+        return None
+    busy, until = 0, begin
+    for sample in recent:
+        busy += max(0, sample.completed_ns - max(sample.posted_ns, until))
+        until = max(until, sample.completed_ns)
+    if path.left_bytes:
+        busy += max(0, now - max(now - path.waiting_ns, until))
+    lost: dict[str, float] = {"network": 0.0, "starved": 0.0}
+    for anomaly in found:
+        inside = anomaly.end_ns - max(anomaly.begin_ns, begin)
+        lost[anomaly.cause] += anomaly.lost_ns * inside / max(1, anomaly.end_ns - anomaly.begin_ns)
+    worst = max(
+        (anomaly for anomaly in found if anomaly.cause == "network"),
+        key=lambda anomaly: anomaly.lost_ns,
+        default=None,
+    )
+    carried = sum(sample.bytes for sample in recent)
+    return Pace(
+        seen_ns=max(1, now - begin),
+        transfers=len(recent),
+        busy_ns=busy,
+        rate=carried / (busy / 1e9) if busy else 0.0,
+        usual=worst.usual_bytes_per_second if worst else 0.0,
+        lost_ns=int(lost["network"]),
+        starved_ns=int(lost["starved"]),
+    )
+
+
+def _is_slow(pace: Pace, others: Sequence[Pace]) -> bool:
+    """Against its own history, or against the other paths between the same ranks; and it is what they wait for."""
+    if pace.seen_ns < LEAST_TIME_NS or pace.busy_ns < SHARE * pace.seen_ns:
+        return False
+    lost = pace.lost_ns >= SHARE * pace.seen_ns
+    if lost and all(pace.lost_ns > FACTOR * other.lost_ns for other in others):
+        return True
+    judged = [other for other in others if other.transfers >= FEWEST_TRANSFERS]
+    return (
+        pace.transfers >= FEWEST_TRANSFERS
+        and bool(judged)
+        and all(other.rate > FACTOR * pace.rate for other in judged)
+    )
+
+
+def slow_path(job: Job, look: Look) -> Finding | None:
+    """The path that most time is lost to; others that are slow, too, in the details."""
+    of_segment = {record.arena: job.number(record.id) for record in job.records}
+    paces = {
+        (of_segment[one.segment], one.path.peer, one.path.path): (one.path, pace)
+        for one in look.paths
+        if one.segment in of_segment and (pace := pace_of(one, look.now_ns)) is not None
+    }
+    others = {
+        key: [found for other, found in paces.items() if other[:2] == key[:2] and other != key]
+        for key in paces
+    }
+    slow = [key for key, (_, pace) in paces.items() if _is_slow(pace, [other for _, other in others[key]])]
+    if not slow:
+        return None
+    slow.sort(key=lambda key: (-paces[key][1].busy_ns, key))
+    first = slow[0]
+    path, pace = paces[first]
+    what = (
+        f"the path from rank {first[0]} to rank {first[1]} by {path.name} ({path.link}) is slow: "
+        f"{_rate(pace.rate)} while it has something to carry"
+    )
+    if pace.usual > 0:
+        what += f", where {_rate(pace.usual)} was usual"
+    details = [
+        f"it was busy for {pace.busy_ns / pace.seen_ns:.0%} of the last {words.seconds(pace.seen_ns / 1e9)}"
+    ]
+    for key in slow[1:]:
+        also, its = paces[key]
+        details.append(f"so is the one from rank {key[0]} to rank {key[1]} by {also.name}: {_rate(its.rate)}")
+    for beside, its in others[first]:
+        starved = (
+            f", and had nothing to carry for {words.seconds(its.starved_ns / 1e9)}" if its.starved_ns else ""
+        )
+        details.append(f"between the same ranks, {beside.name} carries {_rate(its.rate)}{starved}")
+    return Finding(
+        "slow path",
+        what,
+        "look at these ports and what is between them: their errors and speed (ethtool), and who else uses them",
+        tuple(sorted({rank for key in slow for rank in key[:2]})),
+        details=tuple(details),
+        paths=tuple(dict.fromkeys(paces[key][0].name for key in slow)),
+    )
+
+
+def _rate(bytes_per_second: float) -> str:
+    for unit in ("B/s", "kB/s", "MB/s"):
+        if bytes_per_second < 1000:
+            return f"{bytes_per_second:.3g} {unit}"
+        bytes_per_second /= 1000
+    return f"{bytes_per_second:.3g} GB/s"

@@ -12,6 +12,11 @@ struct HostLayout {
   uint32_t node_count = 0;  // the hosts, if there are several with equally many ranks each; else 0
   // Ranks host by host, hosts in ring order, as PlanRequest has it. Empty: so they are numbered.
   std::vector<uint16_t> order;
+  // Likewise, for plans in which ranks speak with their neighbours alone: hosts are passed in ways of their
+  // own, so that a ring enters a host on the rail on which it left the one before (ICCL §5, Fig. 16). A
+  // rank's rail is its place among those of its host. As few hops cross as can be: none if the hosts have
+  // equally many ranks, and are even in number or have three ranks.
+  std::vector<uint16_t> ring_order;
 };
 
 // Where a rank is: `place` is its host's in ring order; ranks of one host have one place.

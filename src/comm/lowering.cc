@@ -130,12 +130,14 @@ Pulls pulls_of(const LoweringContext& context, const starling_operation& call, c
   return {addresses, addresses || (context.readable && !shape.reduces)};
 }
 
-// What the built-in algorithms are told of the hosts.
-PlanRequest with_hosts(PlanRequest request, const HostLayout* hosts) {
-  if (hosts == nullptr) return request;
-  request.node_count = hosts->node_count;
-  request.order = hosts->order;
-  return request;
+// The built-in algorithm, which is told of the hosts what it needs to know.
+std::shared_ptr<const Plan> built_in(const LoweringContext& context, std::string_view algorithm,
+                                     PlanRequest request) {
+  if (const HostLayout* hosts = context.hosts) {
+    request.node_count = hosts->node_count;
+    request.order = is_of_neighbours(algorithm) ? hosts->ring_order : hosts->order;
+  }
+  return context.plans->get(algorithm, request);
 }
 
 // By the table that was measured for such groups; null: it has nothing for this operation.
@@ -149,8 +151,7 @@ std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataTy
     return plan != nullptr && (pulls.by_address || plan->protocol() != Protocol::kPull) ? plan : nullptr;
   }
   request.block_count = std::min(row->block_count, context.block_limit);
-  auto plan = context.plans->get(pulls.at_all ? row->algorithm : without_pull(row->algorithm),
-                                 with_hosts(std::move(request), context.hosts));
+  auto plan = built_in(context, pulls.at_all ? row->algorithm : without_pull(row->algorithm), request);
   return use.unequal_parts && plan->header(0)->uniform_only != 0 ? nullptr : plan;
 }
 
@@ -168,8 +169,7 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   }
   if (call.algorithm != nullptr) {
     request.block_count = context.block_limit;
-    return context.plans->get(pulls.at_all ? call.algorithm : without_pull(call.algorithm),
-                              with_hosts(std::move(request), context.hosts));
+    return built_in(context, pulls.at_all ? call.algorithm : without_pull(call.algorithm), request);
   }
   const CallShape key{
       shape.collective, context.size,     shape.root,           shape.in_place,           unequal,
@@ -188,7 +188,7 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   wanted.equal_hosts = context.hosts != nullptr && context.hosts->node_count != 0;
   const Choice choice = choose(wanted);
   request.block_count = choice.block_count;
-  auto plan = context.plans->get(choice.algorithm, with_hosts(std::move(request), context.hosts));
+  auto plan = built_in(context, choice.algorithm, request);
   if (context.chosen != nullptr) context.chosen->add(key, plan);
   return plan;
 }

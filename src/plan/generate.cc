@@ -275,6 +275,11 @@ std::string_view without_pull(std::string_view name) {
   return algorithm.ends_with(kSuffix) ? algorithm.substr(0, algorithm.size() - kSuffix.size()) : name;
 }
 
+bool is_of_neighbours(std::string_view name) {
+  const std::string_view algorithm = parsed(name).algorithm;
+  return algorithm == "ring" || algorithm == "chain";
+}
+
 bool algorithm_takes(std::string_view name, Collective collective, std::uint32_t rank_count) {
   const Named named = parsed(name);
   const Algorithm* algorithm = find(named.algorithm, collective);

@@ -32,6 +32,9 @@ std::span<const std::string_view> algorithms_for(Collective collective);
 // size goes with the reading, for which it was chosen.
 std::string_view without_pull(std::string_view algorithm);
 
+// Whether ranks speak with the next and the one before alone, in the order of the request: rings and chains.
+bool is_of_neighbours(std::string_view algorithm);
+
 // Whether the algorithm exists for the collective and takes so many ranks (fan-in is bounded by kMaxFan,
 // nodes are equally large), and its name is right.
 bool algorithm_takes(std::string_view algorithm, Collective collective, std::uint32_t rank_count);

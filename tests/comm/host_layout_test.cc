@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include "base/error.h"
 
@@ -52,6 +55,80 @@ TEST(HostPlaces, FollowFirstRanksOrNames) {
   EXPECT_EQ(places_by_name(hosts, named, std::vector<uint64_t>{80, 90, 70}), (Places{2, 1, 2, 0}));
   // What the order does not know comes last.
   EXPECT_EQ(places_by_name(hosts, named, std::vector<uint64_t>{80, 60}), (Places{2, 3, 2, 0}));
+}
+
+// Ranks' places on their hosts, and how many hops between hosts join unlike ones.
+std::vector<uint32_t> rails_of(const std::vector<uint64_t>& hosts) {
+  std::map<uint64_t, uint32_t> next;
+  std::vector<uint32_t> rails;
+  for (const uint64_t host : hosts) rails.push_back(next[host]++);
+  return rails;
+}
+uint32_t crossings(const std::vector<uint64_t>& hosts, const Order& ring) {
+  const std::vector<uint32_t> rails = rails_of(hosts);
+  uint32_t found = 0;
+  for (size_t k = 0; k < ring.size(); ++k) {
+    const uint16_t rank = ring[k], next = ring[(k + 1) % ring.size()];
+    found += hosts[rank] != hosts[next] && rails[rank] != rails[next];
+  }
+  return found;
+}
+
+// Of all ways through hosts with so many ranks each, on from rail `at` and to an end on rail `close`.
+uint32_t fewest_crossings(std::span<const uint32_t> counts, uint32_t at, uint32_t close) {
+  if (counts.empty()) return at != close;
+  uint32_t fewest = UINT32_MAX;
+  for (uint32_t in = 0; in < counts[0]; ++in)
+    for (uint32_t out = 0; out < counts[0]; ++out)
+      if (in != out || counts[0] == 1)
+        fewest = std::min(fewest, (at != in) + fewest_crossings(counts.subspan(1), out, close));
+  return fewest;
+}
+
+Order ring_of(const std::vector<uint64_t>& hosts) {
+  const Places places = places_by_rank(hosts);
+  Order ring = laid_out(hosts, places).ring_order;
+  if (ring.empty())
+    for (uint16_t rank = 0; rank < hosts.size(); ++rank) ring.push_back(rank);
+  return ring;
+}
+
+TEST(RingOrder, LeavesAHostOnTheRailOnWhichItEntersTheNext) {
+  EXPECT_EQ(ring_of({7, 7, 9, 9}), (Order{0, 1, 3, 2}));
+  EXPECT_EQ(ring_of({7, 9, 7, 9, 7, 9}), (Order{0, 2, 4, 5, 3, 1}));
+  EXPECT_EQ(ring_of({1, 1, 1, 1, 2, 2, 2, 2}), (Order{0, 1, 2, 3, 7, 6, 5, 4}));
+  EXPECT_EQ(ring_of({1, 1, 1, 1, 2, 2}), (Order{0, 2, 3, 1, 5, 4})) << "on rails that both have";
+  EXPECT_EQ(ring_of({1, 2, 3}), (Order{0, 1, 2}));
+  EXPECT_TRUE(laid_out({7, 7, 7}, {0, 0, 0}).ring_order.empty());
+}
+
+TEST(RingOrder, OfOddHostsCrossesOnceOrTakesAThirdRail) {
+  EXPECT_EQ(crossings({1, 1, 2, 2, 3, 3}, ring_of({1, 1, 2, 2, 3, 3})), 1u);
+  EXPECT_EQ(crossings({1, 1, 1, 2, 2, 2, 3, 3, 3}, ring_of({1, 1, 1, 2, 2, 2, 3, 3, 3})), 0u);
+}
+
+// Host after host, each rank once, and as few crossings as any way has: hosts of 1 to 4 ranks.
+TEST(RingOrder, CrossesAsSeldomAsCanBe) {
+  for (uint32_t host_count = 2; host_count <= 5; ++host_count)
+    for (uint32_t group = 0; group < 1u << 2 * host_count; ++group) {
+      std::vector<uint32_t> counts;
+      std::vector<uint64_t> hosts;
+      for (uint32_t h = 0; h < host_count; ++h) {
+        counts.push_back((group >> 2 * h & 3) + 1);
+        hosts.insert(hosts.end(), counts.back(), h);
+      }
+      const Order ring = ring_of(hosts);
+      uint32_t changes = 0;
+      for (size_t k = 0; k < ring.size(); ++k)
+        changes += hosts[ring[k]] != hosts[ring[(k + 1) % ring.size()]];
+      EXPECT_EQ(changes, host_count);
+      EXPECT_EQ(std::set<uint16_t>(ring.begin(), ring.end()).size(), hosts.size());
+      ASSERT_EQ(ring.size(), hosts.size());
+      uint32_t fewest = UINT32_MAX;
+      for (uint32_t close = 0; close < 4; ++close)
+        fewest = std::min(fewest, fewest_crossings(counts, close, close));
+      EXPECT_EQ(crossings(hosts, ring), fewest) << testing::PrintToString(counts);
+    }
 }
 
 class TopologyFile {

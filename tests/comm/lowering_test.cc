@@ -183,5 +183,39 @@ TEST(Lowering, RefusesToReadScratchOfAnotherProcess) {
     }
 }
 
+// Whom each rank sends to first.
+std::vector<uint16_t> first_peers(const Plan& plan) {
+  std::vector<uint16_t> peers;
+  for (uint32_t rank = 0; rank < plan.rank_count(); ++rank) {
+    const PlanView view = plan.view(rank);
+    peers.push_back(uint16_t(view.connections()[view.blocks()[0].send_first].peer));
+  }
+  return peers;
+}
+
+// Ranks of two hosts in turns: 0, 2, 4 and 1, 3, 5. A ring comes to the second on the rail on which it leaves
+// the first; halving-doubling joins like to like.
+TEST(Lowering, GivesRingsAnOrderOfTheirOwnBetweenHosts) {
+  PlanCache plans;
+  const std::array<HostOfRank, 6> ranks = {{{7, 0}, {9, 1}, {7, 0}, {9, 1}, {7, 0}, {9, 1}}};
+  const HostLayout hosts = host_layout(ranks);
+  LoweringContext context{0, 6, 1, &plans};
+  context.hosts = &hosts;
+  float buffer[6];
+  starling_operation call{};
+  call.struct_bytes = sizeof call;
+  call.kind = STARLING_ALL_REDUCE;
+  call.data_type = STARLING_FLOAT32;
+  call.input = call.output = buffer;
+  call.count = 6;
+  call.algorithm = "ring";
+  EXPECT_EQ(first_peers(*lower(context, call).plan), (std::vector<uint16_t>{2, 0, 4, 1, 5, 3}));
+  call.algorithm = "halving_doubling";
+  const uint64_t hash = lower(context, call).plan->hash();
+  PlanRequest request{Collective::kAllReduce, 6, 0, 1, true};
+  request.order = {0, 2, 4, 1, 3, 5};
+  EXPECT_EQ(hash, generate("halving_doubling", request).hash());
+}
+
 }  // namespace
 }  // namespace starling

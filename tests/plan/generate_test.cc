@@ -161,6 +161,24 @@ TEST(Generate, AnOrderPutsRanksInOthersPlaces) {
   }
 }
 
+// Which order of hosts' ranks a plan is given hangs on it (comm/lowering.cc).
+TEST(Generate, SaysWhichPlansAreOfNeighbours) {
+  for (const BuiltIn& built_in : built_ins({6}, {1})) {
+    if (built_in.request.collective == Collective::kSendRecv) continue;
+    const Plan plan = generate(built_in.algorithm, built_in.request);
+    bool neighbours = true;
+    for (std::uint32_t r = 0; r < 6; ++r) {
+      const PlanView view = plan.view(r);
+      for (std::uint32_t s = 0; s < view.blocks()[0].send_count; ++s) {
+        const std::uint32_t ahead = (view.connections()[view.blocks()[0].send_first + s].peer + 6 - r) % 6;
+        neighbours &= ahead == 1 || ahead == 5;
+      }
+    }
+    EXPECT_EQ(is_of_neighbours(built_in.algorithm), neighbours) << built_in.name();
+  }
+  EXPECT_TRUE(is_of_neighbours("ring@65536"));
+}
+
 TEST(Generate, AnOrderNamesEachRankOnce) {
   PlanBuilder builder("x", Geometry::standard(Collective::kAllReduce, 3, 0, false, 1));
   for (const std::vector<std::uint16_t>& order :

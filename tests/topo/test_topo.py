@@ -41,7 +41,8 @@ def test_rings(hosts: int, gpus: int) -> None:
         for k, hop in enumerate(ring.hops):
             assert (hop.source_rail, hop.destination_rail) == (by_host[k][-1], by_host[(k + 1) % hosts][0])
         crossing = sum(hop.crosses for hop in ring.hops)
-        assert crossing == (1 if hosts % 2 and hosts > 1 and gpus > 1 else 0)
+        # Odd ways from rail to rail close on three of them.
+        assert crossing == (1 if hosts % 2 and hosts > 1 and gpus == 2 else 0)
     used = Counter(hop.source_rail for ring in rings for hop in ring.hops)
     assert len(set(used.values())) <= 1, "each rail carries as much as any other"
     alike = rings_of([host(name, gpus) for name in names], alternating=False)

@@ -6,7 +6,8 @@ leaf and spine. Here every other host is passed the other way round, so that eac
      host 0        host 1        host 2        host 3
     a ... b ────▶ b ... a ────▶ a ... b ────▶ b ... a ──▶ back to host 0 on rail a
 
-With an odd number of hosts one hop of each ring crosses.
+With an odd number of hosts the last two take a third rail, so that the way closes: from b to c, and from c to a. Where
+hosts have two GPUs, one hop of each ring crosses.
 """
 
 from __future__ import annotations
@@ -75,12 +76,25 @@ def rings_of(hosts: Sequence[Host], alternating: bool = True) -> list[Ring]:
 
 
 def _ring(hosts: Sequence[Host], channel: int, rails: int, alternating: bool) -> Ring:
-    forth = [(channel - k) % rails for k in range(rails)]  # in by rail `channel`, out by the one after it
     visits = []
     for k, host in enumerate(hosts):
-        visits.append((host, forth[::-1] if alternating and k % 2 else forth))
+        left = len(hosts) - k if alternating and len(hosts) % 2 and len(hosts) > 1 and rails > 2 else 0
+        if left in (1, 2):
+            order = _passed(channel + 3 - left, channel if left == 1 else channel + 2, rails)
+        else:
+            order = _passed(channel, channel + 1, rails)
+            if alternating and k % 2:
+                order.reverse()
+        visits.append((host, order))
     members = tuple((host.name, gpu) for host, order in visits for gpu in order)
     return Ring(channel, members, tuple(_hops(visits)))
+
+
+def _passed(into: int, out: int, rails: int) -> list[int]:
+    """All GPUs of a host, in by one and out by the other, the rest downwards between."""
+    into, out = into % rails, out % rails
+    between = [(into - k) % rails for k in range(1, rails)]
+    return [into, *(gpu for gpu in between if gpu != out), *([out] if rails > 1 else [])]
 
 
 def _hops(visits: Sequence[tuple[Host, list[int]]]) -> Iterator[Hop]:

@@ -78,9 +78,10 @@ const std::vector<Row>& table() {
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
        &Settings::table},
       {"STARLING_TOPOLOGY", "path", "",
-       "Hosts and the leaf switches of their ports, as `starling topo --json` writes them: rings pass hosts "
-       "of one leaf one after the other. A host's name is its STARLING_HOST_ID, or what `hostname` says. "
-       "Rank 0's file counts for all.",
+       "Hosts, their GPUs and ports, as `starling topo --json` writes them. Rings pass hosts of one leaf "
+       "switch one after the other, by rank 0's file. What a rank's own file says of its host comes in the "
+       "place of the system's word: which ports are near a GPU, or which it takes (\"ports\" of a GPU). A "
+       "host's name is its STARLING_HOST_ID, or what `hostname` says.",
        &Settings::topology},
       {"STARLING_FLIGHT_DIR", "path", "",
        "Folder where ranks write their flight records when an operation fails, for `starling diagnose`: one "

@@ -1,5 +1,7 @@
 #include "comm/host_layout.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -7,37 +9,17 @@
 #include <set>
 #include <utility>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/read_file.h"
+#include "link/tcp/topology_file.h"
 
 namespace starling {
 namespace {
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(Code::invalid_argument, path + " is no topology: " + what,
-              "write it with `starling topo --json`, or unset STARLING_TOPOLOGY");
-}
-
-struct NamedHost {
-  std::string name;
-  std::set<std::string> leaves;  // that its ports lead to, of those that are up
-};
-
-NamedHost host_in(const Json& json, const std::string& path) {
-  const Json* const name = json.member("name");
-  if (name == nullptr || name->string() == nullptr) refuse(path, "a host has no name");
-  NamedHost host{*name->string(), {}};
-  const Json* const devices = json.member("devices");
-  if (devices == nullptr || devices->array() == nullptr) return host;
-  for (const Json& device : *devices->array()) {
-    const Json* const leaf = device.member("leaf");
-    const Json* const up = device.member("up");
-    const bool down = up != nullptr && up->boolean() != nullptr && !*up->boolean();
-    if (leaf != nullptr && leaf->string() != nullptr && !leaf->string()->empty() && !down)
-      host.leaves.insert(*leaf->string());
-  }
-  return host;
+// That its ports lead to, of those that are up.
+std::set<std::string> leaves_of(const link::ToldHost& host) {
+  std::set<std::string> leaves;
+  for (const link::ToldDevice& device : host.devices)
+    if (device.up && !device.leaf.empty()) leaves.insert(device.leaf);
+  return leaves;
 }
 
 using Ranks = std::vector<uint16_t>;
@@ -180,23 +162,19 @@ std::vector<uint32_t> places_by_name(std::span<const uint64_t> hosts, std::span<
 }
 
 std::vector<std::string> hosts_by_leaf(const std::string& path) {
-  const Json file = Json::parse(read_file(path, "the topology",
-                                          "write one with `starling topo --json`, or unset "
-                                          "STARLING_TOPOLOGY"),
-                                path);
-  const Json* const list = file.member("hosts");
-  if (list == nullptr || list->array() == nullptr || list->array()->empty()) refuse(path, "it has no hosts");
-  std::vector<NamedHost> hosts;
-  for (const Json& one : *list->array()) hosts.push_back(host_in(one, path));
-  std::stable_sort(hosts.begin(), hosts.end(),
-                   [](const NamedHost& a, const NamedHost& b) { return a.leaves < b.leaves; });
+  std::vector<link::ToldHost> hosts = link::read_topology(path);
+  std::stable_sort(hosts.begin(), hosts.end(), [](const link::ToldHost& a, const link::ToldHost& b) {
+    return leaves_of(a) < leaves_of(b);
+  });
   std::vector<std::string> names;
-  for (NamedHost& host : hosts) {
-    if (std::find(names.begin(), names.end(), host.name) != names.end())
-      refuse(path, "two hosts are called " + host.name);
-    names.push_back(std::move(host.name));
-  }
+  for (link::ToldHost& host : hosts) names.push_back(std::move(host.name));
   return names;
+}
+
+std::string name_of_host(const Settings& settings) {
+  if (!settings.host_id.empty()) return settings.host_id;
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 }  // namespace starling

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/env.h"
+
 namespace starling {
 
 // Of a group, the same on all of its ranks.
@@ -30,14 +32,16 @@ HostLayout host_layout(std::span<const HostOfRank> ranks);
 // The place of each rank's host where nothing says otherwise: in the order of their first ranks.
 std::vector<uint32_t> places_by_rank(std::span<const uint64_t> hosts);
 
-// Hosts' names from a file as `starling topo --json` writes it: those of one leaf switch beside each other,
-// else as in the file. Throws Error(system) if it cannot be read, Error(invalid_argument) if it says no
-// topology.
+// Hosts' names from a topology's file: those of one leaf switch beside each other, else as in the file.
+// Throws as link::read_topology() does.
 std::vector<std::string> hosts_by_leaf(const std::string& path);
 
 // `named`: what each rank's host is called, `order` the same names in ring order; hosts that are not in it
 // come last, in the order of their first ranks. Ranks of one host say one name.
 std::vector<uint32_t> places_by_name(std::span<const uint64_t> hosts, std::span<const uint64_t> named,
                                      std::span<const uint64_t> order);
+
+// What a topology's file calls this host.
+std::string name_of_host(const Settings& settings);
 
 }  // namespace starling

@@ -84,13 +84,6 @@ std::string text_of(const LaneKey& key) {
   return text;
 }
 
-// What a topology's file calls this host.
-std::string name_of_host() {
-  if (!settings().host_id.empty()) return settings().host_id;
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 class Joining {
  public:
   Joining(Context& context, const CommOptions& options, Store& store)
@@ -117,11 +110,15 @@ class Joining {
   Group run() {
     const ArenaHeader& header = *context_.arena().header();
     const std::string& host = settings().host_id;
-    own_ = {context_.arena().name(), options_.size,
-            header.blocks,           header.pool_slot_bytes,
-            header.pool_slots,       header.pid,
-            header.process_nonce,    std::to_string(hash64(host.empty() ? cpu::host_identity() : host)),
-            hash64(name_of_host())};
+    own_ = {context_.arena().name(),
+            options_.size,
+            header.blocks,
+            header.pool_slot_bytes,
+            header.pool_slots,
+            header.pid,
+            header.process_nonce,
+            std::to_string(hash64(host.empty() ? cpu::host_identity() : host)),
+            hash64(name_of_host(settings()))};
     store_.claim(key_of_rank("member", options_.rank));
     store_.set(key_of_rank("arena", options_.rank), own_.text());
     find_members();

@@ -1,6 +1,10 @@
 #include "comm/link_options.h"
 
+#include <utility>
+
 #include "base/error.h"
+#include "base/log.h"
+#include "comm/host_layout.h"
 #include "link/tcp/near.h"
 
 namespace starling {
@@ -36,6 +40,30 @@ std::vector<uint32_t> cores_of(const std::string& text, const std::string& devic
   return link::parse_cores(text);
 }
 
+// Of this host, by the rank's own file. One that cannot be read is said by rank 0, or is there alone.
+link::ToldHost told_of_host(const Settings& settings) {
+  try {
+    for (link::ToldHost& host : link::read_topology(settings.topology))
+      if (host.name == name_of_host(settings)) return std::move(host);
+  } catch (const Error& error) {
+    if (error.code() != Code::system) throw;
+    log(LogLevel::info, error.happened(), "; ports are chosen by what the system says");
+  }
+  return {};
+}
+
+// Interfaces that the file names for the GPU come in the place of the nearest.
+void choose_ports_by_file(const Settings& settings, link::carry::ProxyOptions& options) {
+  if (settings.topology.empty() || options.device.empty() || !options.interfaces.empty()) return;
+  options.told = told_of_host(settings);
+  const link::ToldDevice* const gpu = options.told.gpu(options.device);
+  if (gpu == nullptr || gpu->ports.empty()) return;
+  for (const std::string& port : gpu->ports)
+    options.interfaces += (options.interfaces.empty() ? "" : ",") + port;
+  log(LogLevel::info, "links of GPU ", options.device, " go by ", options.interfaces, ", as ",
+      settings.topology, " says");
+}
+
 }  // namespace
 
 link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow_bytes,
@@ -52,6 +80,7 @@ link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow
   options.rdma = rdma_of(settings.link);
   options.polls = settings.link_polls;
   options.device = device;
+  choose_ports_by_file(settings, options);
   options.cores = cores_of(settings.link_cores, device);
   link::verbs::QueuePairSettings& pairs = options.queue_pairs;
   pairs.count = within<uint32_t>("STARLING_VERBS_QUEUE_PAIRS", settings.verbs_queue_pairs, kMaxQueuePairs);

@@ -3,6 +3,10 @@
 #include "comm/link_options.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 
 #include "base/error.h"
 
@@ -51,6 +55,49 @@ TEST(LinkOptions, RefuseByName) {
   EXPECT_NE(refusal({"STARLING_TCP_FAMILY=6"}).find("STARLING_TCP_FAMILY='6'"), std::string::npos);
   EXPECT_NE(refusal({"STARLING_VERBS_RETRIES=7"}).find("the most is 6"), std::string::npos);
   EXPECT_NE(refusal({"STARLING_VERBS_QUEUE_PAIRS=5"}).find("the most is 4"), std::string::npos);
+}
+
+constexpr const char* kTopology = R"({"hosts": [
+  {"name": "other", "devices": [{"kind": "gpu", "pci": "0000:03:00.0", "ports": ["eth9"]}]},
+  {"name": "here", "devices": [{"kind": "gpu", "pci": "0000:03:00.0", "ports": ["eth1", "eth0"]},
+                               {"kind": "gpu", "pci": "0000:04:00.0", "path": ["pci0000:00", "0000:00:01.0"]},
+                               {"kind": "nic", "name": "eth0", "numa": 1}]}]})";
+
+class ATopologyFile : public testing::Test {
+ protected:
+  ~ATopologyFile() override { std::remove(path_.c_str()); }
+  link::carry::ProxyOptions options(const char* host, const std::string& device,
+                                    const char* more = "STARLING_LINK=tcp") {
+    const std::string id = std::string("STARLING_HOST_ID=") + host, file = "STARLING_TOPOLOGY=" + path_;
+    return link_options(with({id.c_str(), file.c_str(), more}), 1, device);
+  }
+  const std::string path_ = testing::TempDir() + "ports." + std::to_string(getpid());
+};
+
+TEST_F(ATopologyFile, SaysWhichPortsAGpuTakes) {
+  std::ofstream(path_) << kTopology;
+  EXPECT_EQ(options("here", "0000:03:00.0").interfaces, "eth1,eth0");
+  EXPECT_EQ(options("here", "0000:03:00.0", "STARLING_TCP_INTERFACES=eth2").interfaces, "eth2");
+  EXPECT_EQ(options("here", "").interfaces, "") << "a rank without a GPU";
+  EXPECT_EQ(options("nowhere", "0000:03:00.0").interfaces, "") << "the file lacks the host";
+}
+
+TEST_F(ATopologyFile, SaysWhereDevicesLie) {
+  std::ofstream(path_) << kTopology;
+  const auto near = options("here", "0000:04:00.0");
+  EXPECT_EQ(near.interfaces, "");
+  ASSERT_NE(near.told.gpu("0000:04:00.0"), nullptr);
+  EXPECT_EQ(near.told.gpu("0000:04:00.0")->path.size(), 2u);
+  ASSERT_NE(near.told.port("eth0"), nullptr);
+  EXPECT_EQ(near.told.port("eth0")->numa, 1);
+  EXPECT_EQ(near.told.port("eth1"), nullptr);
+}
+
+// Rank 0 alone may have the file: what orders hosts is told by it. One that says nonsense is refused.
+TEST_F(ATopologyFile, MayBeMissingAndMustBeRight) {
+  EXPECT_EQ(options("here", "0000:03:00.0").interfaces, "");
+  std::ofstream(path_) << "{}";
+  EXPECT_THROW(options("here", "0000:03:00.0"), Error);
 }
 
 }  // namespace

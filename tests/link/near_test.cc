@@ -37,13 +37,13 @@ class Near : public testing::Test {
     fs::create_directories(root_ / "class/net" / interface);
     fs::create_directory_symlink(folder, root_ / "class/net" / interface / "device");
   }
-  std::string names(const std::string& device) const {
+  std::string names(const std::string& device, const ToldHost& told = {}) const {
     std::vector<tcp::Port> ports;
     for (const char* name : {"virtual", "far", "node", "near"}) {
       ports.emplace_back();
       ports.back().name = name;
     }
-    nearest_first(ports, device, root_);
+    nearest_first(ports, device, told, root_);
     std::string text;
     for (const tcp::Port& port : ports) text += port.name + " ";
     return text;
@@ -55,6 +55,29 @@ TEST_F(Near, PortsOfTheSameBridgeComeFirst) {
   EXPECT_EQ(names("0000:03:00.0"), "near node virtual far ");
   EXPECT_EQ(names("0000:83:00.0"), "far virtual node near ");
   EXPECT_EQ(names("0000:99:00.0"), "virtual far node near ") << "nobody knows the device";
+}
+
+ToldDevice told_of(const std::string& kind, const std::string& name, const std::string& pci,
+                   const std::vector<std::string>& path, int numa) {
+  ToldDevice device;
+  device.kind = kind;
+  device.name = name;
+  device.pci = pci;
+  device.path = path;
+  device.numa = numa;
+  return device;
+}
+
+// A file that says where the virtual port lies, and that the near one lies on the other processor.
+TEST_F(Near, AFileCountsAndNotSysfs) {
+  ToldHost told;
+  told.devices.push_back(told_of("nic", "virtual", "", {"pci0000:00", "0000:00:01.0"}, 0));
+  EXPECT_EQ(names("0000:03:00.0", told), "virtual near node far ") << "as near as the one that sysfs has";
+  told.devices.push_back(told_of("nic", "near", "", {"pci0000:80"}, 1));
+  EXPECT_EQ(names("0000:03:00.0", told), "virtual node far near ");
+  EXPECT_EQ(names("0000:83:00.0", told), "far near virtual node ");
+  told.devices.push_back(told_of("gpu", "gpu0", "0000:03:00.0", {"pci0000:80"}, 1));
+  EXPECT_EQ(names("0000:03:00.0", told), "far near virtual node ") << "the GPU lies elsewhere, too";
 }
 
 TEST_F(Near, Cores) {

@@ -123,6 +123,18 @@ def test_sysfs(tmp_path: Path) -> None:
     assert [nic.name for _, nic in read.rails() if nic] == ["near0", "far1"]
 
 
+def test_a_file_says_which_ports_a_gpu_takes(tmp_path: Path) -> None:
+    fake_sysfs(tmp_path)
+    told = Cluster((read_sysfs(tmp_path, "here"),)).as_json()
+    assert all(device["ports"] == () for device in told["hosts"][0]["devices"])
+    by_name = {device["name"]: device for device in told["hosts"][0]["devices"]}
+    by_name["gpu0"]["ports"] = ["near1", "far1", "far0"]  # the first is down
+    path = tmp_path / "told.json"
+    path.write_text(json.dumps(told))
+    (read,) = read_cluster(path).hosts
+    assert [nic.name for _, nic in read.rails() if nic] == ["far1", "far1"]
+
+
 HWLOC = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">

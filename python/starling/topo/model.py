@@ -25,6 +25,7 @@ class Device:
     leaf: str = ""  # of a port: the switch at the other end
     up: bool = True
     speed_mbps: int = 0  # of a port; 0: not known
+    ports: tuple[str, ...] = ()  # of a GPU: those of its links, the preferred one first; none: the nearest
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,21 @@ class Host:
         return [device for device in self.devices if device.kind == "nic"]
 
     def rails(self) -> list[tuple[Device, Device | None]]:
-        """Each GPU with the port that it sends through: the nearest; of equally near ones that with the fewest GPUs."""
+        """Each GPU with the port that it sends through: the first of its own that is up, or else the nearest; of
+        equally near ones that with the fewest GPUs."""
         used: dict[str, int] = {}
         rails: list[tuple[Device, Device | None]] = []
         ports = [nic for nic in self.nics if nic.up]
         for gpu in self.gpus:
-            nearest = min(
-                ports,
-                key=lambda nic: (DISTANCES.index(distance(gpu, nic)), used.get(nic.name, 0)),
-                default=None,
-            )
+            if gpu.ports:
+                own = [nic for nic in ports if nic.name in gpu.ports]
+                nearest = min(own, key=lambda nic: gpu.ports.index(nic.name), default=None)
+            else:
+                nearest = min(
+                    ports,
+                    key=lambda nic: (DISTANCES.index(distance(gpu, nic)), used.get(nic.name, 0)),
+                    default=None,
+                )
             if nearest is not None:
                 used[nearest.name] = used.get(nearest.name, 0) + 1
             rails.append((gpu, nearest))
@@ -106,5 +112,6 @@ def _host(told: dict[str, Any]) -> Host:
     for one in told.get("devices", ()):
         if one["kind"] not in ("gpu", "nic"):
             raise ValueError(f"a device of kind {one['kind']!r}: there are gpu and nic")
-        devices.append(Device(**{**one, "path": tuple(one.get("path", ()))}))
+        lists = {name: tuple(one.get(name, ())) for name in ("path", "ports")}
+        devices.append(Device(**{**one, **lists}))
     return Host(told["name"], tuple(Node(**node) for node in told.get("nodes", ())), tuple(devices))

@@ -35,7 +35,8 @@ constexpr uint64_t kBetweenLinesNs = 10'000'000'000;  // in the log, of the same
 
 std::vector<tcp::Port> ports_of(const ProxyOptions& options) {
   std::vector<tcp::Port> ports = tcp::usable_ports(options.interfaces, options.family);
-  if (options.interfaces.empty() && !options.device.empty()) nearest_first(ports, options.device);
+  if (options.interfaces.empty() && !options.device.empty())
+    nearest_first(ports, options.device, options.told);
   for (tcp::Port& port : ports) port.congestion = options.congestion;
   return ports;
 }

@@ -20,6 +20,7 @@
 
 #include "link/carry/peer_link.h"
 #include "link/tcp/port_watch.h"
+#include "link/tcp/topology_file.h"
 #include "link/verbs/rails.h"
 #include "machine/carrier.h"
 
@@ -43,6 +44,7 @@ struct ProxyOptions {
   bool recorded = false;  // transfers, for watchers (monitor/publish.h)
   bool polls = false;  // blocks do not ring
   std::string device;  // PCI address: its nearest ports come first, where `interfaces` names none
+  ToldHost told;  // of this host, in the place of sysfs
   std::vector<uint32_t> cores;  // that its threads may run on; empty: any
 };
 

@@ -21,11 +21,22 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
+struct Place {
+  std::vector<std::string> path;  // the root complex, bridges, itself perhaps
+  int numa = -1;
+};
+
 // /sys/devices/pci0000:00/0000:00:01.0/...: the bridges above it, and itself.
-fs::path real_path(const fs::path& link) {
+Place place_in_sysfs(const fs::path& link) {
   std::error_code error;
-  const fs::path path = fs::canonical(link, error);
-  return error ? fs::path() : path;
+  const fs::path real = fs::canonical(link, error);
+  Place place;
+  if (error) return place;
+  for (const fs::path& part : real)
+    if (!place.path.empty() || part.string().starts_with("pci")) place.path.push_back(part.string());
+  const std::string node = first_line(real / "numa_node");
+  std::from_chars(node.data(), node.data() + node.size(), place.numa);
+  return place;
 }
 
 struct Distance {
@@ -37,31 +48,28 @@ struct Distance {
   }
 };
 
-// Folders that both are below: the root complex is one, and says nothing.
-Distance distance(const fs::path& a, const fs::path& b) {
+// The root complex is shared by all of a node, and says nothing.
+Distance distance(const Place& a, const Place& b) {
   Distance found;
-  if (a.empty() || b.empty()) return found;
-  auto at_a = a.begin(), at_b = b.begin();
-  bool in_pci = false;
-  for (; at_a != a.end() && at_b != b.end() && *at_a == *at_b; ++at_a, ++at_b) {
-    found.shared_bridges += in_pci;
-    in_pci |= at_a->string().starts_with("pci");
-  }
-  const std::string node = first_line(a / "numa_node");
-  found.same_node = !node.empty() && node != "-1" && node == first_line(b / "numa_node");
+  for (size_t k = 0; k < std::min(a.path.size(), b.path.size()) && a.path[k] == b.path[k]; ++k)
+    found.shared_bridges += k > 0;
+  found.same_node = a.numa != -1 && a.numa == b.numa;
   return found;
 }
 
 }  // namespace
 
-void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, const std::string& sysfs) {
-  const fs::path here = real_path(fs::path(sysfs) / "bus/pci/devices" / device);
-  std::stable_sort(ports.begin(), ports.end(), [&](const tcp::Port& a, const tcp::Port& b) {
-    const auto of = [&](const tcp::Port& port) {
-      return distance(here, real_path(fs::path(sysfs) / "class/net" / port.name / "device"));
-    };
-    return of(a) < of(b);
-  });
+void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, const ToldHost& told,
+                   const std::string& sysfs) {
+  const auto place = [&](const ToldDevice* in_file, const fs::path& link) {
+    return in_file != nullptr ? Place{in_file->path, in_file->numa} : place_in_sysfs(fs::path(sysfs) / link);
+  };
+  const Place here = place(told.gpu(device), fs::path("bus/pci/devices") / device);
+  const auto of = [&](const tcp::Port& port) {
+    return distance(here, place(told.port(port.name), fs::path("class/net") / port.name / "device"));
+  };
+  std::stable_sort(ports.begin(), ports.end(),
+                   [&](const tcp::Port& a, const tcp::Port& b) { return of(a) < of(b); });
 }
 
 std::vector<uint32_t> cores_near(const std::string& device, const std::string& sysfs) {

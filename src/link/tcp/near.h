@@ -1,18 +1,20 @@
-// What of this host is near a device, as sysfs says: network ports, and processor cores.
+// What of this host is near a device, as sysfs says, or a topology's file in its place: network ports, and
+// processor cores.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "link/tcp/ports.h"
+#include "link/tcp/topology_file.h"
 
 namespace starling::link {
 
 // device: its PCI address, "0000:1b:00.0".
 
 // Ports whose cards share more of the device's PCI bridges come first, then those of its NUMA node; those of
-// one distance stay in their order.
-void nearest_first(std::vector<tcp::Port>& ports, const std::string& device,
+// one distance stay in their order. Where `told` has the device, or a port, it counts and not sysfs.
+void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, const ToldHost& told = {},
                    const std::string& sysfs = "/sys");
 
 // Empty: the system does not say.

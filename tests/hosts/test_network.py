@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -53,10 +54,19 @@ def connected(network: Network) -> list[socket.socket]:
     return [near, far]
 
 
+def until_sent_again(network: Network, host: int, before: int) -> None:
+    """By its TCP: of what it sent no word has come back, though one has had the time."""
+    deadline = time.monotonic() + BOUND_S
+    while network.resent(host) <= before:
+        assert time.monotonic() < deadline, f"host {host} has sent nothing again"
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("to", (None, 0, 1))
 def test_a_silent_rail_loses_without_a_word(network: Network, to: int | None) -> None:
     ends = connected(network)
     words = (b"from 0", b"from 1")
+    resent = [network.resent(host) for host in range(2)]
     network.set_silent(0, True, to=to)
     try:
         for end, word in zip(ends, words, strict=True):
@@ -66,6 +76,7 @@ def test_a_silent_rail_loses_without_a_word(network: Network, to: int | None) ->
         for host, end in enumerate(ends):
             assert end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
             if to is None or host == to:
+                until_sent_again(network, 1 - host, resent[1 - host])
                 end.setblocking(False)
                 with pytest.raises(BlockingIOError) as nothing:
                     end.recv(100)

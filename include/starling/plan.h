@@ -28,10 +28,14 @@ STARLING_API starling_status starling_plan_generate(const char* collective, cons
                                                     uint32_t ranks, uint32_t root, uint32_t blocks,
                                                     int in_place, char** text);
 
+/* Messages under way on a connection that every lane has room for. A plan that needs more finishes in no
+ * communicator: starling_comm_add_plan and tables of choices refuse it. */
+#define STARLING_LANE_SLOTS 2
+
 /* Judges a plan's text: structure, deadlock, races, result (of collective "custom" what its `holds` lines
  * say; text of version 1 has none). STARLING_SUCCESS, or STARLING_INVALID_ARGUMENT with the first violation
  * in starling_last_error(). On success *minimum_slots (if not NULL) is the least number of slots per
- * connection with which the plan finishes. */
+ * connection with which the plan finishes; it may be more than STARLING_LANE_SLOTS. */
 STARLING_API starling_status starling_plan_verify(const char* text, uint32_t* minimum_slots);
 
 /* Names of the algorithms of a collective, separated by spaces, the most general one first; freed like the
@@ -41,14 +45,14 @@ STARLING_API starling_status starling_plan_algorithms(const char* collective, ch
 STARLING_API void starling_plan_free(char* text);
 
 /* Adds a plan to a communicator, from its text: judged like the above, and refused if it has more blocks than
- * the daemon. Every rank adds the same plans in the same order, before it calls what they serve; nothing is
- * exchanged (ranks that run different plans get STARLING_MISMATCH). From then on an operation whose
- * `algorithm` is the plan's name runs it: the plan's collective, or STARLING_CUSTOM for a plan of collective
- * "custom". An operation without `algorithm` runs the plan that was added last among those whose sizes
- * include its own: from smallest_bytes to largest_bytes of the larger of a rank's buffers, all parts
- * included; smallest_bytes > largest_bytes: by name only. Two plans may have one name if one of them is in
- * place, or their roots differ. Plans of rooted collectives are written out of place, and must be right in
- * place too: the root alone knows. */
+ * the daemon, or needs more slots than STARLING_LANE_SLOTS. Every rank adds the same plans in the same order,
+ * before it calls what they serve; nothing is exchanged (ranks that run different plans get
+ * STARLING_MISMATCH). From then on an operation whose `algorithm` is the plan's name runs it: the plan's
+ * collective, or STARLING_CUSTOM for a plan of collective "custom". An operation without `algorithm` runs the
+ * plan that was added last among those whose sizes include its own: from smallest_bytes to largest_bytes of
+ * the larger of a rank's buffers, all parts included; smallest_bytes > largest_bytes: by name only. Two plans
+ * may have one name if one of them is in place, or their roots differ. Plans of rooted collectives are
+ * written out of place, and must be right in place too: the root alone knows. */
 STARLING_API starling_status starling_comm_add_plan(starling_comm* comm, const char* text,
                                                     uint64_t smallest_bytes, uint64_t largest_bytes);
 

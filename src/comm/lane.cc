@@ -14,7 +14,6 @@
 namespace starling {
 namespace {
 
-constexpr uint32_t kPrivateSlots = 2;  // what every built-in plan needs at most (verified per plan)
 // Between hosts a message takes long to come and its grant to go back, so more are under way, and larger
 // ones. As many as there are grants: no pool deepens those connectors. Memory is used where it was touched,
 // but for a GPU's, which is locked: slots are smaller there, and channels fewer
@@ -175,7 +174,7 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   // Packets do not cross hosts, so no plan of the lane has any.
   const LaneShape shape{size(),
                         uint32_t(channels),
-                        carried_ && place_.traits().direct ? kCarriedSlots : kPrivateSlots,
+                        carried_ && place_.traits().direct ? kCarriedSlots : kLaneSlots,
                         slot_bytes,
                         carried_ ? 0 : packet_ring_bytes_for(packet_bytes),
                         2 * std::max(depth(), options_.copies ? kCopyDepth : 0),
@@ -312,11 +311,11 @@ void HostLane::check(const Plan& plan) const {
   if (carried_ && plan.protocol() != Protocol::kSlots)
     throw Error(Code::unsupported, "plan " + plan.name() + " cannot cross hosts: its messages are no slots",
                 "use a plan of protocol slots, or none: the library's choice");
-  if (header->minimum_slots > kPrivateSlots || header->channel_count > shared_->channel_count)
+  check_slots(plan);
+  if (header->channel_count > shared_->channel_count)
     throw Error(Code::unsupported,
-                "plan " + plan.name() + " needs " + std::to_string(header->minimum_slots) + " slots and " +
-                    std::to_string(header->channel_count) + " channels; the lane has " +
-                    std::to_string(kPrivateSlots) + " and " + std::to_string(shared_->channel_count),
+                "plan " + plan.name() + " uses " + std::to_string(header->channel_count) +
+                    " channels; the lane has " + std::to_string(shared_->channel_count),
                 "run it on a lane of its own, or with a daemon of more blocks (STARLING_BLOCKS)");
   if (header->block_count > options_.grid)
     throw Error(Code::unsupported,

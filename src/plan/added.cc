@@ -62,6 +62,21 @@ void check_rooted(const Plan& plan) {
               "read a chunk of the input before its place in the output is written");
 }
 
+void check_slots(const Plan& plan) {
+  const std::uint32_t slots = plan.header(0)->minimum_slots;
+  if (slots <= kLaneSlots) return;
+  throw Error(Code::unsupported,
+              "plan '" + plan.name() + "' needs " + std::to_string(slots) +
+                  " slots on a connection to finish; lanes have " + std::to_string(kLaneSlots),
+              "compile its program with slots=" + std::to_string(kLaneSlots) +
+                  ", or let ranks receive between the sends that cross");
+}
+
+void check_fits_lanes(const Plan& plan) {
+  check_slots(plan);
+  check_width(plan);
+}
+
 bool AddedPlans::Entry::serves(const PlanUse& use) const {
   return plan->collective() == use.collective && plan->rank_count() == use.rank_count &&
          plan->root() == use.root && (use.is_empty || plan->in_place() == use.in_place);
@@ -70,7 +85,7 @@ bool AddedPlans::Entry::serves(const PlanUse& use) const {
 void AddedPlans::add(std::shared_ptr<const Plan> plan, const SizeRange& sizes) {
   const PlanUse use = use_of(*plan);
   check_rooted(*plan);
-  check_width(*plan);
+  check_fits_lanes(*plan);
   for (const Entry& entry : entries_) {
     if (entry.plan->name() != plan->name() || !entry.serves(use)) continue;
     throw Error(Code::invalid_argument,

@@ -6,9 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include <starling/plan.h>
+
 #include "plan/plan.h"
 
 namespace starling {
+
+// Of each connector's own, in every lane. What the pool lends makes a pipe deeper, never possible
+// (wire/connector.h), so a plan that needs more would stand for ever.
+inline constexpr std::uint32_t kLaneSlots = STARLING_LANE_SLOTS;
 
 // Sizes for which a plan is chosen by itself, in bytes as ChoiceRequest counts them, both ends included.
 struct SizeRange {
@@ -30,11 +36,18 @@ struct PlanUse {
 // place: only the root knows which it is, and every rank runs the same plan.
 void check_rooted(const Plan& plan);
 
+// Throws Error(unsupported) if the plan needs more slots than lanes have.
+void check_slots(const Plan& plan);
+
+// The same, and if it moves more chunks at once than a message has room for.
+void check_fits_lanes(const Plan& plan);
+
 // Not thread-safe: its communicator's lock guards it.
 class AddedPlans {
  public:
   // Throws Error(invalid_argument) if there is one of its name for the same use; or if the plan of a rooted
-  // collective is not right both in place and out of place.
+  // collective is not right both in place and out of place. Throws Error(unsupported) if it does not fit
+  // lanes.
   void add(std::shared_ptr<const Plan> plan, const SizeRange& sizes);
 
   // Null: no plan has the name. Throws Error(invalid_argument) if one has, but for another use.

@@ -151,6 +151,7 @@ std::shared_ptr<const Plan> ChoiceTable::proved_plan(const TableRow& row) const 
   try {
     auto plan = std::make_shared<const Plan>(plan_from_text(found->second.text));
     check_rooted(*plan);
+    check_fits_lanes(*plan);
     return plan;
   } catch (const Error& error) {
     refuse(found->second.line, error.what());

@@ -71,8 +71,8 @@ class ChoiceTable {
   static ChoiceTable parse(std::string_view text, std::string source);
 
   // Null: it has nothing for this topology. Throws Error(invalid_argument) that names the line of an
-  // algorithm that does not exist for so many ranks, or of a plan that is wrong or for other ranks or larger
-  // daemons.
+  // algorithm that does not exist for so many ranks, or of a plan that is wrong, or for other ranks, larger
+  // daemons or lanes of more slots.
   std::shared_ptr<const TopologyTable> at(const Topology& topology) const;
 
   const std::string& source() const { return source_; }

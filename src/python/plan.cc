@@ -67,5 +67,6 @@ void bind_plan(nb::module_& m) {
            "in_place"_a = false);
   plan.def("verify", &verify, "text"_a);
   plan.def("algorithms", &algorithms, "collective"_a);
+  plan.attr("LANE_SLOTS") = STARLING_LANE_SLOTS;
   plan.def("opcode_table", &opcode_table);
 }

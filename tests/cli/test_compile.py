@@ -76,6 +76,43 @@ def test_a_program_of_one_s_own(tmp_path: Path) -> None:
     assert code == 2 and "needs ranks" in output
 
 
+CROSSED = """
+from starling.lang import AllGather, Program
+
+def program(messages):
+    made = Program("crossed", AllGather(2, messages))
+    own = [made.chunk(rank, "input", 0, messages) for rank in range(2)]
+    for index in range(messages):
+        for rank in range(2):
+            own[rank][index].copy(1 - rank, "output", rank * messages + index)
+    for rank in range(2):
+        own[rank].copy(rank, "output", rank * messages)
+    return made
+"""
+
+
+def test_slots_that_no_lane_has(tmp_path: Path) -> None:
+    path, made = tmp_path / "crossed.py", str(tmp_path / "plan.txt")
+    path.write_text(CROSSED)
+    for messages, status, words in (
+        (2, 0, "2 slots needed\n"),
+        (
+            3,
+            1,
+            "3 slots needed, but lanes have 2, and no communicator takes it: compile its program with --slots 2",
+        ),
+    ):
+        code, output = call(
+            compile_app, str(path), "-O", f"messages={messages}", "--slots", "8", "--output", made
+        )
+        assert code == 0 and words in output, output
+        code, output = call(verify_app, made)
+        assert code == status and words in output, output
+    # What the compiler orders by itself fits.
+    code, output = call(verify_app, str(path), "-O", "messages=9")
+    assert code == 0 and "2 slots needed\n" in output, output
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "comm/threads.h"
+#include "plan/refusals.h"
 
 namespace starling::testing {
 namespace {
@@ -54,6 +55,42 @@ TEST(AddedPlans, ACollectiveOfOnesOwn) {
     ASSERT_EQ(starling_comm_add_plan(rank.comm, text.c_str(), 1, 0), STARLING_SUCCESS)
         << starling_last_error();
     for (const size_t count : {0u, 1u, 5u, 64u, 1001u, 300001u}) check_to_next(rank, count);
+  });
+}
+
+TEST(AddedPlans, NeedNoMoreSlotsThanLanesHave) {
+  run_ranks({.size = 2}, [](Rank& rank) {
+    const std::string three = text_of(shape_of_exchange(3), exchange(3));
+    const std::string two = text_of(shape_of_exchange(2), exchange(2));
+    uint32_t slots = 0;
+    ASSERT_EQ(starling_plan_verify(three.c_str(), &slots), STARLING_SUCCESS) << starling_last_error();
+    EXPECT_EQ(slots, 3u);
+    for (const uint64_t largest : {0u, 4096u}) {  // by name, and by size
+      EXPECT_EQ(starling_comm_add_plan(rank.comm, three.c_str(), 1, largest), STARLING_UNSUPPORTED);
+      const std::string why = starling_last_error();
+      EXPECT_NE(
+          why.find("plan 'test' needs 3 slots on a connection to finish; lanes have 2; remedy: compile its "
+                   "program with slots=2"),
+          std::string::npos)
+          << why;
+    }
+    ASSERT_EQ(starling_comm_add_plan(rank.comm, two.c_str(), 1, 0), STARLING_SUCCESS)
+        << starling_last_error();
+    for (const size_t count : {1u, 1000u, 300'000u}) {
+      std::vector<int32_t> input(2 * count), output(2 * count, -1);
+      for (size_t k = 0; k < input.size(); ++k) input[k] = int32_t(rank.rank * 10'000'000 + k);
+      starling_operation op = operation(STARLING_ALL_TO_ALL);
+      op.data_type = STARLING_INT32;
+      op.algorithm = "test";
+      op.input = input.data();
+      op.output = output.data();
+      op.count = count;
+      starling_request* request = nullptr;
+      ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      expect_done(request);
+      for (size_t k = 0; k < output.size(); ++k)
+        ASSERT_EQ(output[k], int32_t(k / count * 10'000'000 + rank.rank * count + k % count)) << k;
+    }
   });
 }
 

@@ -12,8 +12,10 @@ import pytest
 from starling.plans import program
 
 from ir.oracle import assert_right, make_case
-from starling import errors, ir, lang
+from ir.witness import deadlocks
+from starling import Communicator, errors, ir, lang
 from starling.lang import AllReduce, AllToAll, Collective, Program, Value, leaf
+from starling.launch import run_threads
 from starling.passes import CompileError, run_passes
 
 
@@ -261,22 +263,59 @@ def test_nine_crossed_sends_are_ordered_for_the_slots_there_are() -> None:
     assert ir.verify(crossing(9, 3).compile(slots=1)) == 1
 
 
-def test_a_plan_with_nine_crossed_sends_over_eight_slots_is_refused() -> None:
-    plan = crossing(9).compile()
+def crossed(messages: int) -> ir.Plan:
+    """The same with the order taken literally: each rank's sends, then its receives."""
+    plan = crossing(messages).compile()
     for rank in plan.ranks:
         for block in rank.blocks:
             steps = [replace(i, after=()) for i in block.instructions]
             block.instructions = [i for i in steps if i.sends] + [i for i in steps if not i.sends]
+    return plan
+
+
+def test_a_plan_with_nine_crossed_sends_over_eight_slots_is_refused() -> None:
+    plan = crossed(9)
+    assert deadlocks(plan, 8, seed=1) and not deadlocks(plan, 9, seed=1)
     with pytest.raises(errors.InvalidArgumentError, match="even with 8 slots"):
         ir.verify(plan)
 
 
-def test_a_plan_that_needs_two_slots_deadlocks_with_one() -> None:
-    plan = program("all_reduce", "ring", 4).compile(slots=2)
-    assert ir.verify(plan) == 2
-    case = make_case(plan, 64, "int32", "sum", 1)
-    with pytest.raises(ir.DeadlockError, match="waits for a slot"):
-        ir.run(plan, case.inputs, counts=64, data_type="int32", slots=1)
+@pytest.mark.parametrize("needed", [2, 3, 8])
+def test_a_plan_runs_with_the_slots_that_it_needs_and_deadlocks_with_one_less(needed: int) -> None:
+    plans = [crossed(needed)]
+    if needed == 2:
+        plans.append(program("all_reduce", "ring", 4).compile(slots=2))
+    for plan in plans:
+        assert ir.verify(plan) == needed
+        assert_runs(plan)
+        assert deadlocks(plan, needed - 1, seed=1)
+
+
+def add_and_run(comm: Communicator) -> None:
+    """What needs more slots than lanes have is refused when it comes; what needs as many as they have runs."""
+    assert ir.lane_slots() == 2
+    for plan in (crossed(3), crossing(9).compile(slots=8)):
+        slots = ir.verify(plan)
+        words = (
+            f"needs {slots} slots on a connection to finish; lanes have 2; .*compile its program with slots=2"
+        )
+        for sizes in (None, (1, 4096)):
+            with pytest.raises(errors.UnsupportedError, match=words):
+                comm.add_plan(plan, sizes=sizes)
+    for name, plan in (("literally", crossed(2)), ("ordered", crossing(9).compile())):
+        assert ir.verify(plan) == 2
+        plan.name = name
+        comm.add_plan(plan)
+        for count in (7, 100_000):
+            data = np.arange(count, dtype=np.int32) + comm.rank * 1_000_000
+            out = np.zeros(2 * count, np.int32)
+            comm.run_plan(name, data, out, lane=f"{name} {count}").wait(100)
+            wanted = [np.arange(count, dtype=np.int32) + rank * 1_000_000 for rank in range(2)]
+            np.testing.assert_array_equal(out, np.concatenate(wanted))
+
+
+def test_a_communicator_takes_no_plan_that_needs_more_slots_than_its_lanes_have() -> None:
+    run_threads(2, add_and_run, timeout=200)
 
 
 def test_a_program_that_no_order_runs_with_the_slots_says_so() -> None:

@@ -25,6 +25,33 @@ inline std::string text_of(const PlanShape& shape, const std::string& body) {
          "\ngroups " + shape.groups + "\n" + body;
 }
 
+// Of two ranks each sends all its messages before it receives one: every one of them needs a slot.
+inline std::string exchange(int messages) {
+  std::string body;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string peer = std::to_string(1 - rank);
+    body += "rank " + std::to_string(rank) + " scratch 0\nblock 0\n";
+    int index = 0;
+    for (int m = 0; m < messages; ++m) {
+      const std::string chunk = "[" + std::to_string((1 - rank) * messages + m) + "]";
+      body +=
+          std::to_string(index++) + " send input" + chunk + " -> >" + peer + ".0 size input" + chunk + "\n";
+    }
+    for (int m = 0; m < messages; ++m) {
+      const std::string chunk = "[" + std::to_string((1 - rank) * messages + m) + "]";
+      body +=
+          std::to_string(index++) + " recv <" + peer + ".0 -> output" + chunk + " size output" + chunk + "\n";
+      const std::string own = "[" + std::to_string(rank * messages + m) + "]";
+      body +=
+          std::to_string(index++) + " copy input" + own + " -> output" + own + " size output" + own + "\n";
+    }
+  }
+  return body;
+}
+inline PlanShape shape_of_exchange(int messages) {
+  return {.collective = "all_to_all", .chunks_per_group = messages, .groups = "2 2"};
+}
+
 // The whole message of the refusal, "" if there was none.
 inline std::string refusal_of(const std::string& text) {
   try {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "comm/lowering.h"
 #include "plan/generate.h"
+#include "plan/refusals.h"
 #include "plan/text.h"
 
 namespace starling {
@@ -105,6 +106,28 @@ TEST(ChoiceTable, ProvesItsPlans) {
   std::string broken = plan;
   broken.replace(broken.find(" final"), 6, "");
   expect_refused(table_of(row + broken), "line 4: ");
+}
+
+TEST(ChoiceTable, RefusesPlansThatNeedMoreSlotsThanLanesHave) {
+  const Topology two{false, true, 2, 2, 2, 8};
+  const std::string head =
+      "starling-table 1\ntopology " + two.name() + "\nto 64 all_to_all separate moved plan test\n";
+  const auto table = [&](int messages) {
+    const Plan plan = plan_from_text(text_of(shape_of_exchange(messages), exchange(messages)));
+    return ChoiceTable::parse(head + quoted(plan), "some.txt");
+  };
+  EXPECT_EQ(table(2).at(two)->size(), 1u);
+  try {
+    table(3).at(two);
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(std::string(error.what())
+                  .find("line 4: plan 'test' needs 3 slots on a connection to finish; "
+                        "lanes have 2; remedy: compile its program with slots=2"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(ChoiceTable, NamesTiles) {

@@ -163,38 +163,12 @@ block 0
 // ---- deadlock
 // --------------------------------------------------------------------------------------------------
 
-std::string exchange(int messages) {
-  std::string body;
-  for (int rank = 0; rank < 2; ++rank) {
-    const std::string peer = std::to_string(1 - rank);
-    body += "rank " + std::to_string(rank) + " scratch 0\nblock 0\n";
-    int index = 0;
-    for (int m = 0; m < messages; ++m) {
-      const std::string chunk = "[" + std::to_string((1 - rank) * messages + m) + "]";
-      body +=
-          std::to_string(index++) + " send input" + chunk + " -> >" + peer + ".0 size input" + chunk + "\n";
-    }
-    for (int m = 0; m < messages; ++m) {
-      const std::string chunk = "[" + std::to_string((1 - rank) * messages + m) + "]";
-      body +=
-          std::to_string(index++) + " recv <" + peer + ".0 -> output" + chunk + " size output" + chunk + "\n";
-      const std::string own = "[" + std::to_string(rank * messages + m) + "]";
-      body +=
-          std::to_string(index++) + " copy input" + own + " -> output" + own + " size output" + own + "\n";
-    }
-  }
-  return body;
-}
-
 TEST(Verify, CrossedSendsNeedASlotEach) {
-  const auto shape = [](int messages) {
-    return PlanShape{.collective = "all_to_all", .chunks_per_group = messages, .groups = "2 2"};
-  };
-  EXPECT_EQ(accept(shape(1), exchange(1)).header(0)->minimum_slots, 1);
-  EXPECT_EQ(accept(shape(2), exchange(2)).header(0)->minimum_slots, 2);
-  EXPECT_EQ(accept(shape(8), exchange(8)).header(0)->minimum_slots, 8);
+  EXPECT_EQ(accept(shape_of_exchange(1), exchange(1)).header(0)->minimum_slots, 1);
+  EXPECT_EQ(accept(shape_of_exchange(2), exchange(2)).header(0)->minimum_slots, 2);
+  EXPECT_EQ(accept(shape_of_exchange(8), exchange(8)).header(0)->minimum_slots, 8);
   EXPECT_REFUSED("deadlock", "even with 8 slots, for one of the 8 slots of connection 0->1 channel 0",
-                 shape(9), exchange(9));
+                 shape_of_exchange(9), exchange(9));
 }
 
 TEST(Verify, CycleAcrossRanks) {

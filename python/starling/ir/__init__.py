@@ -4,7 +4,7 @@
 arrays; ``builtin`` makes the library's own plans, and ``verify`` asks its verifier.
 """
 
-from starling.ir.builtin import algorithms, builtin, verify
+from starling.ir.builtin import algorithms, builtin, lane_slots, verify
 from starling.ir.element import DATA_TYPES, REDUCE_OPS
 from starling.ir.interpreter import DeadlockError, run
 from starling.ir.opcodes import OPCODES, Opcode
@@ -28,6 +28,7 @@ __all__ = [
     "Slice",
     "algorithms",
     "builtin",
+    "lane_slots",
     "parse",
     "run",
     "to_text",

@@ -21,7 +21,17 @@ def algorithms(collective: str) -> list[str]:
 
 
 def verify(plan: Plan) -> int:
-    """The least number of slots per connection with which the plan finishes; raises if the plan is wrong."""
+    """The least number of slots per connection with which the plan finishes; raises if the plan is wrong.
+
+    One that needs more than ``lane_slots()`` is right, and can be added to no communicator.
+    """
     from starling._core import plan as native
 
     return int(native.verify(to_text(plan)))
+
+
+def lane_slots() -> int:
+    """Messages under way on a connection that every lane of a communicator has room for."""
+    from starling._core import plan as native
+
+    return int(native.LANE_SLOTS)

@@ -85,9 +85,16 @@ def _described(plan: ir.Plan, slots: int) -> str:
     unsaid = ""
     if plan.collective == "custom" and plan.postcondition is None:
         unsaid = "; what its outputs must hold was not proved: text of version 1 does not say; compile the program anew"
+    most = ir.lane_slots()
+    too_deep = ""
+    if slots > most:
+        too_deep = (
+            f", but lanes have {most}, and no communicator takes it: compile its program with --slots {most}, or let "
+            "ranks receive between the sends that cross"
+        )
     return (
         f"{plan.name}: {plan.collective} over {plan.rank_count} ranks is right: {steps} instructions, at most {blocks} "
-        f"blocks, {slots} slots needed{unsaid}"
+        f"blocks, {slots} slots needed{too_deep}{unsaid}"
     )
 
 
@@ -131,10 +138,13 @@ def compile_(
 
 @verify_app.command()
 def verify(source: str = SOURCE, ranks: int | None = RANKS, option: list[str] = OPTION) -> None:
-    """Says whether SOURCE is right, or what is wrong with it. Exit codes: 0 right; 1 wrong; 2 options, or no file."""
+    """Says whether SOURCE is right and can run, or what is wrong. Exit codes: 0 both; 1 not; 2 options, or no file."""
     with errors_told():
         plan = plan_of(source, ranks, _options(option))
-        typer.echo(_described(plan, ir.verify(plan)))
+        slots = ir.verify(plan)
+        if slots > ir.lane_slots():
+            _fail(_described(plan, slots), 1)
+        typer.echo(_described(plan, slots))
 
 
 @draw_app.command()

@@ -18,7 +18,7 @@ from starling.passes.schedule import Schedule, StuckError, schedule
 from starling.passes.steps import LengthError, Steps, resolve
 
 PASSES = ("trace", "moves", "steps", "graph", "schedule", "plan")
-# Slots per connection that every lane has (src/comm/lane.cc); plans that need more run nowhere.
+# As ir.lane_slots(): plans that need more run in no communicator.
 SLOTS = 2
 
 

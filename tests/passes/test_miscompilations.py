@@ -349,3 +349,54 @@ def test_a_wait_of_a_shorter_chunk_does_not_stand_for_a_longer_one() -> None:
     assert sum(len(i.after) for i in instructions(plan, 0)) >= 2
     for count in (1, 3, 5, 40):
         assert_runs(plan, count)
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+def test_scratch_used_again_for_a_shorter_chunk_and_again_for_a_longer_one(fusion: bool) -> None:
+    """Who used it in between stands for nobody when the count is small, and its own chunk empty."""
+    made = Program("again", lang.AllGather(2, 2))
+    for channel, index in enumerate((0, 1, 0)):
+        made.chunk(1, "input", index).copy(0, "scratch", 0, ch=channel)
+        made.chunk(0, "scratch", 0).copy(0, "output", 2 + index)
+    made.chunk(0, "input", 0, 2).copy(0, "output", 0)
+    made.chunk(0, "input", 0, 2).copy(1, "output", 0)
+    made.chunk(1, "input", 0, 2).copy(1, "output", 2)
+    plan = made.compile(fusion=fusion)
+    for count in (1, 5, 40):
+        assert_runs(plan, count)
+
+
+class Along(Collective):
+    """Rank 0's two chunks, on rank 3."""
+
+    def expected(self, rank: int, index: int) -> Value | None:
+        return leaf(0, index) if rank == 3 else None
+
+
+def test_a_whole_fused_chain_shares_its_channel() -> None:
+    """The last hop says one when the hops before it are fused already."""
+    made = Program("chain", Along(4, 2))
+    for index, channels in enumerate(((None, None, 1), (1, 1, 1))):
+        c = made.chunk(0, "input", index)
+        for rank, ch in enumerate(channels, start=1):
+            c = c.copy(rank, "output", index, ch=ch)
+    plan = made.compile()
+    for rank in (1, 2):
+        fused = [i for i in instructions(plan, rank) if i.receives and i.sends]
+        assert len(fused) == 2 and all(i.receives[0].channel == i.sends[0].channel for i in fused)
+    values = [np.arange(40, dtype=np.int32) + 100 * rank for rank in range(4)]
+    outputs = ir.run(plan, values, counts=40, data_type="int32", tile_bytes=16, slots=ir.verify(plan))
+    np.testing.assert_array_equal(outputs[3], values[0])
+
+
+def test_fans_of_two_channels_in_one_block() -> None:
+    """Each channel's fan fits by itself; one block, and one channel for both, has no table for the two."""
+    made = Program("fans", lang.Broadcast(4, 2))
+    for channel, peers in enumerate(((1, 2), (2, 3))):
+        for peer in peers:
+            made.chunk(0, "input", channel).copy(peer, "output", channel, ch=channel)
+    made.chunk(1, "output", 0).copy(3, "output", 0)
+    made.chunk(2, "output", 1).copy(1, "output", 1)
+    made.chunk(0, "input", 0, 2).copy(0, "output", 0)
+    assert any(len(i.sends) == 2 for i in instructions(made.compile(), 0))
+    assert_runs(made.compile(blocks=1))

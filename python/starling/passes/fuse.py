@@ -146,7 +146,7 @@ def forward(graph: Graph) -> None:
 
 
 @dataclass
-class _FanTable:
+class FanTable:
     """Whether a block can list its connections such that every fan is a run of neighbours (src/plan/builder.cc)."""
 
     entries: list[Connection] = field(default_factory=list)
@@ -161,7 +161,7 @@ class _FanTable:
         return True
 
 
-_Tables = dict[tuple[object, ...], _FanTable]
+_Tables = dict[tuple[object, ...], FanTable]
 
 
 def _connections(messages: list[Message], peer: str) -> list[Connection]:
@@ -172,10 +172,25 @@ def _one_channel(messages: list[Message]) -> bool:
     return len({(message.channel or 0) for message in messages}) == 1
 
 
+def _share_channel(messages: list[Message]) -> None:
+    """What one instruction receives and sends has one channel: the program's, if it says one for any. So has what its
+    peers, who may be fused already, receive and send together with that."""
+    said = [message.channel for message in messages if message.channel is not None]
+    todo = [message for message in messages if message.channel is None] if said else []
+    while todo:
+        message = todo.pop()
+        if message.channel is not None:
+            continue
+        message.channel = said[0]
+        for node in (message.sender, message.receiver):
+            assert node is not None
+            todo += [*node.receives, *node.sends]
+
+
 def fan_in(graph: Graph) -> None:
     """Chains of reductions into one place become one instruction that waits for all of their messages."""
     lives = _lives(graph)
-    tables: _Tables = defaultdict(_FanTable)
+    tables: _Tables = defaultdict(FanTable)
     writes = _writes(graph)
     chains = sorted(_chains(graph, lives), key=lambda chain: -len(chain))
     gone: set[int] = set()
@@ -196,6 +211,7 @@ def fan_in(graph: Graph) -> None:
         last.receives, last.local, last.other_local, last.position = messages, local, None, position
         for message in messages:
             message.receiver = last
+        _share_channel(messages)
         gone |= {id(node) for node in chain[:-1]}
     _replace(graph, gone)
 
@@ -285,7 +301,7 @@ def fan_out(graph: Graph) -> None:
             channel = node.sends[0].channel or 0
             key = (node.rank, node.local, node.count, node.replica, node.block, channel, writers)
             groups[key].append(node)
-    tables: _Tables = defaultdict(_FanTable)
+    tables: _Tables = defaultdict(FanTable)
     gone: set[int] = set()
     for group in sorted(groups.values(), key=lambda group: -len(group)):
         peers = {node.sends[0].destination for node in group}
@@ -299,6 +315,7 @@ def fan_out(graph: Graph) -> None:
         first.sends = messages
         for message in messages:
             message.sender = first
+        _share_channel(messages)
         gone |= {id(node) for node in group[1:]}
     _replace(graph, gone)
 
@@ -316,13 +333,10 @@ def pass_on(graph: Graph) -> None:
         if not sends:
             continue
         send = max(sends, key=lambda other: (other.reverse_depth, -other.order))
-        channel = node.receives[0].channel
         for message in send.sends:
             message.sender = node
-            message.channel = message.channel if message.channel is not None else channel
-        for message in node.receives:
-            message.channel = message.channel if message.channel is not None else send.sends[0].channel
         node.sends = send.sends
+        _share_channel([*node.receives, *node.sends])
         node.block = node.block if node.block is not None else send.block
         gone.add(id(send))
     _replace(graph, gone)

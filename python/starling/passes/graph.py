@@ -143,26 +143,38 @@ def _remote(step: Step, order: int) -> list[Node]:
 
 
 def link(graph: Graph) -> None:
-    """Sets ``before`` of every instruction: true dependencies, and false ones where memory is used again."""
-    writers: dict[int, Node] = {}
-    readers: dict[int, list[Node]] = {}
+    """Sets ``before`` of every instruction: true dependencies, and false ones where memory is used again.
+
+    Who writes a chunk of memory stands for all that touched it before, but only for those that are empty whenever its
+    own tile is: an instruction that is empty waits for nothing. The others stay in the way of the next one. Chunks far
+    behind in their part are the first to be empty.
+    """
+    writers: dict[int, tuple[Node, int]] = {}  # with its chunk's position in its part
+    others: dict[
+        int, list[tuple[Node, int]]
+    ] = {}  # who reads it since, and whom the writer does not stand for
     for node in graph.nodes:
         before: dict[int, Node] = {}
-        for key in graph.reads(node):
-            writer = writers.get(key)
-            if writer is not None:
+        for k, key in enumerate(graph.reads(node)):
+            if key in writers:
+                writer = writers[key][0]
                 before[writer.order] = writer
-            if key in readers:
-                readers[key].append(node)
+            read = node, node.lengths[k % node.count][1]
+            if key in others:
+                others[key].append(read)
             else:
-                readers[key] = [node]
-        for key in graph.writes(node):
-            writer = writers.get(key)
-            if writer is not None:
-                before[writer.order] = writer
-            for other in readers.pop(key, ()):
+                others[key] = [read]
+        foremost = min([inside for _, inside in node.lengths])
+        for k, key in enumerate(graph.writes(node)):
+            earlier = others.pop(key, [])
+            if key in writers:
+                earlier.append(writers[key])
+            for other, _ in earlier:
                 before[other.order] = other
-            writers[key] = node
+            left = [entry for entry in earlier if entry[1] < foremost and entry[0] is not node]
+            if left:
+                others[key] = left
+            writers[key] = node, node.lengths[k][1]
         before.pop(node.order, None)
         node.before = [before[order] for order in sorted(before)]
 

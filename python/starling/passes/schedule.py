@@ -12,7 +12,9 @@ import heapq
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
+from starling.ir.plan import Connection
 from starling.lang.errors import NOWHERE, ProgramError
+from starling.passes.fuse import FanTable
 from starling.passes.graph import Graph, Message, Node, measure_depths
 
 BLOCK_POLICIES = ("channels", "connections")
@@ -37,7 +39,7 @@ class Schedule:
 
 
 class StuckError(Exception):
-    """No order with so many slots was found; the text says who waits for what."""
+    """No order with so many slots was found, or no block for what was fused; the text says who waits for what."""
 
 
 def channel_key(message: Message) -> ChannelKey:
@@ -54,7 +56,24 @@ def schedule(graph: Graph, *, blocks: int | None, policy: str, slots: int, by_de
     plan = Schedule([], {key: number % (limit or len(keys) or 1) for number, key in enumerate(keys)})
     _Blocks(graph, plan, blocks, policy).assign()
     _Emitter(graph, plan, slots, by_depth).run()
+    _check_fans(plan)
     return plan
+
+
+def _check_fans(plan: Schedule) -> None:
+    """Fans were made channel by channel, and a block may have several; the widest go first, as in builder.cc."""
+    for nodes in (nodes for blocks in plan.blocks for nodes in blocks):
+        for fans in (
+            [[Connection(m.source, plan.channel(m)) for m in node.receives] for node in nodes],
+            [[Connection(m.destination, plan.channel(m)) for m in node.sends] for node in nodes],
+        ):
+            if all(len(fan) <= 1 for fan in fans):
+                continue
+            table = FanTable()
+            if not all(table.place(fan) for fan in sorted(fans, key=len, reverse=True) if fan):
+                raise StuckError(
+                    f"rank {nodes[0].rank} ({nodes[0].place}) fuses what no block holds together"
+                )
 
 
 # ---- blocks -----------------------------------------------------------------------------------------------------

@@ -76,6 +76,30 @@ def test_a_program_of_one_s_own(tmp_path: Path) -> None:
     assert code == 2 and "needs ranks" in output
 
 
+def test_what_the_verifier_refuses_in_a_program_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(
+        """
+from starling.lang import AllReduce, Program
+
+def program():
+    made = Program("own", AllReduce(4))
+    a = made.chunk(0, "input", 0).copy(0, "output", 0).reduce(made.chunk(1, "input", 0))
+    b = made.chunk(2, "input", 0).copy(2, "scratch", 0).reduce(made.chunk(3, "input", 0))
+    c = made.chunk(1, "input", 0).copy(1, "output", 0)
+    for rank in (0, 2, 3):
+        c = c.reduce(made.chunk(rank, "input", 0))
+    a = a.reduce(b)
+    for rank in (2, 3):
+        a.copy(rank, "output", 0)
+    return made
+"""
+    )
+    for app in (verify_app, compile_app):
+        code, output = call(app, str(path))
+        assert code == 1 and "own.py:10: plan 'own' is refused" in output.replace("\n", ""), output
+
+
 CROSSED = """
 from starling.lang import AllGather, Program
 

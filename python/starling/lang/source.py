@@ -47,12 +47,17 @@ def program_of(source: str, ranks: int | None = None, options: dict[str, Any] | 
 
 
 def plan_of(
-    source: str, ranks: int | None = None, options: dict[str, Any] | None = None, **compile_: Any
+    source: str,
+    ranks: int | None = None,
+    options: dict[str, Any] | None = None,
+    verify: bool = False,
+    **compile_: Any,
 ) -> ir.Plan:
-    """The same, and files of plan text or MSCCL XML: a plan, not verified yet."""
+    """The same, and files of plan text or MSCCL XML: a plan. ``verify``: a program's is proved, and errors name its
+    lines; files are not."""
     if is_plan(source):
         return _read_plan(Path(source))
-    return program_of(source, ranks, options).compile(verify=False, **compile_)
+    return program_of(source, ranks, options).compile(verify=verify, **compile_)
 
 
 def is_plan(source: str) -> bool:

@@ -6,6 +6,13 @@ Each pass is a module; ``compile_program`` runs them all, and ``starling compile
 behind. The same program gives the same plan, byte for byte.
 """
 
-from starling.passes.compiler import PASSES, Compilation, CompileError, compile_program, run_passes
+from starling.passes.compiler import (
+    PASSES,
+    Compilation,
+    CompileError,
+    RefusedError,
+    compile_program,
+    run_passes,
+)
 
-__all__ = ["PASSES", "Compilation", "CompileError", "compile_program", "run_passes"]
+__all__ = ["PASSES", "Compilation", "CompileError", "RefusedError", "compile_program", "run_passes"]

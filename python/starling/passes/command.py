@@ -123,7 +123,14 @@ def compile_(
             )
             return
         plan = plan_of(
-            source, ranks, _options(option), blocks=blocks, policy=policy, slots=slots, fusion=fusion
+            source,
+            ranks,
+            _options(option),
+            verify=True,
+            blocks=blocks,
+            policy=policy,
+            slots=slots,
+            fusion=fusion,
         )
         plan.tile_bytes = tile_bytes or plan.tile_bytes
         described = _described(plan, ir.verify(plan))
@@ -140,7 +147,7 @@ def compile_(
 def verify(source: str = SOURCE, ranks: int | None = RANKS, option: list[str] = OPTION) -> None:
     """Says whether SOURCE is right and can run, or what is wrong. Exit codes: 0 both; 1 not; 2 options, or no file."""
     with errors_told():
-        plan = plan_of(source, ranks, _options(option))
+        plan = plan_of(source, ranks, _options(option), verify=True)
         slots = ir.verify(plan)
         if slots > ir.lane_slots():
             _fail(_described(plan, slots), 1)

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from starling import ir
+from starling.errors import InvalidArgumentError
 from starling.lang.errors import ProgramError
 from starling.lang.program import Program
 from starling.passes.emit import emit
 from starling.passes.fuse import fuse
 from starling.passes.graph import Graph, expand
 from starling.passes.moves import Layout, Move, layout_of, replicate
+from starling.passes.refusal import places_at_fault
 from starling.passes.schedule import Schedule, StuckError, schedule
 from starling.passes.steps import LengthError, Steps, resolve
 
@@ -24,6 +26,10 @@ SLOTS = 2
 
 class CompileError(ProgramError):
     """No plan of the program runs with so many slots."""
+
+
+class RefusedError(CompileError, InvalidArgumentError):
+    """The verifier refuses the plan; ``place`` is the line that made the instruction at fault."""
 
 
 @dataclass
@@ -123,11 +129,20 @@ def compile_program(
     "channels" puts what uses one channel into one block; "connections" gives every connection that shares no
     instruction with another a block of its own, as GC3 does. slots: messages under way on a connection at most.
     fusion, fans: see passes/fuse.py. by_hand: whether the program's sendtb and recvtb count. Raises ProgramError and
-    its kin with the line at fault, CompileError if no order runs with the slots.
+    its kin with the line at fault, CompileError if no order runs with the slots, RefusedError if the plan is wrong.
     """
-    plan = run_passes(
+    found = run_passes(
         program, blocks=blocks, policy=policy, slots=slots, fusion=fusion, fans=fans, by_hand=by_hand
-    ).plan
+    )
     if verify:
-        ir.verify(plan)
-    return plan
+        try:
+            ir.verify(found.plan)
+        except InvalidArgumentError as refusal:
+            raise _refused(found, str(refusal)) from refusal
+    return found.plan
+
+
+def _refused(found: Compilation, refusal: str) -> RefusedError:
+    places = places_at_fault(found.fused, found.schedule, refusal) or [found.program.place]
+    others = f" (with {', '.join(map(str, places[1:]))})" if len(places) > 1 else ""
+    return RefusedError(places[0], f"{refusal}{others}")

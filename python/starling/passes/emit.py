@@ -36,7 +36,9 @@ def emit(graph: Graph, schedule: Schedule, name: str, protocol: str = "slots", t
         holdings(layout) if collective.kind == "custom" else None,
     )
     for rank, blocks in enumerate(schedule.blocks):
-        instructions = {id(node): _instructions(graph, schedule, node) for block in blocks for node in block}
+        instructions = {
+            id(node): instructions_of(graph, schedule, node) for block in blocks for node in block
+        }
         positions = _positions(blocks, instructions)
         part = RankPlan(_scratch_chunks(graph, rank, instructions), [])
         for nodes in blocks:
@@ -88,7 +90,7 @@ def _opcode(node: Node) -> str:
     return "_".join(words)
 
 
-def _instructions(graph: Graph, schedule: Schedule, node: Node) -> list[Instruction]:
+def instructions_of(graph: Graph, schedule: Schedule, node: Node) -> list[Instruction]:
     """One, or two where a local reduction reads its own operand elsewhere than it leaves the result."""
     size = _size(graph, node)
 

@@ -16,7 +16,8 @@ from starling import ir
 from starling.bench.choice import TABLE, at_least, pooled, rows_of, told, works_of
 from starling.bench.command import app
 from starling.tune.candidates import CHOICE, Candidate
-from starling.tune.figure_7_measured import COMPOSED, CPUS, SHARED_GPUS, TWO_GPUS, measure, pairs
+from starling.tune.figure_7 import rings
+from starling.tune.figure_7_measured import COMPOSED, CPU_THREADS, CPUS, SHARED_GPUS, TWO_GPUS, measure, pairs
 from starling.tune.measure import AGAIN, ITSELF, Memory, Point, Work
 from starling.tune.table import Row, Table
 
@@ -148,12 +149,24 @@ def test_what_cannot_be_measured_is_refused(words: tuple[str, str]) -> None:
 
 
 def test_the_pairs_of_figure_7_run_and_are_right() -> None:
-    rows = measure(CPUS, [1024], 2, 0.0001)
-    assert [(row["first"], row["second"]) for row in rows] == [pair.names for pair in pairs(CPUS)]
-    for row, pair in zip(rows, pairs(CPUS), strict=True):
+    rows = [*measure(CPUS, [1024], 2, 0.0001), *measure(CPU_THREADS, [1024], 2, 0.0001)]
+    both = [*pairs(CPUS), *pairs(CPU_THREADS)]
+    assert [(row["first"], row["second"]) for row in rows] == [pair.names for pair in both]
+    assert {"slots", "packets", "pull"} <= {
+        one for name, _ in (pair.names for pair in both) for one in name.split(", ")
+    }
+    for row, pair in zip(rows, both, strict=True):
         (first, second), (ratio,) = row["us"][0], row["ratios"]
         assert ratio == pytest.approx(second / first, rel=1e-2, abs=1e-3)  # rounded
         assert (row["model_us"][0] is None) == (COMPOSED in pair.plans)
+
+
+def test_rings_of_the_model_go_by_protocol() -> None:
+    """Packets win the smallest buffers, and have no cells where they are not for; what is pulled wins none of those."""
+    packets, pulled = rings(((8, 1),), [1024, 1 << 24])
+    assert packets["first"] == "ring in packets, 8 ranks, 1 block" and packets["ratios"][1] is None
+    assert packets["ratios"][0] > 1.5 > pulled["ratios"][0]
+    assert pulled["ratios"][1] == pytest.approx(pulled["second_us"][1] / pulled["us"][1])
 
 
 def test_the_pairs_of_gpus_compile() -> None:

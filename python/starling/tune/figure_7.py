@@ -1,7 +1,8 @@
 """GC3's Fig. 7 by the cost model: `python -m starling.tune.figure_7`. Virtual time: load does not matter.
 
 Each row is a pair of plans: by size, how many times faster the first one is. The machine is 8 GPUs a node, each with a
-port between nodes; its figures are guesses of the right size, none of them fitted to the paper's.
+port between nodes; its figures are guesses of the right size, none of them fitted to the paper's. With `--rings`, rings
+of 8 to 256 ranks by protocol; what protocols cost is as measured between two H200 (`model.GPUS`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from starling import ir
 from starling.lang import AllGather, Program, ReduceScatter
 from starling.plans import program
 from starling.plans.ring import around, pass_round
-from starling.tune.model import Link, Machine, cost_us
+from starling.tune.model import GPUS, Link, Machine, cost_us
 
 NODE = 8
 MACHINE = Machine(
@@ -30,6 +31,17 @@ MACHINE = Machine(
     slot_bytes=1 << 18,
 )
 SIZES = [1 << k for k in range(10, 31, 4)]
+RINGS_MACHINE = replace(
+    MACHINE,
+    signal_us=GPUS.signal_us,
+    packet_bytes_per_us=GPUS.packet_bytes_per_us,
+    pull_bytes_per_us=GPUS.pull_bytes_per_us,
+    pulls_cross_links=True,
+)
+RINGS = ((8, 1), (8, 4), (16, 1), (16, 4), (64, 1), (64, 4), (256, 1))
+"""Ranks and blocks. A ring of 256 has 130,000 instructions for each tile of each block."""
+RINGS_SIZES = SIZES[:-1]
+LARGEST_PACKETS = 1 << 22  # of a chunk of a 256th, two packet slots; what is larger is not what they are for
 
 
 @dataclass(frozen=True)
@@ -95,11 +107,62 @@ def comparisons(largest_nodes: int) -> list[Comparison]:
     return rows
 
 
+def rings(rings: tuple[tuple[int, int], ...] = RINGS, sizes: list[int] = RINGS_SIZES) -> list[dict[str, Any]]:
+    """Rings in packets and pulled beside the ring in slots of as many ranks and blocks."""
+    rows = []
+    for ranks, blocks in rings:
+        us = {}
+        for protocol in ("slots", "packets", "pull"):
+            plan = replace(ir.builtin("all_reduce", "ring", ranks, blocks=blocks), protocol=protocol)
+            fitting = [size for size in sizes if protocol != "packets" or size <= LARGEST_PACKETS]
+            us[protocol] = {size: cost_us(plan, size, RINGS_MACHINE) for size in fitting}
+        many = f"{ranks} ranks, {blocks} block{'' if blocks == 1 else 's'}"
+        rows += [
+            {
+                "panel": f"a, {ranks} ranks",
+                "first": f"ring in {protocol}, {many}" if protocol == "packets" else f"ring, pulled, {many}",
+                "second": "ring in slots",
+                "us": [us[protocol].get(size) for size in sizes],
+                "second_us": [us["slots"][size] for size in sizes],
+                "ratios": [
+                    us["slots"][size] / us[protocol][size] if size in us[protocol] else None for size in sizes
+                ],
+                "model_ratios": [None for _ in sizes],
+            }
+            for protocol in ("packets", "pull")
+        ]
+    return rows
+
+
+def _write(path: Path, rows: list[dict[str, Any]], settings: dict[str, Any]) -> None:
+    from starling.bench import results
+
+    document = results.document("figure_7_model", settings, rows)
+    document["command"] = "python -m starling.tune.figure_7 " + " ".join(sys.argv[1:])
+    results.write(path, document)
+
+
+def _rings_main(out: Path | None) -> None:
+    from starling.tune.figure_7_measured import plot, table
+
+    rows = rings()
+    for line in table(rows, RINGS_SIZES):
+        print(line)
+    if out is not None:
+        _write(out, rows, {"model": repr(RINGS_MACHINE), "sizes": RINGS_SIZES})
+        plot(rows, RINGS_SIZES, out.with_suffix(".png"), "rings by the cost model")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m starling.tune.figure_7", description=__doc__)
     parser.add_argument("--nodes", type=int, default=8, help="of the larger cases; 32 is the paper's")
     parser.add_argument("--out", type=Path, default=None, help="JSON")
+    parser.add_argument(
+        "--rings", action="store_true", help="rings by protocol instead; the picture goes beside --out"
+    )
     options = parser.parse_args()
+    if options.rings:
+        return _rings_main(options.out)
     rows = []
     print("| | first | second | " + " | ".join(f"{size >> 10} KB" for size in SIZES) + " |")
     print("| --- | --- | --- | " + " | ".join("---:" for _ in SIZES) + " |")
@@ -108,12 +171,7 @@ def main() -> None:
         print(f"| {row.panel} | {row.ours} | {row.theirs} | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
         rows.append({"panel": row.panel, "first": row.ours, "second": row.theirs, "ratios": ratios})
     if options.out is not None:
-        from starling.bench import results
-
-        settings = {"nodes": options.nodes, "model": repr(MACHINE), "sizes": SIZES}
-        document = results.document("figure_7_model", settings, rows)
-        document["command"] = "python -m starling.tune.figure_7 " + " ".join(sys.argv[1:])
-        results.write(options.out, document)
+        _write(options.out, rows, {"nodes": options.nodes, "model": repr(MACHINE), "sizes": SIZES})
 
 
 if __name__ == "__main__":

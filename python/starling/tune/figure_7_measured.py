@@ -1,6 +1,7 @@
 """GC3's Fig. 7, measured on this machine, beside the model: `python -m starling.tune.figure_7_measured`.
 
-On CPUs four ranks that are processes, two nodes of two each, though no slower link lies between them here. On GPUs
+On CPUs four ranks that are processes, two nodes of two each, though no slower link lies between them here; and rings of
+four that are threads, which may read each other's buffers. On GPUs
 (`--device cuda`) two ranks for rings and all pairs, a GPU each; four for what knows nodes, two of which share a GPU and
 are a node: inside it messages stay in the GPU's memory, between nodes they cross NVLink. Ranks are threads there.
 Each pair of plans takes turns; every result is checked.
@@ -52,6 +53,8 @@ class Group:
     device: str = "cpu"
     machine: Machine | None = CPU
     """None: the model has nothing like it."""
+    threads: bool = False
+    """Of ranks on CPUs: not processes."""
 
     def text(
         self, name: str, collective: str, algorithm: str, protocol: str = "slots", **options: Any
@@ -65,6 +68,7 @@ class Group:
     def ring(self, channels: int, instances: int, protocol: str) -> tuple[str, str]:
         plural = "" if channels == 1 else "s", "" if instances == 1 else "s"
         name = f"ring, {channels} channel{plural[0]}, {instances} instance{plural[1]}, {protocol}"
+        name += ", threads" if self.threads else ""
         return name, self.text(name, "all_reduce", "ring", protocol, channels=channels, instances=instances)
 
     def pair(self, panel: str, first: tuple[str, str], second: tuple[str, str]) -> Pair:
@@ -72,15 +76,22 @@ class Group:
 
 
 CPUS = Group(4, 2, 4)
+CPU_THREADS = Group(4, 1, 4, threads=True)
 TWO_GPUS = Group(2, 1, 32, "cuda", GPUS)
 SHARED_GPUS = Group(4, 2, 16, "cuda", None)
 CPU_RINGS = (
     (1, 1, "packets"), (2, 1, "slots"), (4, 1, "slots"), (1, 2, "slots"), (1, 4, "slots"), (2, 2, "slots"),
     (2, 2, "packets"),
 )  # fmt: skip
+CPU_THREAD_RINGS = (
+    *((1, count, "pull") for count in (1, 2, 4)), (4, 1, "pull"), (2, 2, "pull"), (1, 4, "slots"),
+    *((1, count, "packets") for count in (1, 4)),
+)  # fmt: skip
 
 
 def pairs(group: Group) -> list[Pair]:
+    if group.threads:
+        return _rings(group, (1, 1, "slots"), CPU_THREAD_RINGS)
     if group.device == "cpu":
         return [*_rings(group, (1, 1, "slots"), CPU_RINGS), *_all_pairs(group, 1), *_noded(group, (1,))]
     if group.nodes > 1:
@@ -257,7 +268,7 @@ def measure(
     context: dict[str, Any] = {"blocks": group.blocks}
     if group.device != "cpu":
         context["device"] = partial(_gpu_of, per_gpu=group.ranks // 2)
-    launch: Any = run_processes if group.device == "cpu" else run_threads
+    launch: Any = run_processes if group.device == "cpu" and not group.threads else run_threads
     by_rank = launch(group.ranks, function, context=context, timeout=timeout_s, operation_timeout=60)
     rows = []
     for p, pair in enumerate(todo):
@@ -327,7 +338,7 @@ def plot(rows: list[dict[str, Any]], sizes: list[int], path: Path, title: str) -
         axis.set(xscale="log", title=f"({panel}) over {seconds[0]}", xlabel="bytes", ylabel="times faster")
         axis.axhline(1.0, color="grey", linewidth=0.8)
         axis.legend(fontsize=6)
-    figure.suptitle(f"GC3 Fig. 7, {title}; dotted: the model", fontsize=10)
+    figure.suptitle(f"GC3 Fig. 7, {title}", fontsize=10)
     figure.tight_layout()
     with whole(path) as draft:
         figure.savefig(draft, dpi=110)
@@ -347,7 +358,7 @@ def main() -> None:
     sizes = [1 << k for k in (range(10, 23, 4) if on_cpu else range(10, 27, 4))]
     if options.sizes:
         sizes = [int(size) for size in options.sizes.split(",")]
-    groups = [CPUS] if on_cpu else [TWO_GPUS, SHARED_GPUS]
+    groups = [CPUS, CPU_THREADS] if on_cpu else [TWO_GPUS, SHARED_GPUS]
     rows = []
     for group in groups:
         rows += measure(group, sizes, options.repetitions, options.slice_ms / 1e3, options.timeout)
@@ -361,8 +372,8 @@ def main() -> None:
         document = results.document("figure_7", settings, rows)
         document["command"] = "python -m starling.tune.figure_7_measured " + " ".join(sys.argv[1:])
         results.write(options.out, document)
-        title = "4 processes on 2 cores" if on_cpu else "(a) 2 GPUs; (c, e, g) 4 ranks on 2 GPUs"
-        plot(rows, sizes, options.out.with_suffix(".png"), title)
+        title = "4 processes, or threads, on 2 cores" if on_cpu else "(a) 2 GPUs; (c, e, g) 4 ranks on 2 GPUs"
+        plot(rows, sizes, options.out.with_suffix(".png"), f"{title}; dotted: the model")
 
 
 if __name__ == "__main__":

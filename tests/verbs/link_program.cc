@@ -207,7 +207,7 @@ void nothing_lives() {
 // What watchers see: each transfer once, from its post to its completion, though two queue pairs of a path
 // keep no order between them.
 void transfers_are_recorded() {
-  constexpr uint64_t kTransfers = 300;
+  constexpr uint64_t kTransfers = 100;
   const auto rings = std::make_unique<std::array<PathRing, 2>>();
   Options options;
   options.policy = Policy::kStriping;

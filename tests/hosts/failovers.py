@@ -81,8 +81,8 @@ class Counts:
             self.until_it_carries(0)
 
     def _until_they_carry(self, rails: Sequence[int], enough: int) -> None:
-        if not self.now:
-            self.until("a start", lambda now: True)
+        # Read anew: what this one read last may be from before all that the caller did since.
+        self.until("a start", lambda now: True)
         before, done = self.now["bytes"], self.now["done"]
         self.until(
             f"rails {rails} carry",

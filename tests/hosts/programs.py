@@ -1,5 +1,6 @@
 """What ranks do in the tests of hosts; importable by them."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -117,14 +118,23 @@ def crossing(comm: Communicator, collective: str, count: int) -> dict[int, float
     return {peer: (sent - before.get(peer, 0)) / (4 * count * calls) for peer, sent in after.items()}
 
 
-def cores_of_threads(comm: Communicator) -> list[str]:
-    """The cores that each thread of this process may run on, while it has links to other hosts."""
+def cores_of_threads(comm: Communicator, core: str = "", pinned: int = 0) -> list[str]:
+    """The cores that each thread of this process may run on, while it has links to other hosts: as soon as so many are
+    on that core alone, or after a while. A thread that has just begun is not there yet."""
     comm.barrier().wait(200)
+    deadline = time.monotonic() + 20
+    while (cores := cores_by_thread()).count(core) != pinned and time.monotonic() < deadline:
+        time.sleep(0.01)
+    comm.barrier().wait(200)
+    return cores
+
+
+def cores_by_thread() -> list[str]:
     cores = []
     for thread in Path("/proc/self/task").iterdir():
-        status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
-        cores.append(status["Cpus_allowed_list"].strip())
-    comm.barrier().wait(200)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
+            cores.append(status["Cpus_allowed_list"].strip())
     return cores
 
 

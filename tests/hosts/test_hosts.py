@@ -147,8 +147,10 @@ def test_threads_of_links_are_pinned(settings: dict[str, str], pinned: int, poll
         pytest.skip("one core: all threads are on it")
     core = str(mine[-1])
     settings = {name: text.format(core=core) for name, text in settings.items()} | (POLLS if polls else {})
-    for cores in Job(None, [[0], [1]], programs.cores_of_threads, settings=settings).results():
-        assert cores.count(core) == pinned * (2 if polls else 1), cores
+    pinned *= 2 if polls else 1
+    arguments = {"core": core, "pinned": pinned}
+    for cores in Job(None, [[0], [1]], programs.cores_of_threads, arguments, settings=settings).results():
+        assert cores.count(core) == pinned, cores
         assert len(set(cores)) == (2 if pinned else 1), cores
 
 

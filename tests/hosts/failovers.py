@@ -51,6 +51,16 @@ def disturb(network: Network, fault: str, rail: int, on: bool) -> None:
         network.set_up(0 if fault == "own port" else 1, rail, not on)
 
 
+ByPeer = Mapping[str, Sequence[int]]  # what rank 0 counts of each of its paths
+
+
+def grown(before: ByPeer, now: ByPeer, rail: int, by: int = 0) -> bool:
+    """More than so much came to it at the rail to every peer: one peer's flow says nothing of another's."""
+    return bool(now) and all(
+        paths[rail] - (before[peer][rail] if peer in before else 0) > by for peer, paths in now.items()
+    )
+
+
 class Counts:
     """What rank 0 last said of its paths."""
 
@@ -69,6 +79,10 @@ class Counts:
             assert time.monotonic() < deadline, f"{what}: {self.now}"
             time.sleep(0.002)
 
+    def until_left(self, rail: int, closed: ByPeer, what: str = "") -> None:
+        """Its paths to every peer have been closed since then."""
+        self.until(f"rail {rail} is left {what}", lambda now: grown(closed, now["closed"], rail))
+
     def until_it_carries(self, rail: int) -> None:
         """Enough of what comes now; a resend of what was under way is less."""
         self._until_they_carry([rail], 10 * 4 * programs.SMALL_COUNT)
@@ -86,7 +100,9 @@ class Counts:
         before, done = self.now["bytes"], self.now["done"]
         self.until(
             f"rails {rails} carry",
-            lambda now: now["done"] != done and all(now["bytes"][k] - before[k] > enough for k in rails),
+            lambda now: (
+                now["done"] != done and all(grown(before, now["bytes"], rail, enough) for rail in rails)
+            ),
         )
 
 
@@ -133,12 +149,10 @@ def run(
             rail = chance.randrange(2) if striping else 0
             counts.until_well(striping)
             time.sleep(chance.random() * 0.05)
-            closed = counts.now["closed"][rail]
+            closed = counts.now["closed"]
             fault = chosen
             disturb(network, fault, rail, True)
-            counts.until(
-                "the rail is left", lambda now, rail=rail, closed=closed: now["closed"][rail] > closed
-            )
+            counts.until_left(rail, closed, fault)
             counts.until_it_carries(1 - rail)
             disturb(network, fault, rail, False)
             found.by_fault[fault] += 1

@@ -152,8 +152,8 @@ def lose_a_host(comm: Communicator, folder: str) -> failures.Told:
 
 
 class PathCounts:
-    """What rank 0 keeps in the file ``paths``: iterations done and, of its paths by number, over all its peers, the
-    bytes that landed and how often each was closed. Another rank keeps nothing."""
+    """What rank 0 keeps in the file ``paths``: iterations done and, of its paths by peer and number, the bytes that
+    landed and how often each was closed. Another rank keeps nothing."""
 
     def __init__(self, rank: int, folder: str) -> None:
         from starling.monitor import Watcher
@@ -164,11 +164,12 @@ class PathCounts:
     def keep(self, done: int) -> None:
         if self.watcher is None:
             return
-        counts = {"done": done, "bytes": [0, 0], "closed": [0, 0]}
+        landed: dict[int, list[int]] = {}
+        closed: dict[int, list[int]] = {}
         for path in watched(self.watcher, 0).paths:
-            counts["bytes"][path.path] += path.bytes
-            counts["closed"][path.path] += path.closed
-        touch(self.folder, "paths", json.dumps(counts))
+            landed.setdefault(path.peer, [0, 0])[path.path] += path.bytes
+            closed.setdefault(path.peer, [0, 0])[path.path] += path.closed
+        touch(self.folder, "paths", json.dumps({"done": done, "bytes": landed, "closed": closed}))
 
 
 def disordered_with_counts(comm: Communicator, folder: str, order: str, every: int, seed: int) -> int:

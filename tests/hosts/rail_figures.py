@@ -45,9 +45,9 @@ def rate_of(network: Network, settings: dict[str, str], lost: str | None) -> flo
     try:
         counts.until("a start", lambda now: now["done"] > 3)
         if lost is not None:
-            closed = counts.now["closed"][1]
+            closed = counts.now["closed"]
             disturb(network, lost, 1, True)
-            counts.until("the rail is left", lambda now: now["closed"][1] > closed)
+            counts.until_left(1, closed, lost)
         begin = time.monotonic() + SETTLED_S
         time.sleep(SETTLED_S + SHORTEST_S)
         job.say("stop")
@@ -72,10 +72,10 @@ def standstills(
             counts.until_well(policy == "striping")
             # What rank 1 sends has all of its paths again, too; rank 0 alone counts.
             time.sleep(SETTLED_S + chance.random() * 0.05)
-            closed, begin = counts.now["closed"][rail], time.monotonic()
+            closed, begin = counts.now["closed"], time.monotonic()
             disturb(network, fault, rail, True)
             try:
-                counts.until("the rail is left", lambda now, r=rail, c=closed: now["closed"][r] > c)
+                counts.until_left(rail, closed, fault)
                 counts.until_it_carries(1 - rail)
                 spans.append((begin, time.monotonic()))
             finally:

@@ -26,14 +26,21 @@ struct Failure {
 };
 
 // ---- what a program sends --------------------------------------------------------------------------------
+// Every way that bytes take: none; a few; either side of a word, a header, a buffer, a slot; several reads.
+inline std::vector<uint32_t> sizes_until(uint32_t most_bytes) {
+  std::vector<uint32_t> sizes{0,  1,    7,    8,    15,   16,   47,   48,    49,    63,
+                              64, 1000, 4095, 4096, 4097, 8191, 8192, 65535, 65536, 100'000};
+  std::erase_if(sizes, [=](uint32_t bytes) { return bytes > most_bytes; });
+  return sizes;
+}
+
 // One direction.
 class Traffic {
  public:
-  Traffic(uint32_t from, uint32_t most_bytes, uint64_t slots) : from_(from), sources_(slots), places_(slots) {
-    for (const uint32_t bytes : kSizes)
-      if (bytes <= most_bytes) sizes_.push_back(bytes);
+  Traffic(uint32_t from, std::vector<uint32_t> sizes, uint64_t slots)
+      : from_(from), sizes_(std::move(sizes)), sources_(slots), places_(slots) {
     for (auto* memory : {&sources_, &places_})
-      for (auto& slot : *memory) slot.resize(sizes_.back());
+      for (auto& slot : *memory) slot.resize(*std::max_element(sizes_.begin(), sizes_.end()));
   }
   uint64_t slots() const { return sources_.size(); }
   uint64_t sizes() const { return sizes_.size(); }
@@ -61,9 +68,6 @@ class Traffic {
   uint64_t accepted = 0;
 
  private:
-  // Every way that bytes take: none; a few; either side of a word, a header, a buffer, a slot; several reads.
-  static constexpr uint32_t kSizes[] = {0,  1,    7,    8,    15,   16,   47,   48,    49,    63,
-                                        64, 1000, 4095, 4096, 4097, 8191, 8192, 65535, 65536, 100'000};
   std::byte value(uint64_t k, uint64_t at) const {
     return std::byte((k + from_) * 131 + at * 7 + (at >> 8) + from_);
   }
@@ -72,7 +76,7 @@ class Traffic {
   }
 
   const uint32_t from_;
-  std::vector<uint32_t> sizes_;
+  const std::vector<uint32_t> sizes_;
   std::vector<std::vector<std::byte>> sources_, places_;
 };
 
@@ -96,13 +100,14 @@ struct RigOptions {
   bool patient = false;  // nothing is taken for silent
   uint64_t give_up_ns = 100'000'000'000;
   uint64_t seed = 1;
+  std::vector<uint32_t> sizes = {};  // of transfers, in turn, in place of all
 };
 
 class Rig {
  public:
   Rig(const RigOptions& options, uint32_t most_bytes)
-      : traffic{{0, std::min(options.most_bytes, most_bytes), options.slots},
-                {1, std::min(options.most_bytes, most_bytes), options.slots}} {}
+      : traffic{{0, sizes(options, most_bytes), options.slots},
+                {1, sizes(options, most_bytes), options.slots}} {}
   virtual ~Rig() = default;
 
   // A moment passes.
@@ -168,6 +173,9 @@ class Rig {
   bool dead = false;  // rank 1
 
  private:
+  static std::vector<uint32_t> sizes(const RigOptions& options, uint32_t most_bytes) {
+    return options.sizes.empty() ? sizes_until(std::min(options.most_bytes, most_bytes)) : options.sizes;
+  }
   // What has a free source and place.
   void feed() {
     for (uint32_t from = 0; from < (dead ? 1u : 2u); ++from) {

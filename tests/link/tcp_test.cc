@@ -7,6 +7,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 #include "link/tcp_rig.h"
 #include "monitor/path_ring.h"
@@ -30,6 +33,25 @@ TEST(Tcp, StartsWithoutAPathThatCannotBeConnected) {
     rig.heal(0);
     rig.run_until("the first path", [&] { return rig.uses(1) && rig.sender(0)->epoch > 1; });
     rig.deliver(20);
+  });
+}
+
+// By transfers alone, one path would have all the large ones.
+TEST(Tcp, StripesShareTheBytes) {
+  checked([] {
+    constexpr uint32_t kTransfers = 16, kLarge = 100'000, kEven = 64 << 10;
+    std::vector<uint32_t> sizes;
+    for (uint32_t k = 0; k < kTransfers; ++k) sizes.push_back(k % 2 == 0 ? 1 : kLarge);
+    TcpRig rig({.policy = Policy::kStriping, .patient = true, .sizes = sizes});
+    rig.run_until("both paths", [&] { return rig.uses(3); });
+    rig.hold(1, true);  // so nothing lands
+    rig.traffic[0].limit = kTransfers;
+    rig.run_until("all of them under way", [&] { return rig.transmitted(0) == kTransfers; });
+    uint64_t bytes[2] = {};
+    for (uint32_t k = 0; k < kTransfers; ++k) bytes[rig.sender(0)->path_of[k]] += rig.traffic[0].bytes(k);
+    EXPECT_LE(std::max(bytes[0], bytes[1]) - std::min(bytes[0], bytes[1]), kLarge + kEven);
+    rig.hold(1, false);
+    rig.run_until("delivery", [&] { return rig.all_there(); });
   });
 }
 

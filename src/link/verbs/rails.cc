@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -69,8 +70,12 @@ class OpenRails final : public Rails {
     const auto gid = this->gid(ours);
     Device* device = gid ? this->device(gid->device) : nullptr;
     if (device == nullptr) {
-      log(LogLevel::info, ours.name, ": no RDMA port with ", tcp::address_text(ours.address),
-          ": the path goes over TCP");
+      // Once an interface, at the level that users have: where there is a device, they may think that it is
+      // used.
+      const bool said = std::exchange(rails_[ours.index].said_to_be_tcp, true);
+      log(said ? LogLevel::info : LogLevel::warn, ours.name, ": no RDMA port with ",
+          tcp::address_text(ours.address),
+          ": paths go over TCP; STARLING_LINK=tcp says that this is wanted, and nothing is said here");
       return nullptr;
     }
     try {
@@ -121,6 +126,7 @@ class OpenRails final : public Rails {
   struct Rail {
     std::optional<Gid> gid;
     std::pair<std::string, uint32_t> at;  // device and port: the last one that it was found at
+    bool said_to_be_tcp = false;
   };
 
   const Library& library_;

@@ -27,7 +27,9 @@ struct Outgoing {
 
 // When something came: for monitors alone.
 struct Heard {
-  uint64_t at_ns = 0;  // when the system had it, where it says so; else when we saw it; 0: nobody asked
+  // When the system had it, where it says so; else when we saw it; 0: nobody asked, or the channel never
+  // looks.
+  uint64_t at_ns = 0;
   const ArrivalAges* ages = nullptr;  // that came with it; valid during the call
 };
 

@@ -183,11 +183,14 @@ void ReceivingFlow::send(uint32_t path, const LinkMessage& message) {
     awaited_ = false;
     held_until_ns_ = Timers::kNever;
   }
-  if (paths_[path]->connection == nullptr) return;
-  if (!dated_ || LinkMessageKind(message.kind) != LinkMessageKind::kReport)
-    return paths_[path]->connection->queue(out, nullptr);
+  Channel* channel = paths_[path]->connection.get();
+  if (channel == nullptr) return;
+  // Over RDMA the sender's own completions say when transfers have landed.
+  if (!dated_ || channel->kind() == LinkKind::kVerbs ||
+      LinkMessageKind(message.kind) != LinkMessageKind::kReport)
+    return channel->queue(out, nullptr);
   const ArrivalAges ages = ages_for(out);
-  paths_[path]->connection->queue(out, &ages);
+  channel->queue(out, &ages);
 }
 
 // Places of transfers that have not come say when others did; the report tells which have.

@@ -208,11 +208,14 @@ void SendingFlow::Path::message(const LinkMessage& message, const Heard& heard) 
   event.message = message;
   const bool reports = LinkMessageKind(message.kind) == LinkMessageKind::kReport;
   if (reports) flow_.note_landed(message);
+  // Asked of no path over RDMA. A report that came by one may tell of another, over TCP.
+  uint64_t at_ns = heard.at_ns;
   if (reports && flow_.recorder_.on())
     flow_.recorder_.landed(message.done, message.landed, [&](uint64_t sequence) {
+      if (at_ns == 0) at_ns = cpu::monotonic_ns();
       const uint16_t* age_us = heard.ages != nullptr ? heard.ages->of(sequence, message.done) : nullptr;
       const bool known = age_us != nullptr && *age_us != ArrivalAges::kUnknown;
-      return heard.at_ns - uint64_t(known ? *age_us : message.held_us) * 1000;
+      return at_ns - uint64_t(known ? *age_us : message.held_us) * 1000;
     });
   flow_.events_.push_back(event);
 }

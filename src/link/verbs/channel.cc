@@ -333,7 +333,7 @@ void VerbsChannel::deliver(FrameSink& sink, bool all) {
 bool VerbsChannel::deliver_message(FrameSink& sink) {
   for (const Lane& lane : lanes_)
     if (lane.items.empty()) return false;
-  sink.message(lanes_.front().items.front().message, {cpu::monotonic_ns(), nullptr});
+  sink.message(lanes_.front().items.front().message, {});
   for (Lane& lane : lanes_) lane.items.pop_front();
   return true;
 }

@@ -80,6 +80,14 @@ TEST_F(Near, AFileCountsAndNotSysfs) {
   EXPECT_EQ(names("0000:03:00.0", told), "far near virtual node ") << "the GPU lies elsewhere, too";
 }
 
+// As one does that is written for the leaves alone.
+TEST_F(Near, AFileThatDoesNotSayWhereDevicesLieLeavesThemToSysfs) {
+  ToldHost told;
+  for (const char* name : {"near", "node", "far"}) told.devices.push_back(told_of("nic", name, "", {}, -1));
+  told.devices.push_back(told_of("gpu", "gpu0", "0000:03:00.0", {}, -1));
+  EXPECT_EQ(names("0000:03:00.0", told), names("0000:03:00.0"));
+}
+
 TEST_F(Near, Cores) {
   EXPECT_EQ(cores_near("0000:03:00.0", root_), (std::vector<uint32_t>{0, 1, 2, 8}));
   EXPECT_EQ(cores_near("0000:99:00.0", root_), std::vector<uint32_t>{});

@@ -62,7 +62,9 @@ Distance distance(const Place& a, const Place& b) {
 void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, const ToldHost& told,
                    const std::string& sysfs) {
   const auto place = [&](const ToldDevice* in_file, const fs::path& link) {
-    return in_file != nullptr ? Place{in_file->path, in_file->numa} : place_in_sysfs(fs::path(sysfs) / link);
+    // A file may name a device for something else, such as a port's leaf.
+    const bool told_where = in_file != nullptr && (!in_file->path.empty() || in_file->numa != -1);
+    return told_where ? Place{in_file->path, in_file->numa} : place_in_sysfs(fs::path(sysfs) / link);
   };
   const Place here = place(told.gpu(device), fs::path("bus/pci/devices") / device);
   const auto of = [&](const tcp::Port& port) {

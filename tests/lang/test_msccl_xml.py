@@ -153,6 +153,7 @@ def test_sizes_that_a_file_is_for() -> None:
         ('minBytes="1024" maxBytes="65536"', (1024, 65536)),
         ('minBytes="1024" maxBytes="0"', (1024, NO_LIMIT)),  # as MSCCL's scheduler takes it
         ('maxBytes="65536"', (0, 65536)),
+        ('minBytes="0" maxBytes="0"', None),  # as it stands where nobody chose
     ):
         assert read(broadcast(head)).sizes == sizes
     with pytest.raises(XmlError, match="minBytes is 9, maxBytes 8: no size is between them"):
@@ -178,6 +179,7 @@ def test_written_in_every_dialect() -> None:
         head = ElementTree.fromstring(write(plan, dialect=dialect))
         assert set(head.keys()) == always | more
         assert (head.get("minBytes", "0"), head.get("maxBytes", "0")) == ("0", "0")
+        assert read(write(plan, dialect=dialect)).sizes is None
         blocks = [len(gpu.findall("tb")) for gpu in head.findall("gpu")]
         assert head.get("nthreadblocks") in (None, str(max(blocks)))
         for sizes in ((1024, 65536), (1024, NO_LIMIT)):

@@ -31,7 +31,7 @@ def write(
 
     dialect: "msccl", of microsoft/msccl, which alone has collectives of one's own; "azure", whose executor and
     scheduler want to be told places and sizes; "rccl", which has the widest step and the blocks as well.
-    sizes: as of ``Plan.sizes``, whose default they are; None: all.
+    sizes: as of ``Plan.sizes``, whose default they are; None: the file does not say.
     """
     if dialect not in DIALECTS:
         raise ValueError(f"no dialect is called '{dialect}'; use one of {', '.join(DIALECTS)}")

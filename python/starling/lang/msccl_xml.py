@@ -11,7 +11,7 @@ plan runs with what there is. ``starling.lang.msccl_write`` writes it.
           <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>
 
 Types: s, r, cpy, re, rcs, rrc, rrs, rrcs, nop. The source of rrc, rrs and rrcs is local. minBytes and maxBytes are the
-plan's ``sizes``; maxBytes="0": no limit. Attributes that are not known are passed over.
+plan's ``sizes``; maxBytes="0": no limit; both 0: the file does not say. Attributes that are not known are passed over.
 """
 
 from __future__ import annotations
@@ -154,11 +154,11 @@ def _parsed(text: str) -> ElementTree.Element:
 
 def _sizes(algorithm: ElementTree.Element, plan: ir.Plan) -> tuple[int, int] | None:
     """Of the operations that the file is for, as MSCCL's scheduler takes it; None: it does not say."""
-    if algorithm.get("minBytes") is None and algorithm.get("maxBytes") is None:
-        return None
+    smallest, largest = (_number(algorithm, name, 0) for name in ("minBytes", "maxBytes"))
+    if smallest == largest == 0:
+        return None  # what is written where the attributes have to stand and nobody chose sizes
     parts = plan.rank_count if plan.collective in COUNTED_BY_PARTS else 1
-    smallest = _number(algorithm, "minBytes", 0) * parts
-    largest = min(_number(algorithm, "maxBytes", 0) * parts or NO_LIMIT, NO_LIMIT)
+    smallest, largest = smallest * parts, min(largest * parts or NO_LIMIT, NO_LIMIT)
     if not 0 <= smallest <= largest:
         raise XmlError(
             f"minBytes is {smallest // parts}, maxBytes {largest // parts}: no size is between them"

@@ -62,6 +62,12 @@ def test_xml_of_a_dialect(tmp_path: Path) -> None:
     assert 'maxcount="1" nthreadblocks="1" outofplace="1" minBytes="0" maxBytes="0"' in path.read_text()
     code, output = call(compile_app, *words, "--dialect", "ccl")
     assert code == 2 and "msccl, azure, rccl" in output
+    # A collective of one's own has a word in one dialect alone, and that is taken for it.
+    words = ("all_to_next/direct", *words[1:])
+    assert call(compile_app, *words)[0] == 0
+    assert 'coll="custom"' in path.read_text() and "outofplace" not in path.read_text()
+    code, output = call(compile_app, *words, "--dialect", "azure")
+    assert code != 0 and "write it in the dialect msccl" in output
 
 
 def test_a_program_of_one_s_own(tmp_path: Path) -> None:

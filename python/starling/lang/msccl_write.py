@@ -25,17 +25,24 @@ _OUT = {
 
 
 def write(
-    plan: Plan, *, protocol: str = "Simple", dialect: str = "azure", sizes: tuple[int, int] | None = None
+    plan: Plan,
+    *,
+    protocol: str = "Simple",
+    dialect: str | None = None,
+    sizes: tuple[int, int] | None = None,
 ) -> str:
     """The plan as MSCCL XML; raises XmlError where MSCCL has no words for it.
 
     dialect: "msccl", of microsoft/msccl, which alone has collectives of one's own; "azure", whose executor and
-    scheduler want to be told places and sizes; "rccl", which has the widest step and the blocks as well.
+    scheduler want to be told places and sizes; "rccl", which has the widest step and the blocks as well. None: azure,
+    or msccl if the collective is one's own.
     sizes: as of ``Plan.sizes``, whose default they are; None: the file does not say.
     """
+    words = {kind: word for word, kind in COLLECTIVES.items()}
+    if dialect is None:
+        dialect = "azure" if plan.collective in words else "msccl"
     if dialect not in DIALECTS:
         raise ValueError(f"no dialect is called '{dialect}'; use one of {', '.join(DIALECTS)}")
-    words = {kind: word for word, kind in COLLECTIVES.items()}
     if dialect != "msccl" and plan.collective not in words:
         raise XmlError(f"{dialect} has no word for {plan.collective}; write it in the dialect msccl")
     channels = {

@@ -109,7 +109,9 @@ def compile_(
     fusion: bool = typer.Option(True, help="fuse instructions"),
     tile_bytes: int = typer.Option(0, help="of a chunk that go at once, at most; 0: what SOURCE says"),
     output: Path | None = typer.Option(None, "--output", "-o", help="of the plan's text; .xml: MSCCL XML"),
-    dialect: str = typer.Option("azure", help=f"of MSCCL XML: {', '.join(DIALECTS)}"),
+    dialect: str | None = typer.Option(
+        None, help=f"of MSCCL XML: {', '.join(DIALECTS)}; default: azure, for a collective of your own msccl"
+    ),
     dump: str | None = typer.Option(None, help=f"print what a pass leaves behind: {', '.join(PASSES)}"),
 ) -> None:
     """Compiles SOURCE and proves the plan. Exit codes: 0 it is right; 1 it is not; 2 wrong options, or no such file."""

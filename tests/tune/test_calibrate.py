@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from starling import ir
-from starling.tune import Link, Machine, cost_us
+from starling.tune import Link, Machine, calibrate, cost_us
 from starling.tune.calibrate import Fit, Shot, assumed, calibrated, fitted, heard, probes
 from starling.tune.candidates import CHOICE, candidates
 from starling.tune.measure import Point, Work
@@ -76,6 +76,7 @@ def test_what_was_not_heard_stays() -> None:
 
 def test_noise_is_no_answer() -> None:
     assert heard([10.0, 10.1, 10.2], [18.0, 18.1, 18.4], 8) == 1.0
+    assert heard([10.0] * 3, [10.00014] * 3, 14) == pytest.approx(1e-5)  # it is divided by
     assert heard([10.0, 19.0, 30.0], [18.0, 18.1, 18.4], 8) is None  # samples of one differ by more
     assert heard([10.0, 10.1, 10.2], [9.0, 9.1, 9.2], 8) is None
     assert heard([], [9.0], 8) is None and heard(None, [9.0], 8) is None
@@ -113,12 +114,38 @@ def test_the_winner_has_a_place_in_the_models_order() -> None:
     assert [place_in_model(work, one.name) for one in (a, b, c)] == [2, 1, 3]
 
 
-@pytest.mark.parametrize(("ranks", "processes"), [(1, False), (3, False), (2, True)])
-def test_a_machine_is_timed(ranks: int, processes: bool) -> None:
-    """On a busy one less is heard, or nothing."""
-    fit = calibrated(ranks, cores=2, processes=processes)
-    assert set(fit.timed) <= {probe.name for probe in probes(ranks, cpu(ranks, 2))}
+Asked = list[tuple[list[float] | None, list[float] | None, int]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What was sampled for each probe, in turn; what is heard of it is its number, from 1."""
+    found: Asked = []
+
+    def numbered(first: list[float] | None, second: list[float] | None, steps: int) -> float:
+        found.append((first, second, steps))
+        return float(len(found))
+
+    monkeypatch.setattr(calibrate, "heard", numbered)
+    return found
+
+
+@pytest.mark.parametrize(("ranks", "blocks"), [(1, 1), (3, 1), (2, 4)])
+def test_ranks_run_every_probe(
+    ranks: int, blocks: int, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However busy the machine is; a plan that is refused has no samples."""
+    monkeypatch.setattr(calibrate, "MOST_US", math.inf)
+    fit = calibrated(ranks, cores=2, blocks=blocks)
+    wanted = probes(ranks, cpu(ranks, 2), blocks)
+    assert fit.timed == {probe.name: number for number, probe in enumerate(wanted, 1)}
+    for probe, (first, second, steps) in zip(wanted, asked, strict=True):
+        assert first and second and min(*first, *second) > 0, probe.name
+        assert len(first) == len(second) == calibrate.REPETITIONS and steps == probe.steps, probe.name
+
+
+def test_processes_are_timed() -> None:
+    """On a busy machine less is heard, or nothing."""
+    fit = calibrated(2, cores=2, processes=True)
+    assert set(fit.timed) <= {probe.name for probe in probes(2, cpu(2, 2))}
     assert all(us > 0 for us in fit.timed.values())
-    for name in ("instruction_us", "copy_bytes_per_us", "reduce_bytes_per_us", "pull_bytes_per_us"):
-        assert getattr(fit.machine, name) > 0, name
-    assert fit == fitted(cpu(ranks, 2), ranks, fit.timed)

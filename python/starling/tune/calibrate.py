@@ -324,4 +324,4 @@ def heard(first: list[float] | None, second: list[float] | None, steps: int) -> 
         return None
     more = min(second) - min(first)
     noise = max(sorted(samples)[len(samples) // 3] - min(samples) for samples in (first, second))
-    return round(more / steps, 4) if more > noise else None
+    return more / steps if more > noise else None

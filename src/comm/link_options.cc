@@ -52,14 +52,33 @@ link::ToldHost told_of_host(const Settings& settings) {
   return {};
 }
 
-// Interfaces that the file names for the GPU come in the place of the nearest.
+bool is_usable(const std::string& port, link::tcp::Family family) {
+  try {
+    return !link::tcp::usable_ports(port, family).empty();
+  } catch (const Error& error) {
+    if (error.code() != Code::invalid_argument) throw;
+    log(LogLevel::info, error.happened(), "; links do without it");
+    return false;
+  }
+}
+
+// Interfaces that the file names for the GPU come in the place of the nearest. Those that are down now are
+// left out: the others carry what they would.
 void choose_ports_by_file(const Settings& settings, link::carry::ProxyOptions& options) {
   if (settings.topology.empty() || options.device.empty() || !options.interfaces.empty()) return;
   options.told = told_of_host(settings);
   const link::ToldDevice* const gpu = options.told.gpu(options.device);
   if (gpu == nullptr || gpu->ports.empty()) return;
-  for (const std::string& port : gpu->ports)
-    options.interfaces += (options.interfaces.empty() ? "" : ",") + port;
+  std::string named;
+  for (const std::string& port : gpu->ports) {
+    named += (named.empty() ? "" : ",") + port;
+    if (is_usable(port, options.family)) options.interfaces += (options.interfaces.empty() ? "" : ",") + port;
+  }
+  if (options.interfaces.empty())
+    throw Error(Code::invalid_argument,
+                "of the ports that " + settings.topology + " names for GPU " + options.device + " (" + named +
+                    ") none is up and has an address",
+                "mend the GPU's \"ports\" there, or set STARLING_TCP_INTERFACES");
   log(LogLevel::info, "links of GPU ", options.device, " go by ", options.interfaces, ", as ",
       settings.topology, " says");
 }

@@ -59,7 +59,9 @@ TEST(LinkOptions, RefuseByName) {
 
 constexpr const char* kTopology = R"({"hosts": [
   {"name": "other", "devices": [{"kind": "gpu", "pci": "0000:03:00.0", "ports": ["eth9"]}]},
-  {"name": "here", "devices": [{"kind": "gpu", "pci": "0000:03:00.0", "ports": ["eth1", "eth0"]},
+  {"name": "here", "devices": [{"kind": "gpu", "pci": "0000:03:00.0", "ports": ["lo", "127.0.0.1"]},
+                               {"kind": "gpu", "pci": "0000:05:00.0", "ports": ["starling8", "lo", "starling9"]},
+                               {"kind": "gpu", "pci": "0000:06:00.0", "ports": ["starling8", "starling9"]},
                                {"kind": "gpu", "pci": "0000:04:00.0", "path": ["pci0000:00", "0000:00:01.0"]},
                                {"kind": "nic", "name": "eth0", "numa": 1}]}]})";
 
@@ -76,10 +78,26 @@ class ATopologyFile : public testing::Test {
 
 TEST_F(ATopologyFile, SaysWhichPortsAGpuTakes) {
   std::ofstream(path_) << kTopology;
-  EXPECT_EQ(options("here", "0000:03:00.0").interfaces, "eth1,eth0");
+  EXPECT_EQ(options("here", "0000:03:00.0").interfaces, "lo,127.0.0.1");
   EXPECT_EQ(options("here", "0000:03:00.0", "STARLING_TCP_INTERFACES=eth2").interfaces, "eth2");
   EXPECT_EQ(options("here", "").interfaces, "") << "a rank without a GPU";
   EXPECT_EQ(options("nowhere", "0000:03:00.0").interfaces, "") << "the file lacks the host";
+}
+
+// As those are that are down when the rank starts.
+TEST_F(ATopologyFile, MayNamePortsThatAreNotThere) {
+  std::ofstream(path_) << kTopology;
+  EXPECT_EQ(options("here", "0000:05:00.0").interfaces, "lo");
+  try {
+    options("here", "0000:06:00.0");
+    FAIL() << "none of its ports is there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find(path_ + " names for GPU 0000:06:00.0 (starling8,starling9)"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(options("here", "0000:06:00.0", "STARLING_TCP_INTERFACES=eth2").interfaces, "eth2");
 }
 
 TEST_F(ATopologyFile, SaysWhereDevicesLie) {

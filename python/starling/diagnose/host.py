@@ -61,11 +61,12 @@ class Hosts:
         words = self._read("proc/loadavg").split()
         return float(words[0]) if words else 0.0
 
-    def setting(self, record: Record, name: str) -> str:
-        """Of the environment that the process was started with; "" if it had none."""
-        if record.state != "live":
-            return ""
-        for line in self._read(f"proc/{record.pid}/environ").split("\0"):
+    def setting(self, record: Record, name: str) -> str | None:
+        """Of the environment that the process was started with; "" if that had none. None: not known."""
+        environment = self._read(f"proc/{record.pid}/environ") if record.state == "live" else ""
+        if not environment:
+            return None
+        for line in environment.split("\0"):
             key, _, value = line.partition("=")
             if key == name:
                 return value

@@ -147,3 +147,25 @@ def test_beside_a_hang() -> None:
         "no record": ["slow path", "not called"],
         "not called": ["not called", "slow path"],
     }
+
+
+def test_a_path_that_stands_still_alone_may_be_of_a_host_that_does() -> None:
+    """Then who is waited for comes first; another path to the same rank tells the wire from the host."""
+    stands = watched(
+        0, each_ms=1, gap_ms=9, ends_ms=3_000, current=lost("network", 3_000, rate=0.0), left_bytes=5_000_000
+    )
+    beside = watched(1, each_ms=1, gap_ms=9, ends_ms=3_000, current=lost("starved", 3_000, rate=0.0))
+    waits: list[Call] = [("x", 0, 9, None)]
+    calls = [waits, waits]
+    assert [finding.kind for finding in judged(stands, calls=calls).findings] == ["unfinished", "slow path"]
+    assert [finding.kind for finding in judged(stands, calls=calls, known=1).findings] == [
+        "not called",
+        "slow path",
+    ]
+    assert [finding.kind for finding in judged(stands, beside, calls=calls).findings] == [
+        "slow path",
+        "unfinished",
+    ]
+    crawls = watched(0, each_ms=70, gap_ms=30, anomalies=[lost("network", 3_000)], to=2)
+    found = judged(stands, crawls, calls=calls).findings
+    assert found[0].kind == "slow path" and "from rank 0 to rank 2" in found[0].what

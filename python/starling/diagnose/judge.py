@@ -19,7 +19,8 @@ def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagn
     now = Moment(job)
     on_gpus = any(record.device.startswith("cuda") for record in job.records)
     of_host = gpus.of_this_host() if on_gpus else []
-    path, throttled = slow_path(job, look), gpus.throttled(job, of_host, hosts)
+    slow, throttled = slow_path(job, look), gpus.throttled(job, of_host, hosts)
+    path = slow.finding if slow else None
     found: list[Finding | None] = [failures.died(job), failures.stopped(job, hosts), failures.mismatch(job)]
     if not any(found):
         found += _hang(now, hosts, after_s)
@@ -31,10 +32,11 @@ def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagn
     found += [failures.not_joined(job, after_s), _starved(job, hosts)]
     if any(found):
         # That it does not end, or that nothing is known of who is waited for, says less than a path that is slow.
-        found = [path, *found, throttled] if _is_vague(found, job) else [*found, throttled, path]
+        comes_first = slow is not None and slow.is_the_wires and _is_vague(found, job)
+        found = [path, *found, throttled] if comes_first else [*found, throttled, path]
     else:
-        slow = [throttled, slow_rank(job, hosts), path]
-        found += [failures.no_sender(job, after_s), *slow, failures.aborted(job)]
+        found += [failures.no_sender(job, after_s), throttled, slow_rank(job, hosts), path]
+        found += [failures.aborted(job)]
     if not any(found) and any(record.state == "dead" for record in job.records):
         found.append(_killed(job))
     findings = tuple(finding for finding in found if finding is not None)

@@ -81,6 +81,7 @@ class Pace:
     usual: float  # what its own history expects; 0: it has lost no time
     lost_ns: int  # to the network, against that
     starved_ns: int
+    quiet_ns: int  # since it has last carried something
 
 
 def pace_of(watched: Watched, now: int) -> Pace | None:
@@ -118,6 +119,7 @@ def pace_of(watched: Watched, now: int) -> Pace | None:
         usual=worst.usual_bytes_per_second if worst else 0.0,
         lost_ns=int(lost["network"]),
         starved_ns=int(lost["starved"]),
+        quiet_ns=now - max((sample.completed_ns for sample in recent), default=begin),
     )
 
 
@@ -136,7 +138,14 @@ def _is_slow(pace: Pace, others: Sequence[Pace]) -> bool:
     )
 
 
-def slow_path(job: Job, look: Look) -> Finding | None:
+@dataclass(frozen=True)
+class SlowPath:
+    finding: Finding
+    # Not so of one that stands still and has no other beside it: the host at its other end may be what stands.
+    is_the_wires: bool
+
+
+def slow_path(job: Job, look: Look) -> SlowPath | None:
     """The path that most time is lost to; others that are slow, too, in the details."""
     of_segment = {record.arena: job.number(record.id) for record in job.records}
     paces = {
@@ -151,7 +160,8 @@ def slow_path(job: Job, look: Look) -> Finding | None:
     slow = [key for key, (_, pace) in paces.items() if _is_slow(pace, [other for _, other in others[key]])]
     if not slow:
         return None
-    slow.sort(key=lambda key: (-paces[key][1].busy_ns, key))
+    of_wires = {key for key in slow if others[key] or paces[key][1].quiet_ns < SHARE * paces[key][1].seen_ns}
+    slow.sort(key=lambda key: (key not in of_wires, -paces[key][1].busy_ns, key))
     first = slow[0]
     path, pace = paces[first]
     what = (
@@ -171,7 +181,7 @@ def slow_path(job: Job, look: Look) -> Finding | None:
             f", and had nothing to carry for {words.seconds(its.starved_ns / 1e9)}" if its.starved_ns else ""
         )
         details.append(f"between the same ranks, {beside.name} carries {_rate(its.rate)}{starved}")
-    return Finding(
+    finding = Finding(
         "slow path",
         what,
         "look at these ports and what is between them: their errors and speed (ethtool), and who else uses them",
@@ -179,6 +189,7 @@ def slow_path(job: Job, look: Look) -> Finding | None:
         details=tuple(details),
         paths=tuple(dict.fromkeys(paces[key][0].name for key in slow)),
     )
+    return SlowPath(finding, first in of_wires)
 
 
 def _rate(bytes_per_second: float) -> str:

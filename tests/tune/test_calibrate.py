@@ -144,6 +144,21 @@ def test_ranks_run_every_probe(
         assert len(first) == len(second) == calibrate.REPETITIONS and steps == probe.steps, probe.name
 
 
+@pytest.mark.parametrize(("slow", "is_heard"), [(0, True), (1, True), (2, False)])
+def test_one_slow_call_is_tried_again(
+    slow: int, is_heard: bool, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one says that ranks wait for cores, and what follows is not tried."""
+    slow_s = iter([1.0] * slow)
+    monkeypatch.setattr(
+        calibrate._core, "time_calls", lambda warmups, calls, steps: next(slow_s, 1e-6 * calls)
+    )
+    calibrated(1, cores=2)
+    assert asked
+    for first, second, _ in asked:
+        assert (first, second) == ((pytest.approx([1.0] * 7),) * 2 if is_heard else ([], []))
+
+
 def test_processes_are_timed() -> None:
     """On a busy machine less is heard, or nothing."""
     fit = calibrated(2, cores=2, processes=True)

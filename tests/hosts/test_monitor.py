@@ -59,8 +59,8 @@ def test_the_slow_rail_is_named() -> None:
 
 
 def test_diagnosis_names_the_slow_rail() -> None:
-    """`starling diagnose` on one of the hosts while the job runs; a loaded machine slows the other rail now and then, and
-    for that long it is named too."""
+    """`starling diagnose` on one of the hosts while the job runs; a loaded machine slows the other rail now and then,
+    and for that long it is named too."""
     if why_not():
         pytest.skip(why_not())
     with Network() as network:

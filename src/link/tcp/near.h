@@ -13,7 +13,8 @@ namespace starling::link {
 // device: its PCI address, "0000:1b:00.0".
 
 // Ports whose cards share more of the device's PCI bridges come first, then those of its NUMA node; those of
-// one distance stay in their order. Where `told` says where the device lies, or a port, it counts and not sysfs.
+// one distance stay in their order. Where `told` says where the device lies, or a port, it counts and not
+// sysfs.
 void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, const ToldHost& told = {},
                    const std::string& sysfs = "/sys");
 

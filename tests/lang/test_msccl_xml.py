@@ -150,9 +150,10 @@ def test_sizes_that_a_file_is_for() -> None:
     for head, sizes in (
         ("", None),
         ('maxcount="2" nthreadblocks="1"', None),
-        ('minBytes="1024" maxBytes="65536"', (1024, 65536)),
+        ('minBytes="1024" maxBytes="65536" outofplace="0"', (1024, 65536)),
+        ('minBytes="1024" maxBytes="65536"', (1024, 65535)),  # microsoft/msccl's, which stops before maxBytes
         ('minBytes="1024" maxBytes="0"', (1024, NO_LIMIT)),  # as MSCCL's scheduler takes it
-        ('maxBytes="65536"', (0, 65536)),
+        ('maxBytes="65536"', (0, 65535)),
         ('minBytes="0" maxBytes="0"', None),  # as it stands where nobody chose
     ):
         assert read(broadcast(head)).sizes == sizes
@@ -165,6 +166,8 @@ def test_sizes_that_a_file_is_for() -> None:
         text = text.replace('minBytes="0"', 'minBytes="64"').replace('maxBytes="0"', 'maxBytes="2048"')
         assert read(text).sizes == sizes
         assert 'minBytes="64" maxBytes="2048"' in write(read(text))
+        # Less than a byte for each part is no reason for no limit.
+        assert 'maxBytes="1"' in write(read(text), sizes=(0, 1))
 
 
 def test_written_in_every_dialect() -> None:
@@ -185,6 +188,7 @@ def test_written_in_every_dialect() -> None:
         for sizes in ((1024, 65536), (1024, NO_LIMIT)):
             text = write(plan, dialect=dialect, sizes=sizes)
             assert read(text).sizes == sizes
+            assert ('maxBytes="65537"' in text) == (dialect == "msccl" and sizes[1] == 65536)
             # microsoft/msccl would run nothing with maxBytes="0".
             assert ('maxBytes="0"' in text) == (dialect != "msccl" and sizes[1] == NO_LIMIT)
     wide = make("all_to_all", "two_step", 6).compile(policy="connections", fans=False)

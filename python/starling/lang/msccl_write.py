@@ -72,7 +72,8 @@ def write(
 
 
 def _of_dialect(plan: Plan, dialect: str, sizes: tuple[int, int] | None) -> dict[str, str]:
-    """What not all of them have. microsoft/msccl takes maxBytes="0" for a limit, and none for 128 MiB."""
+    """What not all of them have. microsoft/msccl takes maxBytes="0" for a limit, none for 128 MiB, and runs what is
+    smaller than maxBytes; the others run that size too."""
     found: dict[str, str] = {}
     if dialect == "rccl":
         steps = [i.size.chunks for rank in plan.ranks for block in rank.blocks for i in block.instructions]
@@ -85,7 +86,10 @@ def _of_dialect(plan: Plan, dialect: str, sizes: tuple[int, int] | None) -> dict
         parts = plan.rank_count if plan.collective in COUNTED_BY_PARTS else 1
         no_limit = largest // parts >= NO_LIMIT // parts
         found["minBytes"] = str(-(-smallest // parts))
-        found["maxBytes"] = str(largest // parts if dialect == "msccl" or not no_limit else 0)
+        if dialect == "msccl":
+            found["maxBytes"] = str(NO_LIMIT if no_limit else largest // parts + 1)
+        else:
+            found["maxBytes"] = str(0 if no_limit else max(1, largest // parts))
     return found
 
 

@@ -1,5 +1,5 @@
 """Files as the collections of MSCCL, its executor for Azure and RCCL have them, made anew for any number of ranks: the
-same blocks, channels, steps, waits and nops. Whoever reads these reads those."""
+same blocks, channels, kinds of steps, waits and nops as the ranks of those that were looked at; orders are ours."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _told(result: Result) -> Iterator[str]:
 
 def _fit_told(fit: Fit) -> str:
     if not fit.timed:
-        return "the cost model's machine is assumed: ranks had to wait for cores when it was to be measured"
+        return "the cost model's machine is assumed: nothing was heard of it (ranks that wait for cores, or noise)"
     timed = ", ".join(f"{name} {us:.3g}" for name, us in fit.timed.items())
     return f"the cost model's machine, in us a step: {timed}"
 

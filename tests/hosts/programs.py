@@ -12,6 +12,7 @@ import numpy as np
 from comm import failures
 from comm.programs import disordered
 from conformance import call, cases
+from hosts.messages import NAMED_BYTES
 from hosts.ranks import touch, watched
 from starling import Communicator
 from starling.errors import MismatchError
@@ -303,7 +304,10 @@ def mismatched_messages(comm: Communicator, counts: tuple[int, int]) -> str:
             (comm.send(value, 1, tag=8) if comm.rank == 0 else comm.recv(value, 0, tag=8)).wait(30)
             time.sleep(0.01)
     except MismatchError as error:
+        # A large receive may have got bytes of the wrong message before (docs/ERRORS.md).
+        named = comm.rank == 1 and counts[1] >= NAMED_BYTES
+        told = value.copy() if named else np.full_like(value, comm.rank + 1)
         time.sleep(0.2)
-        assert (value == comm.rank + 1).all(), "written after the error"
+        assert (value == told).all(), "written after the error" if named else "written"
         return str(error)
     raise AssertionError("nobody noticed")

@@ -75,11 +75,9 @@ def test_one_send_is_over_first() -> None:
     ids=str,
 )
 def test_mismatch(counts: tuple[int, int]) -> None:
-    begin = time.monotonic()
     for text in run(functools.partial(programs.mismatched_messages, counts=counts), {}, {}):
         assert "rank 0 calls" in text and f"of {counts[0]} uint8" in text, text
         assert "rank 1 calls" in text and f"of {counts[1]} uint8" in text, text
-    assert time.monotonic() - begin < 28, "by the timeout"
 
 
 @pytest.mark.parametrize("striping", "01")

@@ -45,10 +45,12 @@ double now_ms() {
 }
 
 struct Case {
-  const char* kind;  // what stands behind the wait: to_host, from_host, to_peer, within, kernels
+  const char* kind;  // what stands behind the wait: to_host, from_host, to_peer, within, kernels; module: a
+                     // thread that loads one
   int streams;  // so many, the others behind an event of the first
   bool urgent;  // the priority of Starling's copies
   bool first;  // our stream is made before the program's
+  bool apart = false;  // our stream is of a context of its own
 };
 
 std::vector<Case> cases() {
@@ -61,6 +63,7 @@ std::vector<Case> cases() {
           if (usual || (urgent && first)) all.push_back({kind, streams, urgent, first});
         }
   for (const bool urgent : {true, false}) all.push_back({"kernels", 1, urgent, true});
+  for (const bool apart : {false, true}) all.push_back({"module", 1, true, true, apart});
   return all;
 }
 
@@ -71,6 +74,16 @@ cudaStream_t make_stream(bool urgent) {
   CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest + 1 : least));
   return stream;
 }
+
+template <class F>
+F driver_function(const char* name, unsigned version = 12000) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  CUDA(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result));
+  return reinterpret_cast<F>(found);
+}
+
+std::atomic<int> loaded{0};
 
 __global__ void nothing() {}
 
@@ -88,6 +101,29 @@ int fill(cudaStream_t stream) {
   return launched;
 }
 
+// As a library does with kernels that it needs for the first time. In each entry something else, so that
+// none is known.
+void load_modules() {
+  const auto load = driver_function<CUresult (*)(CUmodule*, const void*)>("cuModuleLoadData");
+  std::thread([load] {
+    CUDA(cudaSetDevice(0));
+    CUDA(cudaFree(nullptr));
+    for (int k = 0; k < 1000; ++k) {
+      const std::string number = std::to_string(k);
+      const std::string text =
+          ".version 8.0\n.target sm_90\n.address_size 64\n.visible .global .align 4 .b8 g" + number +
+          "[65536];\n.visible .entry f" + number + "() { ret; }\n";
+      CUmodule module;
+      if (load(&module, text.c_str()) != CUDA_SUCCESS) std::printf("a module was refused ");
+      ++loaded;
+    }
+  }).detach();
+  for (int seen = -1; seen != loaded;) {
+    seen = loaded;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 void run(const Case& c) {
   char *local, *peer, *pinned;
   unsigned long long* word;
@@ -99,20 +135,36 @@ void run(const Case& c) {
   CUDA(cudaHostAlloc(&pinned, kBytes, cudaHostAllocMapped));
   CUDA(cudaHostAlloc(&word, sizeof *word, cudaHostAllocMapped));
   *word = 0;
-  void* wait = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &wait, 12000, cudaEnableDefault, &found));
+  const auto wait =
+      driver_function<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int)>("cuStreamWaitValue64");
+  CUcontext own = nullptr, primary = nullptr, other = nullptr;
   cudaStream_t ours = c.first ? make_stream(c.urgent) : nullptr;
+  if (c.apart) {
+    const auto retain = driver_function<CUresult (*)(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain");
+    const auto pop = driver_function<CUresult (*)(CUcontext*)>("cuCtxPopCurrent");
+    const auto create = driver_function<CUresult (*)(CUcontext*, unsigned, CUdevice)>("cuCtxCreate", 3020);
+    const auto make = driver_function<CUresult (*)(CUstream*, unsigned, int)>("cuStreamCreateWithPriority");
+    retain(&primary, 0);
+    retain(&other, 1);
+    if (create(&own, 0, 0) != CUDA_SUCCESS) std::printf("no context ");
+    if (make(&ours, CU_STREAM_NON_BLOCKING, -1) != CUDA_SUCCESS) std::printf("no stream ");
+    const auto copy =
+        driver_function<CUresult (*)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)>(
+            "cuMemcpyPeerAsync");
+    copy(CUdeviceptr(peer), other, CUdeviceptr(local), primary, 64, ours);
+    const auto synchronize = driver_function<CUresult (*)(CUstream)>("cuStreamSynchronize");
+    synchronize(ours);
+    pop(nullptr);
+  }
   std::vector<cudaStream_t> streams(c.streams);
   for (cudaStream_t& stream : streams) stream = make_stream(false);
   if (ours == nullptr) ours = make_stream(c.urgent);
   // Each path was used once.
-  CUDA(cudaMemcpyAsync(peer, local, 64, cudaMemcpyDefault, ours));
+  if (!c.apart) CUDA(cudaMemcpyAsync(peer, local, 64, cudaMemcpyDefault, ours));
   CUDA(cudaMemcpyAsync(pinned, local, 64, cudaMemcpyDefault, streams[0]));
   nothing<<<1, 1, 0, streams[0]>>>();
   CUDA(cudaDeviceSynchronize());
-  reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int)>(wait)(
-      streams[0], CUdeviceptr(word), 1, CU_STREAM_WAIT_VALUE_GEQ);
+  wait(streams[0], CUdeviceptr(word), 1, CU_STREAM_WAIT_VALUE_GEQ);
   cudaEvent_t event;
   CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   CUDA(cudaEventRecord(event, streams[0]));
@@ -125,18 +177,33 @@ void run(const Case& c) {
     if (kind == "within") CUDA(cudaMemcpyAsync(local + kBytes, local, kBytes, cudaMemcpyDefault, stream));
   }
   if (std::strcmp(c.kind, "kernels") == 0) std::printf("behind %d of them: ", fill(streams[0]));
+  if (std::strcmp(c.kind, "module") == 0) {
+    load_modules();
+    std::printf("beside a thread that has loaded %d of 1000: ", loaded.load());
+  }
   std::atomic<bool> called{false};
   const double begin = now_ms();
   std::thread caller([&] {
     CUDA(cudaSetDevice(0));
-    CUDA(cudaMemcpyAsync(peer, local, kBytes, cudaMemcpyDefault, ours));
+    if (c.apart) {
+      const auto copy =
+          driver_function<CUresult (*)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)>(
+              "cuMemcpyPeerAsync");
+      const auto push = driver_function<CUresult (*)(CUcontext)>("cuCtxPushCurrent");
+      push(own);
+      const CUresult result = copy(CUdeviceptr(peer), other, CUdeviceptr(local), primary, kBytes, ours);
+      if (result != CUDA_SUCCESS) std::printf("refused (%d) ", int(result));
+    } else {
+      CUDA(cudaMemcpyAsync(peer, local, kBytes, cudaMemcpyDefault, ours));
+    }
     called = true;
   });
   while (!called && now_ms() - begin < kPatienceMs) {}
   const char* result = "the call **stands**";
   if (called) {
-    while (cudaStreamQuery(ours) == cudaErrorNotReady && now_ms() - begin < kPatienceMs) {}
-    result = cudaStreamQuery(ours) == cudaSuccess ? "passes" : "**stands**";
+    const auto query = driver_function<CUresult (*)(CUstream)>("cuStreamQuery");
+    while (query(ours) == CUDA_ERROR_NOT_READY && now_ms() - begin < kPatienceMs) {}
+    result = query(ours) == CUDA_SUCCESS ? "passes" : "**stands**";
   }
   std::printf("%s, %.2f ms", result, now_ms() - begin);
   std::fflush(stdout);
@@ -152,8 +219,9 @@ int main(int argc, char** argv) {
       "| what stands | streams | our stream | made | 4 MB to the peer |\n| --- | --- | --- | --- | --- "
       "|\n");
   for (size_t k = 0; k < all.size(); ++k) {
-    std::printf("| %s | %d | %s | %s | ", all[k].kind, all[k].streams,
-                all[k].urgent ? "of its own priority" : "ordinary", all[k].first ? "first" : "last");
+    std::printf("| %s | %d | %s%s | %s | ", all[k].kind, all[k].streams,
+                all[k].urgent ? "of its own priority" : "ordinary",
+                all[k].apart ? ", in a context of its own" : "", all[k].first ? "first" : "last");
     std::fflush(stdout);
     const std::string command = "timeout -s KILL 10 " + std::string(argv[0]) + " " + std::to_string(k);
     if (std::system(command.c_str()) != 0) std::printf(" (failed)");

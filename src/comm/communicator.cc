@@ -274,14 +274,18 @@ HostLane& Communicator::twin_of(HostLane& lane, uint64_t capture) {
   return context_.twin(twin.key, twin.name, lane);
 }
 
-// Not captured: waits until its stream has room, before any lock is taken.
-Communicator::Capture Communicator::check_stream_call(const starling_operation& call) {
+void Communicator::check_start(const starling_operation& call) {
   if (call.start != STARLING_START_ON_STREAM && call.start != STARLING_START_HOLD_STREAM)
     throw Error(Code::invalid_argument, "start " + std::to_string(int(call.start)) + " does not exist",
                 "use a value of starling_start");
   if (call.kind == STARLING_RECV && call.peer == -1)
     throw Error(Code::unsupported, "a receive from any source on a stream",
                 "name the source, or synchronize the stream and submit without it");
+}
+
+// Not captured: waits until its stream has room, before any lock is taken.
+Communicator::Capture Communicator::check_stream_call(const starling_operation& call) {
+  check_start(call);
   const Capture capture = context_.capture_of(call.stream);
   if (goes_by_copies(call, capture))
     context_.await_room(call.stream);

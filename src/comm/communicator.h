@@ -139,6 +139,7 @@ class Communicator final : public PollHook {
   HostLane& twin_of(HostLane& lane, uint64_t capture);
   RequestPtr submit_to_self(const starling_operation& call, RequestPtr request);
   void check_pair_call(const starling_operation& call);
+  static void check_start(const starling_operation& call);
   Capture check_stream_call(const starling_operation& call);
   void copy_to_self(const SelfCall& send, const SelfCall& receive);
   bool match_any_source(AnySource& receive);

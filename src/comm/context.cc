@@ -10,6 +10,7 @@
 #include "comm/job_store.h"
 #include "comm/offer.h"
 #include "device/submission_queue.h"
+#include "machine/cpu/lock_soon.h"
 #include "monitor/publish.h"
 
 namespace starling {
@@ -205,7 +206,7 @@ std::optional<StreamLaunch> Context::take_over(HostLane& lane, Flight&& flight, 
   const bool opens = flight.lowered.opens;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
   Flight& appended = append(lane, std::move(flight));
-  if (!left_to_caller) expect_rings();
+  if (!left_to_caller && place_->traits().notifies) expect_rings();
   std::optional<StreamLaunch> launch;
   if (appended.on_stream)
     launch = enter_stream(lane, appended);
@@ -213,8 +214,8 @@ std::optional<StreamLaunch> Context::take_over(HostLane& lane, Flight&& flight, 
     feed(lane, appended.submitted_ns);
   connect_soon(lane, opens);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
-  // waiter does its work again.
-  if (!left_to_caller) show_poller();
+  // waiter does its work again, or it looks by itself anyway.
+  if (!left_to_caller && !std::exchange(poller_looks_, !place_->traits().notifies)) show_poller();
   // A message may be what an any-source receive waits for. Of other hosts' ranks the proxy need not be woken
   // for that: whoever runs the operation looks, or rings when it posts.
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
@@ -228,7 +229,7 @@ std::optional<StreamLaunch> Context::take_over(HostLane& lane, Flight&& flight, 
 void Context::submit(HostLane& lane, Flight&& flight) {
   const std::string refused = check_buffers(flight.lowered);
   if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = cpu::lock_soon(mutex_);
   if (flight.on_stream) checked_streams();
   if (flight.perhaps_waited) late_start_.begin();
   const bool news = open_lane(lane, flight.lowered);
@@ -345,6 +346,7 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
   ++completions_;
   --under_way_;
   if (flight.carried) proxy_->end_work();
+  for_proxy_ -= flight.for_proxy;
   waited_ -= flight.waited;
   perhaps_waited_ -= flight.perhaps_waited;
   if (under_way_ == 0) drained_.notify_all();

@@ -159,6 +159,7 @@ class Context {
   class Waiter;
   struct StreamWait;
   static constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemon is leaving
+  static constexpr uint64_t kMostPatienceNs = 200'000'000;
 
   void run_poller();
   bool poll_once();
@@ -166,6 +167,7 @@ class Context {
   bool take_told();
   // Lanes of copies (copies.cc).
   void submit_copies(HostLane& lane, Flight&& flight, const std::string& refused);
+  void await_engine(const Request& request);
   void feed_copies(HostLane& lane, uint64_t now_ns);
   bool take_copied();
   void end_copied(HostLane& lane, uint64_t sequence);
@@ -241,6 +243,8 @@ class Context {
   PlanShelf shelf_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<CopyProxy> copies_;  // set under the lock, once; ends before the executor
+  std::atomic<uint64_t> for_proxy_{0};  // operations that it has not got; written under the lock
+  std::atomic<uint64_t> copy_patience_ns_{kMostPatienceNs};  // await_engine()
   cpu::CpuMachine host_machine_;  // the host's side of the queues
   CallbackThread callbacks_;
   LateStart late_start_{[this] { start_late(); }};
@@ -264,6 +268,7 @@ class Context {
   uint64_t on_device_ = 0;  // of them, those that the daemon has
   uint64_t for_callers_ = 0;  // of these, those that no stream orders: somebody may wait for them on the CPU
   bool look_again_ = false;  // the executor asks to be polled
+  bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> told_;  // with operations on the device that began as kernels
   std::vector<HostLane*> twins_;  // of captured operations

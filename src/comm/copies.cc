@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/context.h"
@@ -11,6 +12,14 @@
 #include "link/carry/proxy.h"
 
 namespace starling {
+namespace {
+
+constexpr uint64_t kLeastPatienceNs = 200'000;
+constexpr uint64_t kEagerNs = 100'000;
+constexpr uint64_t kEngineNapNs = 10'000;
+
+}  // namespace
+
 // ---- the lane -----------------------------------------------------------------------------------------
 
 // Never used again when the lane ends: a stream may come to them later.
@@ -67,6 +76,9 @@ device::CopyJob HostLane::begin_copies(Flight& flight) {
   for (const Transfer& receive : transfers.receives)
     job.receives.push_back({offer_of(shared_, sequence, receive.peer), output + receive.to, receive.bytes,
                             op.registrations[uint32_t(BufferKind::kOutput)]});
+  for (uint32_t peer = 0; peer < size(); ++peer)
+    job.shares_driver |=
+        peer != rank() && member(peer).peer.arena->header()->process_nonce == cpu::process_nonce();
   flight.on_device = true;
   ++on_device_;
   return job;
@@ -163,6 +175,8 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
     flight.entry = streams->enter({flight.stream, flight.held, false, false, false, true});
     flight.entered = true;
   }
+  flight.for_proxy = true;
+  ++for_proxy_;
   Flight& appended = append(lane, std::move(flight));
   // Before the proxy has it: it may end there.
   const RequestPtr request = appended.request;
@@ -183,7 +197,34 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
   uint64_t* const mark = lane.mark(sequence);
   lock.unlock();
   streams->mark(stream, mark, sequence + 1);
-  if (held) streams->wait_for(stream, handover, sequence);
+  if (!held) return;
+  await_engine(*request);
+  streams->wait_for(stream, handover, sequence);
+}
+
+// Before a stream is made to stand for copies. Its caller may be in the driver next, for a library that loads
+// kernels, say: then the driver waits for the stream, and lets nobody else in. So what it is still needed for
+// comes first; a peer that is late keeps us for so long only, and shorter each time
+// (docs/design/0020-sm-free.md).
+void Context::await_engine(const Request& request) {
+  const uint64_t begin = cpu::monotonic_ns();
+  // Relaxed, as below: a hint.
+  const uint64_t patience = copy_patience_ns_.load(std::memory_order_relaxed);
+  const auto needed = [this] {
+    return for_proxy_.load(std::memory_order_relaxed) != 0 || copies_->needs_engine();
+  };
+  if (!needed()) return;
+  while (needed() && !request.done()) {
+    const uint64_t waited = cpu::monotonic_ns() - begin;
+    if (waited > patience)
+      return copy_patience_ns_.store(std::max(patience / 4, kLeastPatienceNs), std::memory_order_relaxed);
+    poll_once();
+    if (waited < kEagerNs)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kEngineNapNs));
+  }
+  copy_patience_ns_.store(std::min(2 * patience, kMostPatienceNs), std::memory_order_relaxed);
 }
 
 void Context::feed_copies(HostLane& lane, uint64_t now_ns) {
@@ -191,6 +232,7 @@ void Context::feed_copies(HostLane& lane, uint64_t now_ns) {
     if (!announce(lane, *flight)) return;
     flight_.started(flight->record, now_ns);
     ++on_device_;
+    for_proxy_ -= std::exchange(flight->for_proxy, false);
     if (lane.carried())
       copies_->add(lane.begin_carried_copies(*flight));
     else

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -74,6 +75,20 @@ std::vector<CopyProxy::Report> CopyProxy::take() {
   return std::exchange(reports_, {});
 }
 
+bool CopyProxy::needs_engine() {
+  std::lock_guard lock(mutex_);
+  return needed_ || !added_.empty() || !added_carried_.empty();
+}
+
+void CopyProxy::tell_need() {
+  const auto needs = [](const device::CopyJob& job) { return job.needs_engine(); };
+  // The receiver's last piece, too, is put into the queue when it has come.
+  const bool need = !carried_.empty() || std::any_of(jobs_.begin(), jobs_.end(), needs);
+  if (need == told_need_) return;
+  std::lock_guard lock(mutex_);
+  needed_ = told_need_ = need;
+}
+
 void CopyProxy::report(Report&& report) {
   std::lock_guard lock(mutex_);
   reports_.push_back(std::move(report));
@@ -87,6 +102,7 @@ bool CopyProxy::take_jobs() {
   });
   for (device::CopyJob& job : added_) jobs_.push_back(std::move(job));
   for (CarriedCopyJob& job : added_carried_) carried_.push_back(std::move(job));
+  needed_ = told_need_ = told_need_ || !added_.empty() || !added_carried_.empty();
   added_.clear();
   added_carried_.clear();
   return !ending_;
@@ -125,6 +141,7 @@ bool CopyProxy::step_all() {
   progress |= step_each(
       carried_, [this](CarriedCopyJob& job) { return step(job, engine_.engine, engine_.given[0]); },
       reported);
+  tell_need();
   if (reported) told_();
   return progress || reported;
 }

@@ -37,6 +37,9 @@ class CopyProxy {
   void add(device::CopyJob&& job);
   void add(CarriedCopyJob&& job);
   std::vector<Report> take();
+  // Will it call the driver, once peers or streams have come? Any thread. False: the engine has all that is
+  // needed for what was added to end.
+  bool needs_engine();
   // The device has failed: nothing of what it has is touched or reported any more.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
 
@@ -57,6 +60,7 @@ class CopyProxy {
   bool step_each(std::vector<Job>& jobs, Step&& step, bool& reported);
   void report(Report&& report);
   bool has_copies_under_way() const;
+  void tell_need();
 
   std::unique_ptr<CopyEngine> owned_;
   Engine engine_;
@@ -65,6 +69,7 @@ class CopyProxy {
   const std::function<void()> told_;
   std::vector<device::CopyJob> jobs_;  // the thread's own, as the next
   std::vector<CarriedCopyJob> carried_;
+  bool told_need_ = false;  // as `needed_`
   std::atomic<bool> abandoned_{false};
 
   std::mutex mutex_;  // guards what follows
@@ -72,6 +77,7 @@ class CopyProxy {
   std::vector<device::CopyJob> added_;
   std::vector<CarriedCopyJob> added_carried_;
   std::vector<Report> reports_;
+  bool needed_ = false;  // by what it has taken
   bool ending_ = false;
 
   std::thread thread_;  // last: it begins when all else is there

@@ -87,6 +87,7 @@ struct Flight {
   device::StreamEntry entry{};
   bool carried = false;  // its lane's proxy was told that it is under way
   bool entered = false;  // `entry` counts
+  bool for_proxy = false;  // of a lane of copies, and its proxy has not got it
   uint64_t record = 0;   // its number in the flight record; 0: it has none
   uint32_t lane = 0;     // with it
 

@@ -98,6 +98,8 @@ void Context::run_poller() {
       std::lock_guard lock(mutex_);
       work = under_way_ > 0 || !closed_lanes_.empty();
       looks = on_device_ > 0 || look_again_ || replaying_;
+      // The look that may follow before it sleeps comes after this one, under the same lock.
+      poller_looks_ = looks && !place_->traits().notifies;
       eager = for_callers_ > 0;
       longest_ns = !twins_.empty() ? kReplayNs : work ? kMaintenanceNs : kQuietNs;
     }
@@ -112,7 +114,7 @@ void Context::run_poller() {
       continue;
     }
     // One more look between the two, as the doorbell's protocol asks.
-    if (!place_->traits().notifies && looks)
+    if (looks && !place_->traits().notifies)
       nap(fruitless++, eager);
     else if (!sleeper.prepared())
       sleeper.prepare();

@@ -27,11 +27,8 @@ StreamOperations& Context::checked_streams() {
 void Context::await_stream(device::Stream stream, bool held) {
   StreamOperations& streams = checked_streams();
   for (;;) {
-    {
-      std::lock_guard lock(mutex_);
-      if (streams.may_enter({stream, held, true, true, false}))
-        return;  // its lane is asked about when it is known
-    }
+    // Its lane is asked about when it is known.
+    if (streams.may_enter({stream, held, true, true, false})) return;
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
   }
 }
@@ -152,7 +149,9 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
   for (Flight& flight : lane.flights())
     if (flight.sequence == place->sequence && flight.entered) streams.hold(flight.entry);
   const Handover handover = lane.handover();
+  const bool by_copies = lane.by_copies();
   lock.unlock();
+  if (by_copies) await_engine(request);
   streams.wait_for(stream, handover, place->sequence);
   return true;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "comm/communicator.h"
+#include "machine/cpu/lock_soon.h"
 
 namespace starling {
 namespace {
@@ -41,10 +42,11 @@ bool Communicator::submit_in_one_kernel(std::span<const starling_operation> call
                                         std::vector<RequestPtr>& submitted) {
   if (!share_stream(calls)) return false;
   std::vector<RequestPtr> requests;
-  for (const starling_operation& call : calls) {
-    requests.push_back(new_request(call));
-    if (check_stream_call(call)) return false;  // it is captured
-  }
+  requests.reserve(calls.size());
+  for (const starling_operation& call : calls) requests.push_back(new_request(call));
+  // All are of one stream: one look tells of all, and prepare_for_stream() asks for each.
+  for (const starling_operation& call : calls) check_start(call);
+  if (check_stream_call(calls.front())) return false;  // it is captured
   const std::lock_guard lock(mutex_);
   if (refused_by_abort(requests.front())) {
     for (size_t k = 1; k < requests.size(); ++k) refused_by_abort(requests[k]);
@@ -52,6 +54,7 @@ bool Communicator::submit_in_one_kernel(std::span<const starling_operation> call
     return true;
   }
   std::vector<Departure> departures;
+  departures.reserve(calls.size());
   for (size_t k = 0; k < calls.size(); ++k) {
     const starling_operation& call = calls[k];
     if (is_message(call)) {
@@ -76,9 +79,10 @@ void Context::submit_together(std::vector<Departure>&& departures) {
   for (Departure& departure : departures) refused.push_back(check_buffers(departure.flight.lowered));
   std::vector<StreamLaunch> launches;
   launches.reserve(departures.size());
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = cpu::lock_soon(mutex_);
   std::vector<bool> news;
   std::vector<Departing> departing;
+  departing.reserve(departures.size());
   for (const Departure& one : departures) news.push_back(open_lane(*one.lane, one.flight.lowered));
   for (size_t k = 0; k < departures.size(); ++k) {
     count_submitted(*departures[k].lane, departures[k].flight, refused[k]);

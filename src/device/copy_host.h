@@ -8,6 +8,7 @@
 //
 // A copy is put into a queue of the engine when nothing is left that it would wait for.
 #pragma once
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <vector>
@@ -63,6 +64,14 @@ struct CopyJob {
   std::vector<CopyReceive> receives;
   bool begun = false;
   bool failed = false;  // of its copies no more begin: its lane is about to break
+  bool shares_driver = false;  // peers are ranks of this process, whose copies go by the same driver
+
+  // Does something still have to be put into the engine's queues, for it to end?
+  bool needs_engine() const {
+    return shares_driver || std::any_of(sends.begin(), sends.end(), [](const CopySend& send) {
+             return send.ticket == 0 && send.bytes > 0;
+           });
+  }
 };
 
 // Copies that may be under way in a queue: it is short, and who fills it waits in the driver.

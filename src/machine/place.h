@@ -46,7 +46,7 @@ class StreamOperations {
  public:
   virtual ~StreamOperations() = default;
 
-  // Under the context's lock.
+  // Under the context's lock. may_enter() may be asked without it: then its answer may be old at once.
   virtual bool may_enter(const device::StreamCall& call) = 0;
   virtual bool may_hold() = 0;
   virtual bool may_stand() = 0;

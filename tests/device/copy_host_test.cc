@@ -99,6 +99,22 @@ TEST_F(CopyHostTest, ACopyBeginsWhenBothSidesAreReady) {
   EXPECT_EQ(engine_.begun.size(), 1u);
 }
 
+// A stream must not be made to stand before: who stands may be in the driver, which the engine needs.
+TEST_F(CopyHostTest, TheEngineIsNeededUntilTheLastCopyHasBegun) {
+  Message m(0, 100);
+  m.send.sends.push_back({nullptr, nullptr, m.input.data(), m.input.data() + 50, 10});
+  m.sender_mark = 1;
+  sender_.step(m.send);
+  EXPECT_TRUE(m.send.needs_engine());  // its own part has begun, the other has no offer
+  EXPECT_FALSE(m.receive.needs_engine());
+  m.receiver_mark = 1;
+  receiver_.step(m.receive);
+  sender_.step(m.send);
+  EXPECT_FALSE(m.send.needs_engine());
+  m.receive.shares_driver = true;
+  EXPECT_TRUE(m.receive.needs_engine());
+}
+
 TEST_F(CopyHostTest, AReceiverAloneBeginsNothing) {
   Message m(0, 100);
   m.receiver_mark = 1;

@@ -5,6 +5,7 @@ Method: two ranks on two GPUs, threads and processes; kernels write what is sent
 received right behind, in the streams; torch's profiler (CUPTI) lists what ran on the GPU.
 """
 
+import ctypes
 import functools
 import os
 import random
@@ -21,7 +22,7 @@ import pytest
 from comm.test_sm_free import collective_cases, moving_cases
 from conformance.test_conformance import check
 from gpu import gpus
-from starling import Communicator
+from starling import Communicator, Recv, Send
 from starling.errors import MismatchError, OperationTimeoutError, PeerFailedError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(100)]
@@ -431,3 +432,54 @@ def test_torch(names: tuple[str, ...]) -> None:
         env={**os.environ, "STARLING_SM_FREE": "1"},
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+
+
+class Modules:
+    """Kernels that the driver has never seen: a library's, at their first use."""
+
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.count = 0
+
+    def load(self) -> None:
+        self.count += 1
+        text = (
+            ".version 8.0\n.target sm_90\n.address_size 64\n"
+            f".visible .global .align 4 .b8 g{os.getpid()}_{self.count}[65536];\n"
+            f".visible .entry f{os.getpid()}_{self.count}() {{ ret; }}\n"
+        )
+        module = ctypes.c_void_p()
+        assert self.cuda.cuModuleLoadData(ctypes.byref(module), text.encode()) == 0
+
+
+def loading(comm: Communicator, rounds: int) -> float:
+    """A message each way in one stream, held, and kernels loaded behind it; now one rank is late, now the other."""
+    import torch
+
+    device = device_of(comm)
+    stream = streams_of(comm)[0]
+    sent = torch.empty(4 * MIB, dtype=torch.uint8, device=device)
+    received = torch.empty_like(sent)
+    wrong = torch.zeros(1, dtype=torch.int64, device=device)
+    modules = Modules()
+    torch.cuda.synchronize()
+    begin = time.monotonic()
+    with torch.cuda.stream(stream):
+        for k in range(rounds):
+            if k % 2 == comm.rank:
+                torch.cuda._sleep(20_000_000)
+            sent.fill_((comm.rank + k) % 251)
+            calls = [Send(sent, 1 - comm.rank), Recv(received, 1 - comm.rank)]
+            comm.batch(calls if k % 3 else calls[::-1], stream=stream, hold=True)
+            modules.load()
+            wrong.add_((received != (1 - comm.rank + k) % 251).sum())
+    stream.synchronize()
+    assert int(wrong) == 0
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
+def test_kernels_that_are_loaded_behind_a_receive(machine: str) -> None:
+    """The driver waits for the stream then, and keeps the proxy from the copy that the peer waits for."""
+    for took in run(functools.partial(loading, rounds=24), machine):
+        assert took < 8

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "device/bind.h"
 #include "machine/cpu/futex.h"
+#include "machine/cpu/lock_soon.h"
 #include "machine/cuda/error.h"
 
 namespace starling::cuda {
@@ -112,7 +113,7 @@ bool CudaExecutor::only_kernels() const {
 // ---- streams ------------------------------------------------------------------------------------------
 
 bool CudaExecutor::may_enter(const device::StreamCall& call) {
-  std::lock_guard lock(mutex_);
+  const auto lock = cpu::lock_soon(mutex_);
   return host_.may_enter(call);
 }
 
@@ -127,7 +128,7 @@ bool CudaExecutor::may_stand() {
 }
 
 device::StreamEntry CudaExecutor::enter(const device::StreamCall& call) {
-  std::lock_guard lock(mutex_);
+  const auto lock = cpu::lock_soon(mutex_);
   // That handle names another stream on each thread.
   device::StreamCall known = call;
   known.follows = call.follows && call.stream != device::Stream(cudaStreamPerThread);
@@ -140,7 +141,7 @@ void CudaExecutor::hold(device::StreamEntry& entry) {
 }
 
 void CudaExecutor::completed(const device::StreamEntry& entry) {
-  std::lock_guard lock(mutex_);
+  const auto lock = cpu::lock_soon(mutex_);
   host_.completed(entry);
 }
 

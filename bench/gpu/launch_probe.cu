@@ -1,0 +1,169 @@
+// What the caller of an operation pays the driver for: a launch, by the size of its argument and by how it is
+// launched, and the short calls around it. The floor under the CPU's part of a small operation
+// (docs/design/0007-start-as-a-kernel.md). One GPU.
+//
+//   launch_probe       a table: us a call, the median and the least of nine rounds of 200
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define CUDA(call)                                                \
+  do {                                                            \
+    const cudaError_t status = (call);                            \
+    if (status != cudaSuccess) {                                  \
+      std::printf("%s: %s\n", #call, cudaGetErrorString(status)); \
+      std::exit(1);                                               \
+    }                                                             \
+  } while (false)
+
+namespace {
+
+constexpr int kRounds = 9, kBurst = 200;
+
+template <size_t kBytes>
+struct Argument {
+  unsigned char bytes[kBytes];
+};
+
+template <size_t kBytes>
+__global__ void __launch_bounds__(512) kernel(const __grid_constant__ Argument<kBytes> argument, int* sink) {
+  if (argument.bytes[kBytes - 1] == 251) *sink = 1;
+}
+
+cudaStream_t stream;
+int* sink;
+
+void measure(const std::string& what, const std::function<void()>& call) {
+  std::vector<double> us;
+  for (int round = 0; round < kRounds; ++round) {
+    CUDA(cudaStreamSynchronize(stream));
+    const auto begin = std::chrono::steady_clock::now();
+    for (int k = 0; k < kBurst; ++k) call();
+    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
+                 kBurst);
+  }
+  CUDA(cudaStreamSynchronize(stream));
+  std::sort(us.begin(), us.end());
+  std::printf("| %s | %.2f | %.2f |\n", what.c_str(), us[us.size() / 2], us[0]);
+}
+
+template <size_t kBytes>
+void launch(bool early, unsigned blocks, unsigned threads) {
+  static const Argument<kBytes> argument{};
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  CUDA(cudaLaunchKernelEx(&config, kernel<kBytes>, argument, sink));
+}
+
+template <size_t kBytes>
+void measure_launches() {
+  for (const bool early : {false, true})
+    measure("launch, argument of " + std::to_string(kBytes) + " bytes" + (early ? ", may begin early" : ""),
+            [early] { launch<kBytes>(early, 1, 64); });
+}
+
+template <class F>
+F driver_function(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  CUDA(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result));
+  return reinterpret_cast<F>(found);
+}
+
+}  // namespace
+
+int main() {
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA(cudaMalloc(&sink, sizeof *sink));
+  unsigned long long* word;
+  CUDA(cudaHostAlloc(&word, sizeof *word, cudaHostAllocMapped));
+  *word = 1;
+  std::printf("| call | median us | least us |\n| --- | ---: | ---: |\n");
+  measure_launches<16>();
+  measure_launches<512>();
+  measure_launches<1024>();
+  measure_launches<1536>();
+  measure_launches<3072>();
+  measure_launches<4000>();
+  measure("launch, 1536 bytes, 16 blocks of 512", [] { launch<1536>(true, 16, 512); });
+  const auto pair = [](const char* how) {
+    measure(std::string("launch, 1536 bytes, and one of 16 behind it") + how, [] {
+      launch<1536>(true, 1, 64);
+      launch<16>(false, 1, 1);
+    });
+  };
+  pair("");
+  {
+    std::atomic<bool> end{false};
+    std::thread other([&] {
+      while (!end) {
+        cudaStreamQuery(stream);
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+    });
+    pair(", beside a thread that queries it every 20 us");
+    end = true;
+    other.join();
+  }
+  int devices = 0;
+  CUDA(cudaGetDeviceCount(&devices));
+  if (devices > 1) {
+    CUDA(cudaSetDevice(1));
+    CUDA(cudaFree(nullptr));
+    CUDA(cudaDeviceEnablePeerAccess(0, 0));
+    CUDA(cudaSetDevice(0));
+    CUDA(cudaDeviceEnablePeerAccess(1, 0));
+    pair(", with peer access");
+  }
+  cudaStream_t urgent;
+  CUDA(cudaStreamCreateWithPriority(&urgent, cudaStreamNonBlocking, -5));
+  pair(", with a stream of high priority");
+  using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+  const auto write = driver_function<MemoryOperation>("cuStreamWriteValue64");
+  const auto wait = driver_function<MemoryOperation>("cuStreamWaitValue64");
+  measure("write value", [&] { write(stream, CUdeviceptr(word), 1, 0); });
+  measure("wait value, met", [&] { wait(stream, CUdeviceptr(word), 1, CU_STREAM_WAIT_VALUE_GEQ); });
+  const auto is_capturing =
+      driver_function<CUresult (*)(CUstream, CUstreamCaptureStatus*)>("cuStreamIsCapturing");
+  measure("is it capturing?", [&] {
+    CUstreamCaptureStatus status;
+    is_capturing(stream, &status);
+  });
+  const auto attribute =
+      driver_function<CUresult (*)(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
+  measure("number of an allocation", [&] {
+    unsigned long long identity;
+    attribute(&identity, CU_POINTER_ATTRIBUTE_BUFFER_ID, CUdeviceptr(sink));
+  });
+  const auto current = driver_function<CUresult (*)(CUcontext*)>("cuCtxGetCurrent");
+  measure("current context", [&] {
+    CUcontext context;
+    current(&context);
+  });
+  measure("capture mode, there and back", [&] {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+  });
+  cudaEvent_t event;
+  CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  measure("record an event", [&] { CUDA(cudaEventRecord(event, stream)); });
+  measure("query an event", [&] { cudaEventQuery(event); });
+  return 0;
+}

@@ -16,6 +16,7 @@
 namespace starling {
 namespace {
 
+constexpr int kCallStreams = 4;
 constexpr uint64_t kEndingNs = 2'000'000'000;  // a context that is destroyed waits so long for its work
 
 uint64_t token_of(uint32_t lane, uint64_t sequence) {
@@ -61,6 +62,8 @@ Context::Context(const starling_context_options& options)
   monitor::publish_rank(*arena_, {place_->name(), uint64_t(settings().window), memory_.counters(),
                                   block_count(), sizeof(BlockMemory)});
   executor_ = place_->start(memory_.start());
+  if (StreamOperations* streams = executor_->streams(); streams != nullptr && !streams->shares_queue())
+    for (int k = 0; k < kCallStreams; ++k) call_streams_.push_back({streams->make_stream(true), false});
   poller_ = start_thread([this] { run_poller(); });
 }
 
@@ -233,6 +236,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   if (flight.on_stream) checked_streams();
   if (flight.perhaps_waited) late_start_.begin();
   const bool news = open_lane(lane, flight.lowered);
+  if (!flight.on_stream) begin_as_kernel(lane, flight);
   count_submitted(lane, flight, refused);
   waited_ += flight.waited;
   perhaps_waited_ += flight.perhaps_waited;
@@ -315,6 +319,7 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
     flight_.started(flight->record, now_ns);
     ++on_device_;
     for_callers_ += !flight->on_stream;
+    if (flight->called) count_called(*flight, false);
     if (kernel) {
       if (std::find(told_.begin(), told_.end(), &lane) == told_.end()) told_.push_back(&lane);
       continue;

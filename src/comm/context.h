@@ -161,6 +161,12 @@ class Context {
   static constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemon is leaving
   static constexpr uint64_t kMostPatienceNs = 200'000'000;
 
+  // Of operations that the CPU submitted.
+  struct CallStream {
+    device::Stream stream;
+    bool taken;  // by one under way
+  };
+
   void run_poller();
   bool poll_once();
   bool drain_completions();
@@ -205,6 +211,8 @@ class Context {
   bool may_enter_stream(const Departing& departing, uint32_t before, StreamWait& wait);
   bool refused_by_fault(HostLane& lane, Flight& flight);
   std::optional<StreamLaunch> take_over(HostLane& lane, Flight&& flight, bool news);
+  void begin_as_kernel(HostLane& lane, Flight& flight);
+  void count_called(const Flight& flight, bool ended);
   bool needs_no_host(const HostLane& lane) const;
   bool may_stand(StreamOperations& streams) const;
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
@@ -266,7 +274,9 @@ class Context {
   std::atomic<uint64_t> perhaps_waited_{0};  // whose callers may
   std::atomic<uint64_t> perhaps_since_ns_{0};  // the newest of them was submitted
   uint64_t on_device_ = 0;  // of them, those that the daemon has
-  uint64_t for_callers_ = 0;  // of these, those that no stream orders: somebody may wait for them on the CPU
+  uint64_t for_callers_ = 0;  // of these, those that need a daemon: no stream orders them
+  uint64_t called_ = 0;  // and those that the CPU submitted and a kernel began, in a stream of these
+  std::vector<CallStream> call_streams_;
   bool look_again_ = false;  // the executor asks to be polled
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device

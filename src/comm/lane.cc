@@ -433,6 +433,7 @@ StreamLaunch HostLane::launch_of(const Flight& flight) const {
   launch.priority = int16_t(std::clamp(flight.priority, -32768, 32767));
   launch.plan = flight.lowered.plan->header(rank());
   launch.order = key().low;
+  launch.patient = flight.called;
   return launch;
 }
 

@@ -83,6 +83,7 @@ struct Flight {
   bool perhaps_waited = false;  // its caller may; else the daemon is rung late
   bool on_stream = false;  // `stream` and what follows count
   bool held = false;       // the stream's later work begins after it
+  bool called = false;  // by the CPU, without a stream; it begins as a kernel in the context's own
   device::Stream stream = nullptr;
   device::StreamEntry entry{};
   bool carried = false;  // its lane's proxy was told that it is under way

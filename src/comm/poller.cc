@@ -100,7 +100,7 @@ void Context::run_poller() {
       looks = on_device_ > 0 || look_again_ || replaying_;
       // The look that may follow before it sleeps comes after this one, under the same lock.
       poller_looks_ = looks && !place_->traits().notifies;
-      eager = for_callers_ > 0;
+      eager = for_callers_ + called_ > 0;  // somebody may wait for them on the CPU
       longest_ns = !twins_.empty() ? kReplayNs : work ? kMaintenanceNs : kQuietNs;
     }
     {
@@ -187,6 +187,7 @@ void Context::complete(HostLane& lane, uint64_t sequence) {
   Flight flight = lane.finish(sequence);
   --on_device_;
   for_callers_ -= !flight.on_stream;
+  if (flight.called) count_called(flight, true);
   const uint64_t now = cpu::monotonic_ns();
   const Fault fault = fault_of(lane);
   if (fault.kind == FaultKind::kNone) {
@@ -275,7 +276,8 @@ void Context::fail_all(const std::string& why) {
   }
   keeping_.clear();
   told_.clear();
-  on_device_ = for_callers_ = 0;
+  on_device_ = for_callers_ = called_ = 0;
+  for (CallStream& one : call_streams_) one.taken = false;
 }
 
 void Context::maintain(uint64_t now) {

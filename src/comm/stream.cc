@@ -99,6 +99,31 @@ bool Context::may_stand(StreamOperations& streams) const {
   return for_callers_ == 0 ? streams.may_stand() : streams.may_hold();
 }
 
+// What the CPU submits while nothing is under way, or a few such operations: a start kernel is there sooner
+// than a daemon, or than one that is there has read of it, and leaves to a daemon what is stuck, as others
+// do. Each has a stream of ours for itself, which holds nothing, so it stands behind none of the others.
+// Beside anything else a launch might have to wait: then it goes the usual way.
+void Context::begin_as_kernel(HostLane& lane, Flight& flight) {
+  if (under_way_ != called_ || lane.carried() || !lane.resolved()) return;
+  const auto spare = std::find_if(call_streams_.begin(), call_streams_.end(),
+                                  [](const CallStream& one) { return !one.taken; });
+  if (spare == call_streams_.end()) return;
+  if (!lane.on_streams()) {
+    lane.open_to_streams();
+    turnless_.push_back(&lane);
+  }
+  give_turns();
+  if (!lane.has_room()) return;
+  flight.on_stream = flight.called = true;
+  flight.stream = spare->stream;
+}
+
+void Context::count_called(const Flight& flight, bool ended) {
+  called_ += ended ? -1 : 1;
+  for (CallStream& one : call_streams_)
+    if (one.stream == flight.stream) one.taken = !ended;
+}
+
 // Blocks may still read submissions of operations that are complete: with turns they would wait for those.
 void Context::give_turns() {
   std::erase_if(turnless_, [this](HostLane* lane) {
@@ -119,8 +144,8 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
       {flight.stream, flight.held, needs_no_host(lane), placed, lane.last_kernel() == flight.stream});
   flight.entered = true;
   lane.note_entry(flight);
-  request->set_place({lane.id(), sequence});
-  if (flight.second != nullptr) flight.second->set_place({lane.id(), sequence});
+  if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others
+  if (flight.second != nullptr && !flight.called) flight.second->set_place({lane.id(), sequence});
   feed(lane, flight.submitted_ns);
   if (request->done()) return std::nullopt;
   return lane.launch_of(flight);

@@ -206,6 +206,9 @@ class StreamHost {
 
   // ---- captured operations (docs/design/0019-cuda-graphs.md) --------------------------------------------
 
+  // All streams share a hardware queue: one that stands stops launches into the others.
+  bool shares_queue() const { return facts_.shared_queue; }
+
   // Where a stream that stands stops launches, nobody could launch a daemon before a replay.
   bool may_capture() const { return !facts_.shared_queue && !policy_.doorbells; }
 

@@ -36,6 +36,7 @@ struct StreamLaunch {
   int16_t priority = 0;
   const PlanHeader* plan = nullptr;  // of the operation, where the host can read it
   uint64_t order = 0;  // device::Entering
+  bool patient = false;  // it waits as long as a daemon without progress stays
 };
 
 class CaptureOrder;  // an executor's, which owns them
@@ -60,6 +61,8 @@ class StreamOperations {
   // Nothing was parked, or is run by a daemon.
   virtual bool only_kernels() const = 0;
 
+  // One that stands stops launches into all others.
+  virtual bool shares_queue() const = 0;
   // The stream's launch queue takes what an operation without a kernel needs.
   virtual bool has_room(device::Stream stream) = 0;
 

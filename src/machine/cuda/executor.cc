@@ -158,6 +158,7 @@ device::StartArguments CudaExecutor::start_of(const StreamLaunch& launch) const 
     std::lock_guard lock(mutex_);
     s = scheduling_;
   }
+  const uint64_t patience = launch.patient ? s.quit_period : 0;
   return {launch.operation,
           launch.near,
           launch.handover,
@@ -165,7 +166,8 @@ device::StartArguments CudaExecutor::start_of(const StreamLaunch& launch) const 
           options_.start.daemon,
           launch.priority,
           0,
-          {s.initial_budget, s.maximum_budget, s.success_factor, s.unbounded},
+          {std::max(s.initial_budget, patience), std::max(s.maximum_budget, patience), s.success_factor,
+           s.unbounded},
           0,
           nullptr,
           s.priority_order ? options_.start.blocks : nullptr,

@@ -50,6 +50,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) override;
   device::Stream make_stream(bool urgent) override { return device_.make_stream(urgent); }
   bool may_capture() const override;
+  bool shares_queue() const override { return host_.shares_queue(); }
   bool take_gate() override;
   void give_gate() override;
   void note_replays(bool under_way) override;

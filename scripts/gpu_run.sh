@@ -8,6 +8,8 @@
 #   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S (gpu_disorder_N.json)
 #   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
 #   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
+#   bench:modes  the same beside NCCL's better modes, and both in CUDA graphs (gpu_modes_N.json); MODES=those of NCCL, LAST=256M,
+#                COLLECTIVES=all
 #   overlap      computation beside collectives (gpu_overlap_N.json, .png)
 #   overlap:sm_free  the matrix product beside copies without multiprocessors (gpu_overlap_sm_free_N.json)
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
@@ -149,6 +151,10 @@ for step in "${steps[@]}"; do
       --libraries "starling's API,starling in PyTorch" -c "one order,disorder alone,one order with cudaDeviceSynchronize,cudaDeviceSynchronize,all SMs but 8 occupied"
     ;;
   bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
+  bench:modes)
+    bench 300 "gpu_modes_$GPUS" gpu -n "$GPUS" -e "${LAST:-256M}" --no-in-place --ours eager,graph --timeout 280 \
+      --nccl "${MODES:-default,registered,symmetric,zero_cta,graph,symmetric_graph}" -C "${COLLECTIVES:-all}"
+    ;;
   bench:quick) bench 120 "gpu_collectives_$GPUS" gpu -n "$GPUS" --quick --timeout 100 ;;
   overlap)
     build_adapter

@@ -1,5 +1,5 @@
 // The collectives that are measured on GPUs: how large their buffers are, what lies in them, and how
-// Starling and NCCL are called for them.
+// Starling is called for them. NCCL: nccl_rank.h.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -176,68 +176,6 @@ class Starling {
  private:
   starling_comm* comm_;
   cudaStream_t stream_;
-};
-
-// ---- NCCL -------------------------------------------------------------------------------------------------
-
-class NcclRank {
- public:
-  NcclRank(const Nccl& nccl, const Nccl::UniqueId& id, int rank, int ranks, cudaStream_t stream)
-      : nccl_(nccl), stream_(stream) {
-    success(nccl_.init_rank(&comm_, ranks, id, rank), "ncclCommInitRank");
-  }
-
-  static bool can(const Call& call) { return !(call.in_place && call.kind == Kind::kAllToAll); }
-
-  void on_stream(const Call& call) {
-    const int type = call.type == Type::kFloat32 ? 7 : 9;
-    constexpr int kSum = 0;
-    success(
-        [&] {
-          switch (call.kind) {
-            case Kind::kAllReduce:
-              return nccl_.all_reduce(call.input, call.output, call.count, type, kSum, comm_, stream_);
-            case Kind::kAllGather:
-              return nccl_.all_gather(call.input, call.output, call.count, type, comm_, stream_);
-            case Kind::kReduceScatter:
-              return nccl_.reduce_scatter(call.input, call.output, call.count, type, kSum, comm_, stream_);
-            case Kind::kBroadcast:
-              return nccl_.broadcast(call.input, call.output, call.count, type, kRoot, comm_, stream_);
-            case Kind::kReduce:
-              return nccl_.reduce(call.input, call.output, call.count, type, kSum, kRoot, comm_, stream_);
-            case Kind::kAllToAll: return all_to_all(call, type);
-            case Kind::kSendRecv: return send_receive(call, type);
-          }
-          return 1;
-        }(),
-        kKindNames[size_t(call.kind)]);
-  }
-
- private:
-  static void success(int status, const char* what) {
-    if (status != 0) die("NCCL", (std::string(what) + ": status " + std::to_string(status)).c_str());
-  }
-  int send_receive(const Call& call, int type) {
-    nccl_.group_start();
-    nccl_.send(call.input, call.count, type, call.next(), comm_, stream_);
-    nccl_.receive(call.output, call.count, type, call.before(), comm_, stream_);
-    return nccl_.group_end();
-  }
-  int all_to_all(const Call& call, int type) {
-    if (nccl_.all_to_all != nullptr)
-      return nccl_.all_to_all(call.input, call.output, call.count, type, comm_, stream_);
-    const size_t part = call.count * bytes_of(call.type);
-    nccl_.group_start();
-    for (int peer = 0; peer < call.ranks; ++peer) {
-      nccl_.send(call.input + size_t(peer) * part, call.count, type, peer, comm_, stream_);
-      nccl_.receive(call.output + size_t(peer) * part, call.count, type, peer, comm_, stream_);
-    }
-    return nccl_.group_end();
-  }
-
-  const Nccl& nccl_;
-  cudaStream_t stream_;
-  Nccl::Comm comm_ = nullptr;
 };
 
 }  // namespace gpu_bench

@@ -57,6 +57,11 @@ struct Nccl {
   int (*all_to_all)(const void*, void*, size_t, int type, Comm, cudaStream_t) = nullptr;  // from 2.28 on
   int (*send)(const void*, size_t, int type, int peer, Comm, cudaStream_t) = nullptr;
   int (*receive)(void*, size_t, int type, int peer, Comm, cudaStream_t) = nullptr;
+  // For its better modes (nccl_rank.h), null where this NCCL does not have them.
+  int (*init_rank_config)(Comm*, int ranks, UniqueId, int rank, void* config) = nullptr;
+  int (*mem_alloc)(void**, size_t) = nullptr;
+  int (*comm_register)(Comm, void*, size_t, void** handle) = nullptr;
+  int (*window_register)(Comm, void*, size_t, void** window, int flags) = nullptr;
   int (*group_start)() = nullptr;
   int (*group_end)() = nullptr;
   int (*get_version)(int*) = nullptr;
@@ -72,6 +77,10 @@ struct Nccl {
       return function != nullptr;
     };
     find(all_to_all, "ncclAlltoAll");
+    find(init_rank_config, "ncclCommInitRankConfig");
+    find(mem_alloc, "ncclMemAlloc");
+    find(comm_register, "ncclCommRegister");
+    find(window_register, "ncclCommWindowRegister");
     all &= find(get_unique_id, "ncclGetUniqueId") && find(init_rank, "ncclCommInitRank");
     all &= find(init_all, "ncclCommInitAll") && find(all_reduce, "ncclAllReduce");
     all &= find(all_gather, "ncclAllGather") && find(reduce_scatter, "ncclReduceScatter");

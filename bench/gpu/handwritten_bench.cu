@@ -37,6 +37,7 @@
 #include "gpu_ranks.h"
 #include "handwritten.h"
 #include "meeting.h"
+#include "nccl_rank.h"
 
 namespace {
 
@@ -144,7 +145,7 @@ class Rank {
     introduce(shared);
     for (const uint32_t grid : o_.grids) add_plan(grid);
     starling_.emplace(member_, stream_);
-    if (nccl != nullptr) nccl_.emplace(*nccl, meeting_.nccl_id, rank, o_.gpus, stream_);
+    if (nccl != nullptr) nccl_.emplace(*nccl, meeting_.nccl_ids[0], rank, o_.gpus, stream_);
   }
 
   void run() {
@@ -374,7 +375,7 @@ int main(int argc, char** argv) {
       cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
       std::printf("{\"gpus\": %d, \"devices\": %d, \"device\": \"%s\", \"nccl\": %d}\n", options.gpus,
                   devices, properties.name, with_nccl ? nccl.version : 0);
-      if (with_nccl && nccl.get_unique_id(&meeting->nccl_id) != 0) die("NCCL", "ncclGetUniqueId");
+      if (with_nccl && nccl.get_unique_id(&meeting->nccl_ids[0]) != 0) die("NCCL", "ncclGetUniqueId");
     }
     meeting->barrier();
     Rank(options, with_nccl ? &nccl : nullptr, *meeting, store, shared, rank).run();

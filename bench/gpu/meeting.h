@@ -66,7 +66,7 @@ class Meeting {
   }
   double sum(int rank, double mine) { return mean(rank, mine) * ranks_; }
 
-  Nccl::UniqueId nccl_id{};
+  Nccl::UniqueId nccl_ids[4] = {};  // one for each communicator
 
  private:
   explicit Meeting(int ranks) : ranks_(uint32_t(ranks)) {}

@@ -156,6 +156,49 @@ def test_rows_have_nccl_tests_columns(tmp_path: Path) -> None:
     assert said[-1].split()[:2] == ["4096", "1024"] and "2.00" in said[-1]
 
 
+def test_nccl_s_modes_have_columns_and_the_best_of_them_is_compared(tmp_path: Path) -> None:
+    from starling.bench import tables
+
+    def with_modes(size: int, in_place: bool) -> dict[str, Any]:
+        samples = {"starling:graph": 4.0, "nccl:symmetric": 3.0, "nccl:graph": 6.0}
+        more = {name: {"samples_us": [us], "call_us": 1, "latency_us": 9} for name, us in samples.items()}
+        return {**row(size, in_place, 10, 5), **more}
+
+    missing = {"missing": {"nccl:zero_cta": "this NCCL has no NCCL_CTA_POLICY_ZERO (from 2.28 on)"}}
+    modes = ["default", "symmetric", "zero_cta", "graph"]
+    libraries = gpu.libraries_of(["nccl"], modes, ["eager", "graph"])
+    assert libraries == (
+        "starling",
+        "starling:graph",
+        "nccl",
+        "nccl:symmetric",
+        "nccl:zero_cta",
+        "nccl:graph",
+    )
+    said: list[str] = []
+    text = printed(missing, with_modes(8, False), with_modes(8, True))
+    sweep = gpu.Sweep(2, ["all_reduce"], [8], libraries=libraries, timeout_s=60)
+    doc = gpu.measure(sweep, program(tmp_path, text), said.append)
+    found = doc["rows"][0]["out_of_place"]
+    assert found["best"] == {"starling": "starling:graph", "nccl": "nccl:symmetric", "ratio": 0.75}
+    assert "NCCL_CTA_POLICY_ZERO" in found["nccl:zero_cta"]["unsupported"]
+    assert "NCCL_CTA_POLICY_ZERO" in doc["settings"]["missing"]["nccl:zero_cta"]
+    assert any("nccl:zero_cta: not measured" in line for line in said)
+    assert said[-1].endswith("0.75 starling:graph / nccl:symmetric")
+    assert "| 8 B, µs | 10 / 5; 4 (graph) / 3 (symmetric) |" in tables.gpu_collectives_table(doc)
+
+
+def test_modes_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="no mode 'fast': --nccl takes some of default, registered"):
+        gpu.libraries_of(["nccl"], ["fast"], ["eager"])
+    with pytest.raises(ValueError, match="no mode: --ours"):
+        gpu.libraries_of(["nccl"], ["default"], [])
+    assert gpu.libraries_of([], ["default"], ["eager"]) == ("starling",)
+    # The program has the same names (bench/gpu/nccl_rank.h).
+    header = (Path(__file__).parents[2] / "bench/gpu/nccl_rank.h").read_text()
+    assert all(f'"{mode}"' in header for mode in gpu.NCCL_MODES if not mode.endswith("graph"))
+
+
 def test_wrong_results_failures_and_hangs_are_told(tmp_path: Path) -> None:
     from starling.bench.collectives import wrong_rows
 

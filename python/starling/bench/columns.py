@@ -13,7 +13,7 @@ HALF = " {:>10} {:>7} {:>7} {:>6}"
 def header(others: list[str]) -> list[str]:
     """Lines above the rows."""
     left = "# {:>12} {:>12} {:>9} {:>7} {:>5}"
-    compared = "".join(f" {name + ' us':>14} {'ratio':>6}" for name in others)
+    compared = "".join(f" {name + ' us':>{_width(name)}} {'ratio':>6}" for name in others)
     return [
         left.format("", "", "", "", "")
         + HALF.format("out-of-place", "", "", "")
@@ -41,8 +41,12 @@ def line(
         theirs = timing.seconds
         ratio = f"{theirs / mine:.2f}" if theirs and mine else "-"
         mark = "" if not timing.wrong else f"!{timing.wrong}"
-        text += f" {microseconds(theirs) + mark:>14} {ratio:>6}"
+        text += f" {microseconds(theirs) + mark:>{_width(name)}} {ratio:>6}"
     return text
+
+
+def _width(name: str) -> int:
+    return max(14, len(name) + 3)
 
 
 def microseconds(seconds: float | None) -> str:

@@ -27,6 +27,16 @@ from .results import document
 PROGRAM = "gpu.collective_bench"
 MEASURED = [name for name in COLLECTIVES if name not in ("gather", "scatter", "barrier")]
 QUICK_BYTES = [8, 4 << 10, 256 << 10, 4 << 20, 64 << 20]
+NCCL_MODES = [
+    "default",
+    "registered",
+    "symmetric",
+    "zero_cta",
+    "graph",
+    "registered_graph",
+    "symmetric_graph",
+]
+OUR_MODES = ["eager", "graph"]
 STEP_LIMIT_S = 40  # the program ends itself if one step takes longer
 
 
@@ -122,36 +132,67 @@ def point_of(row: dict[str, Any], head: dict[str, Any], sweep: Sweep) -> Point:
     )
 
 
-def timings_of(row: dict[str, Any], libraries: tuple[str, ...]) -> dict[str, Timing]:
+def libraries_of(compare: list[str], nccl: list[str], ours: list[str]) -> tuple[str, ...]:
+    """The program's names: ours first. Raises ValueError for a mode that is none."""
+    for asked, known, option in ((nccl, NCCL_MODES, "--nccl"), (ours, OUR_MODES, "--ours")):
+        if not asked or (strange := [mode for mode in asked if mode not in known]):
+            said = f"no mode '{strange[0]}'" if asked else "no mode"
+            raise ValueError(f"{said}: {option} takes some of {', '.join(known)}")
+    mine = [f"starling:{mode}" if mode != "eager" else "starling" for mode in ours]
+    theirs = [f"nccl:{mode}" if mode != "default" else "nccl" for mode in nccl]
+    return (*mine, *(name for other in compare for name in (theirs if other == "nccl" else [other])))
+
+
+def best_of(timings: dict[str, Timing], library: str) -> tuple[str, float] | None:
+    """Which of a library's modes is fastest, and its seconds."""
+    times = [
+        (timing.seconds, name)
+        for name, timing in timings.items()
+        if name.split(":")[0] == library and timing.seconds
+    ]
+    return min(times)[::-1] if times else None
+
+
+def timings_of(row: dict[str, Any], libraries: tuple[str, ...], missing: dict[str, str]) -> dict[str, Timing]:
     found = {}
     for name in libraries:
         if name in row:
             samples = [sample / 1e6 for sample in row[name]["samples_us"]]
             found[name] = Timing(samples, row[name].get("wrong"), name)
         else:
-            found[name] = Timing(unsupported="no such operation")
+            found[name] = Timing(unsupported=missing.get(name, "no such operation"))
     return found
 
 
-def joined(at: Point, places: list[dict[str, Any]], libraries: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+def joined(
+    at: Point, places: list[dict[str, Any]], libraries: tuple[str, ...], missing: dict[str, str]
+) -> tuple[dict[str, Any], str]:
     """The JSON row of one point and its line, from the program's rows out of place and in place."""
-    timings = [timings_of(place, libraries) for place in places]
+    timings = [timings_of(place, libraries, missing) for place in places]
     row = columns.row(at, timings[0], timings[1] if len(places) > 1 else None)
-    for name, place in zip(("out_of_place", "in_place"), places, strict=False):
+    for name, place, of_place in zip(("out_of_place", "in_place"), places, timings, strict=False):
         for library in libraries:
             for key in ("call_us", "latency_us", "cpu_us"):
                 if key in place.get(library, {}):
                     row[name][library][key] = place[library][key]
+        ours, best = (best_of(of_place, library) for library in ("starling", "nccl"))
+        if ours and best and len(libraries) > 2:
+            row[name]["best"] = {"starling": ours[0], "nccl": best[0], "ratio": round(best[1] / ours[1], 3)}
     line = columns.line(at, timings[0], timings[1] if len(places) > 1 else None, libraries[0])
-    ours, theirs = (row["out_of_place"].get(name, {}) for name in ("starling", "nccl"))
-    for value in (ours.get("latency_us"), ours.get("cpu_us"), theirs.get("latency_us")):
+    mine, theirs = (row["out_of_place"].get(name, {}) for name in (libraries[0], "nccl"))
+    for value in (mine.get("latency_us"), mine.get("cpu_us"), theirs.get("latency_us")):
         line += f" {columns.microseconds(value / 1e6 if value else None):>9}"
+    if "best" in row["out_of_place"]:
+        best_modes = row["out_of_place"]["best"]
+        line += f" {best_modes['ratio']:>6.2f} {best_modes['starling']} / {best_modes['nccl']}"
     return row, line
 
 
 def header(libraries: tuple[str, ...]) -> list[str]:
     lines = columns.header(list(libraries[1:]))
     lines[1] += f" {'alone':>9} {'from CPU':>9} {'nccl al.':>9}"
+    if len(libraries) > 2:
+        lines[1] += f" {'best':>6} of both's modes"
     return lines
 
 
@@ -160,12 +201,13 @@ def measure(sweep: Sweep, programs: Path | None, say: Callable[[str], None]) -> 
     head: dict[str, Any] = {"gpus": sweep.gpus}
     rows: list[dict[str, Any]] = []
     more: dict[str, Any] = {}
+    missing: dict[str, str] = {}
     pending: list[dict[str, Any]] = []
     began = time.monotonic()
 
     def finish_point() -> None:
         if pending:
-            row, line = joined(point_of(pending[0], head, sweep), pending, sweep.libraries)
+            row, line = joined(point_of(pending[0], head, sweep), pending, sweep.libraries, missing)
             rows.append(row)
             say(line)
             pending.clear()
@@ -175,6 +217,10 @@ def measure(sweep: Sweep, programs: Path | None, say: Callable[[str], None]) -> 
             found = json.loads(text)
             if "device" in found:
                 head = found
+            elif "missing" in found:
+                missing |= found["missing"]
+                for name, why in found["missing"].items():
+                    say(f"# {name}: not measured, {why}")
             elif "statistics" in found:
                 more |= found
             else:
@@ -195,6 +241,7 @@ def measure(sweep: Sweep, programs: Path | None, say: Callable[[str], None]) -> 
         "libraries": list(sweep.libraries),
         "repetitions": sweep.repetitions,
         "slice_ms": sweep.slice_ms,
+        **({"missing": missing} if missing else {}),
     }
     return document("gpu", settings, rows, seconds=round(time.monotonic() - began, 1), **more)
 
@@ -212,6 +259,10 @@ def command(
     quick: Annotated[bool, typer.Option(help="five sizes up to 64 MB, instead of all")] = False,
     type_name: Annotated[str, typer.Option("-d", "--datatype", help="float32 or bfloat16")] = "float32",
     compare: Annotated[str, typer.Option(help="nccl, or nothing")] = "nccl",
+    nccl: Annotated[
+        str, typer.Option(help="modes of NCCL, separated by commas: " + ", ".join(NCCL_MODES))
+    ] = "default",
+    ours: Annotated[str, typer.Option(help="eager, graph, or both; the first has the columns")] = "eager",
     ranks_as: Annotated[str, typer.Option("--as", help="processes, or threads of one")] = "processes",
     repetitions: Annotated[int, typer.Option(min=1, help="their median counts")] = 3,
     slice_ms: Annotated[float, typer.Option("--slice-ms", min=0.1, help="time of a repetition")] = 3.0,
@@ -225,6 +276,7 @@ def command(
 
     time: one of many in a stream, where a kernel that reads its result stands behind each. alone: one call in a stream
     and the stream's synchronization, seen from the CPU. from CPU: submitted and waited for without a stream.
+    best: how many times longer NCCL's fastest mode takes than our fastest, and which they are.
 
     Exit codes: 0 measured and right; 1 wrong results, or the run failed (what was measured is written); 2 options to
     change.
@@ -237,7 +289,8 @@ def command(
         refuse("-d takes float32 or bfloat16; --as processes or threads")
     try:
         wanted = QUICK_BYTES if quick else sizes(parse_bytes(first), parse_bytes(last), factor, 0)
-        sweep = Sweep(gpus, names, wanted, type_name, ("starling", *words(compare)), ranks_as)
+        libraries = libraries_of(words(compare), words(nccl), words(ours))
+        sweep = Sweep(gpus, names, wanted, type_name, libraries, ranks_as)
         sweep = replace(
             sweep,
             repetitions=repetitions,

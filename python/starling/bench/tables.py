@@ -172,15 +172,28 @@ def gpu_collectives_table(doc: dict[str, Any]) -> str:
             # The smallest sizes have one element of each rank at least.
             of_name = [row for row in rows if row["collective"] == name]
             nearest = min(of_name, key=lambda row: abs(row["size_bytes"] - size))
-            found = [nearest["out_of_place"].get(one, {}).get(key) for one in ("starling", "nccl")]
-            line.append(" / ".join("-" if value is None else f"{value:.3g}" for value in found))
+            place = nearest["out_of_place"]
+            # Of modes both sides' fastest, and which they are.
+            best = [place["best"][one] for one in ("starling", "nccl")] if "best" in place else []
+            found = [place.get(one, {}).get(key) for one in ("starling", "nccl", *best)]
+            texts = ["-" if value is None else f"{value:.3g}" for value in found]
+            line.append(" / ".join(texts[:2]))
+            if best:
+                line[-1] += f"; {texts[2]} ({_mode(best[0])}) / {texts[3]} ({_mode(best[1])})"
         lines.append(line)
     text = (
         f"Collectives on {settings['gpus']} GPUs, ranks are {settings['as']}, out of place, Starling / NCCL "
         f"{_nccl_version(settings['nccl'])} in the same run: one of many calls in a stream, with a kernel that reads "
-        "its result behind each; µs, from 8 MB on GB/s of bus bandwidth:\n\n"
+        "its result behind each; µs, from 8 MB on GB/s of bus bandwidth"
     )
+    if any("best" in row["out_of_place"] for row in rows):
+        text += "; behind the semicolon the fastest mode of each, and which it is"
+    text += ":\n\n"
     return text + _table(["", *names], lines) + f"\n{_origin(doc)}\n"
+
+
+def _mode(library: str) -> str:
+    return library.partition(":")[2] or "as called"
 
 
 def _nccl_version(number: int) -> str:

@@ -144,6 +144,10 @@ const std::vector<Row>& table() {
       {"STARLING_TORCH_NEGOTIATE", "0|1", "0",
        "PyTorch: submit an operation when all ranks have issued it (OCCL section 4); the same on all ranks.",
        &Settings::torch_negotiate},
+      {"STARLING_TORCH_HOLD_STREAMS", "0|1", "0",
+       "PyTorch: an asynchronous operation of CUDA holds a stream of its group until it is complete, as "
+       "NCCL's do: a device synchronization waits for it.",
+       &Settings::torch_hold_streams},
   };
   return rows;
 }

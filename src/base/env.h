@@ -49,6 +49,7 @@ struct Settings {
   std::int64_t verbs_service_level{};
   std::int64_t window{};
   bool torch_negotiate{};  // read by the package starling.torch
+  bool torch_hold_streams{};
 };
 
 // One row, as the documentation prints it.

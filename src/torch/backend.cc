@@ -55,7 +55,7 @@ Backend::CudaSide Backend::cuda_side(c10::Device device) {
   side.communicator =
       make_communicator({store_, getRank(), getSize(), options_->group_name + "/cuda", options_->timeout,
                          name, options_->global_ranks_in_group, options_->sm_free});
-  side.streams = std::make_shared<GroupStreams>(side.communicator->context(), device);
+  side.streams = std::make_shared<GroupStreams>(side.communicator->context(), device, options_->hold_streams);
   side.late = std::make_shared<LateLaunch>(LateLaunch::Thread{
       [device] { c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).uncheckedSetDevice(device); },
       [](std::function<void()> task) { FutureThreads::of_process().run(std::move(task)); }});
@@ -127,9 +127,10 @@ void Backend::submit(Work& work, starling_operation operation) {
 }
 
 // An operation that its caller waits for at once (waited) runs in the caller's stream and holds it. Any other
-// starts on a stream of the group's, after what is in the caller's now. One from any source is not on a
-// stream: the caller's thread waits, for what writes its buffer and for the message. Of a send or receive it
-// is not known yet whether its caller waits (late_launch.h).
+// starts on a stream of the group's, after what is in the caller's now, and holds none, or one of the group's
+// (HoldingStreams). One from any source is not on a stream: the caller's thread waits, for what writes its
+// buffer and for the message. Of a send or receive it is not known yet whether its caller waits
+// (late_launch.h).
 void Backend::submit_on_stream(Work& work, starling_operation operation) {
   const GroupStreams& streams = *work.cuda();
   const CudaSide side = cuda_side(streams.device);
@@ -145,12 +146,18 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
     operation.start = STARLING_START_HOLD_STREAM;
     operation.stream = native_handle(current);
   } else if (late && work.add_late(side.communicator->get(), operation)) {
-    if (!work.coalesces()) work.submit_late(side.communicator, side.late, streams.eager.of(operation.kind));
+    if (work.coalesces()) return;
+    work.submit_late(side.communicator, side.late, streams.eager.of(operation.kind));
+    if (streams.holding) side.late->flush();  // a device synchronization may follow
     return;
   } else {
-    const c10::Stream& own = (work.captured() ? streams.captured : streams.eager).of(operation.kind);
+    const bool pairwise = operation.kind == STARLING_SEND || operation.kind == STARLING_RECV;
+    const bool in_order = streams.holding && !work.captured() && !pairwise && operation.lane == nullptr;
+    const c10::Stream& own = in_order
+                                 ? streams.holding->in_order
+                                 : (work.captured() ? streams.captured : streams.eager).of(operation.kind);
     side.streams->order.after(own, current);
-    operation.start = STARLING_START_ON_STREAM;
+    operation.start = in_order ? STARLING_START_HOLD_STREAM : STARLING_START_ON_STREAM;
     operation.stream = native_handle(own);
   }
   work.submit(side.communicator->get(), operation);
@@ -181,6 +188,7 @@ c10::intrusive_ptr<c10d::Work> Backend::endCoalescing() {
   if (work->has_late()) {
     const CudaSide side = cuda_side(work->cuda()->device);
     work->submit_late(side.communicator, side.late, side.streams->eager.sends);
+    if (side.streams->holding) side.late->flush();
   }
   work->launch();
   return work;
@@ -198,6 +206,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   const auto* own = dynamic_cast<const BackendOptions*>(options.get());
   child->negotiate = own != nullptr ? own->negotiate : options_->negotiate;
   child->sm_free = own != nullptr ? own->sm_free : options_->sm_free;
+  child->hold_streams = own != nullptr ? own->hold_streams : options_->hold_streams;
   child->group_name = options ? options->group_name : options_->group_name + ":split";
   child->group_desc = options ? options->group_desc : "";
   for (const int rank : ranks) {

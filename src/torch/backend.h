@@ -31,6 +31,9 @@ struct BackendOptions final : c10d::Backend::Options {
   bool negotiate = false;
   // Which messages between GPUs copy engines move. The least willing rank decides.
   starling_sm_free sm_free = STARLING_SM_FREE_DEFAULT;
+  // An asynchronous operation of CUDA holds a stream of the group until it is complete, as NCCL's do. Each
+  // rank for itself.
+  bool hold_streams = false;
 };
 
 class Backend final : public c10d::Backend {

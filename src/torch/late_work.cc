@@ -77,6 +77,8 @@ void Work::enqueue_together(const c10::Stream& stream, starling_start start) {
     operation.alive.reset();
   }
   if (status != STARLING_SUCCESS) std::rethrow_exception(error_of(status, message.c_str()));
+  if (cuda_->holding)
+    for (Operation* operation : kept_back_) hold(*operation);
 }
 
 // Before anything is asked of the operation.

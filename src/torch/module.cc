@@ -91,14 +91,17 @@ std::pair<std::vector<py::tuple>, py::dict> trace(std::size_t most) {
 void bind_options(py::module_& module) {
   OptionsClass options(module, "Options");
   options
-      .def(py::init([](bool negotiate, int sm_free) {
+      .def(py::init([](bool negotiate, int sm_free, bool hold_streams) {
              auto made = c10::make_intrusive<BackendOptions>();
              made->negotiate = negotiate;
              made->sm_free = starling_sm_free(sm_free);
+             made->hold_streams = hold_streams;
              return made;
            }),
-           py::kw_only(), py::arg("negotiate") = false, py::arg("sm_free") = 0)
+           py::kw_only(), py::arg("negotiate") = false, py::arg("sm_free") = 0,
+           py::arg("hold_streams") = false)
       .def_readwrite("negotiate", &BackendOptions::negotiate)
+      .def_readwrite("hold_streams", &BackendOptions::hold_streams)
       .def("__deepcopy__", [](const BackendOptions& self,
                               const py::dict&) { return c10::make_intrusive<BackendOptions>(self); })
       .def("_describe_group", [](BackendOptions& self, std::string name,

@@ -81,11 +81,15 @@ OperationStreams::OperationStreams(starling_context* context, c10::Device device
       receives(make_stream(context, device, true)),
       futures(make_stream(context, device, false)) {}
 
-GroupStreams::GroupStreams(starling_context* of_context, c10::Device of_device)
+HoldingStreams::HoldingStreams(starling_context* context, c10::Device device)
+    : in_order(make_stream(context, device, true)), stands(make_stream(context, device, false)) {}
+
+GroupStreams::GroupStreams(starling_context* of_context, c10::Device of_device, bool holds)
     : context(of_context),
       device(of_device),
       eager(context, device),
       captured(context, device),
+      holding(holds ? std::make_optional<HoldingStreams>(context, device) : std::nullopt),
       spare_(make_stream(context, device, true)) {}
 
 std::optional<c10::Stream> GroupStreams::companion(void* stream) {

@@ -62,18 +62,30 @@ struct OperationStreams {
   const c10::Stream& of(starling_collective kind) const;
 };
 
+// For groups whose asynchronous operations hold streams (the option hold_streams). None may wait for another
+// that it need not wait for anyway, or orders that differ from rank to rank would hang. So collectives of the
+// default lane, which are ordered, begin in one stream and hold that. All others begin where they always do,
+// hold nothing there, and have one stream stand for all of them.
+struct HoldingStreams {
+  const c10::Stream in_order;
+  const c10::Stream stands;
+
+  HoldingStreams(starling_context* context, c10::Device device);
+};
+
 // What a group has on one GPU beside its communicator. Its streams live as long as the context.
 struct GroupStreams {
   starling_context* const context;
   const c10::Device device;
   const OperationStreams eager;
   const OperationStreams captured;  // branches of the graph that is being captured
+  const std::optional<HoldingStreams> holding;  // none: what is asynchronous holds no stream
   StreamOrder order;
 
   // Runs what a stream of the program stands for: one a stream, always the same. None: there are too many.
   std::optional<c10::Stream> companion(void* stream);
 
-  GroupStreams(starling_context* of_context, c10::Device of_device);
+  GroupStreams(starling_context* of_context, c10::Device of_device, bool holds);
   // What is put into the stream is captured into a graph.
   bool captures(const c10::Stream& stream) const;
 

@@ -81,11 +81,26 @@ void Work::enqueue(Operation& operation) {
     settle(operation, ended, starling_last_error());
     return;
   }
-  if (status == STARLING_SUCCESS) return;
+  if (status == STARLING_SUCCESS) {
+    if (cuda_ && cuda_->holding) hold(operation);
+    return;
+  }
   operation.settled = true;
   unsettled_.fetch_sub(1);
   operation.alive.reset();
   std::rethrow_exception(error_of(status, starling_last_error()));
+}
+
+// With the group's option hold_streams; behind the submission. A stream of the group stands until the
+// operation is complete: the one in which it began (which others wait for by an event, as for any kernel), or
+// the one for all that may complete in any order. If it has failed already, nothing need stand.
+void Work::hold(Operation& operation) {
+  const starling_operation& o = operation.description;
+  const HoldingStreams& holding = *cuda_->holding;
+  if (o.start == STARLING_START_ON_STREAM)
+    starling_stream_wait(operation.request, native_handle(holding.stands));
+  else if (o.start == STARLING_START_HOLD_STREAM && o.stream == native_handle(holding.in_order))
+    operation.behind.emplace(c10::DeviceType::CUDA).record(holding.in_order);
 }
 
 void Work::launch() {
@@ -268,7 +283,10 @@ bool Work::order_stream(const c10::Stream& stream) {
     else if ((o.start == STARLING_START_HOLD_STREAM && o.stream == handle) ||
              (operation.caller_stands && native_handle(*caller_) == handle))
       status = starling_test(operation.request);  // the stream is held already
-    else
+    else if (operation.behind) {
+      operation.behind->block(stream);
+      status = starling_test(operation.request);
+    } else
       status = starling_stream_wait(operation.request, handle);
     const bool ended =
         o.start == STARLING_START_NOW || (status != STARLING_SUCCESS && status != STARLING_IN_PROGRESS);

@@ -99,6 +99,7 @@ class Work final : public c10d::Work {
 
   void enqueue(Operation& operation);
   void expect_end(Operation& operation);
+  void hold(Operation& operation);
   void launch_late(const c10::Stream& own, bool waited);
   void enqueue_together(const c10::Stream& stream, starling_start start);
   void launch_kept(bool waited) const;

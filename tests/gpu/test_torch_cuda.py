@@ -4,6 +4,7 @@ streams when a rank dies.
 Method: ``torch_checks.py`` in processes of its own, one a GPU; each run has a time limit, so that a hang is a failure.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,12 @@ pytestmark = pytest.mark.gpu
 SCRIPT = Path(__file__).with_name("torch_checks.py")
 
 
-def run(*names: str) -> None:
+def run(*names: str, **settings: str) -> None:
     if gpus.places() < 2:
         pytest.skip("needs two GPUs")
     command = [sys.executable, str(SCRIPT), "2", *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    environment = {**os.environ, **settings}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
 
 
@@ -41,6 +43,29 @@ def run(*names: str) -> None:
 )
 def test_checks(names: tuple[str, ...]) -> None:
     run(*names)
+
+
+# Without those that synchronize between operations of different orders: with held streams they are not promised to end.
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("synchronization_waits_for_held_streams", "lanes_of_held_streams_in_any_order"),
+        ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
+        (
+            "messages_waited_for_or_not",
+            "streams_are_waited_for",
+            "side_streams",
+            "tensors_are_kept",
+            "futures",
+        ),
+        ("disorder", "groups_in_any_order", "ddp", "pipelining"),
+        ("killed",),
+    ],
+    ids=lambda names: names[0],
+)
+def test_held_streams(names: tuple[str, ...]) -> None:
+    run(*names, STARLING_TORCH_HOLD_STREAMS="1")
 
 
 @pytest.mark.timeout(120)

@@ -284,6 +284,82 @@ def _disordered(p: Place, synchronize: bool) -> None:
             expect(tensor, p.total(float) + p.size * iteration, "disordered lanes")
 
 
+def _held_group() -> dist.ProcessGroup:
+    from starling.torch import Options
+
+    group = dist.new_group(pg_options=Options(hold_streams=True))
+    connected = torch.zeros(1, device="cuda")
+    dist.all_reduce(connected, group=group)
+    torch.cuda.synchronize()
+    return group
+
+
+@check
+def synchronization_waits_for_held_streams(p: Place) -> None:
+    """With hold_streams a device synchronization returns when what was issued before is complete, as NCCL's do."""
+    from starling.torch import lane
+
+    group = _held_group()
+    following, before = (p.rank + 1) % p.size, (p.rank - 1) % p.size
+    for step in range(6):
+        tensor, received = p.filled(p.rank + step), p.filled(-1)
+        dist.barrier(group=group)
+        if p.rank == step % p.size:
+            time.sleep(0.2)  # the others synchronize meanwhile
+        works = [dist.all_reduce(tensor, group=group, async_op=True)]
+        named = p.filled(p.rank)
+        with lane("held"):
+            works.append(dist.all_reduce(named, group=group, async_op=True))
+        if step % 2 == 0:
+            works.append(dist.irecv(received, before, group=group))
+            works.append(dist.isend(p.filled(p.rank), following, group=group))
+        else:
+            messages = [
+                dist.P2POp(dist.irecv, received, before, group=group),
+                dist.P2POp(dist.isend, p.filled(p.rank), following, group=group),
+            ]
+            works += dist.batch_isend_irecv(messages)
+        torch.cuda.synchronize()
+        # Copies in a stream that waits for nobody: nothing but the synchronization has waited.
+        with torch.cuda.stream(torch.cuda.Stream()):
+            seen = [one.cpu() for one in (tensor, named, received)]
+        expect(seen[0], p.total(float) + p.size * step, f"synchronized, default lane, step {step}")
+        expect(seen[1], p.total(float), f"synchronized, named lane, step {step}")
+        expect(seen[2], before, f"synchronized, message, step {step}")
+        for work in works:
+            work.wait()
+    dist.destroy_process_group(group)
+
+
+@check
+def lanes_of_held_streams_in_any_order(p: Place) -> None:
+    """What one rank waits for before it issues the other finishes, whatever order the other rank has."""
+    from starling.torch import lane
+
+    group = _held_group()
+    for step in range(10):
+        default, named = p.filled(p.rank + step), p.filled(p.rank)
+
+        def in_lane(tensor: torch.Tensor = named) -> dist.Work:
+            with lane("other"):
+                return dist.all_reduce(tensor, group=group, async_op=True)
+
+        if p.rank % 2 == 0:
+            works = [dist.all_reduce(default, group=group, async_op=True), in_lane()]
+        else:
+            works = [in_lane()]
+            works[0].wait()
+            works.append(dist.all_reduce(default, group=group, async_op=True))
+        future = works[0].get_future() if step % 2 else None
+        for work in works:
+            work.wait()
+        if future is not None:
+            future.wait()
+        expect(default, p.total(float) + p.size * step, "the default lane's")
+        expect(named, p.total(float), "the named lane's")
+    dist.destroy_process_group(group)
+
+
 @check
 def disorder(p: Place) -> None:
     _disordered(p, synchronize=False)

@@ -1,12 +1,15 @@
 """Goal: groups come, go and fail as torch.distributed promises. Method: subgroups, splits, mismatched and missing
 ranks, abort and a second life after destroy, on four ranks; each failure must name its cause within a bound."""
 
+import copy
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 from rank_pool import RankPool
+
+import starling.torch
 
 
 def check_subgroups() -> None:
@@ -45,6 +48,37 @@ def check_split() -> None:
     else:
         assert child is None
     dist.barrier()
+
+
+def check_holding() -> None:
+    """The option is the group's, goes along in a split, and leaves CPU tensors as they are."""
+    options = starling.torch.Options(hold_streams=True)
+    group = dist.new_group(pg_options=options)
+    own = group._get_backend(torch.device("cpu"))
+    assert own.options.hold_streams and not starling.torch.Options().hold_streams
+    works = []
+    for lane in (None, "named"):
+        tensor = torch.ones(100)
+        with starling.torch.lane(lane):
+            works.append((tensor, dist.all_reduce(tensor, group=group, async_op=True)))
+    for tensor, work in works:
+        work.wait()
+        assert torch.equal(tensor, torch.full((100,), float(dist.get_world_size())))
+    child = group.split_group([1, 3], timedelta(seconds=100), None, "holding", "two of four")
+    if child is not None:
+        assert child._get_backend(torch.device("cpu")).options.hold_streams
+        child.shutdown()
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+def test_options_of_held_streams(ranks: RankPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks.run(check_holding)
+    for text, held in (("1", True), ("0", False)):
+        monkeypatch.setenv("STARLING_TORCH_HOLD_STREAMS", text)
+        assert starling.torch.Options().hold_streams is held
+        assert starling.torch.Options(hold_streams=not held).hold_streams is not held
+        assert copy.deepcopy(starling.torch.Options()).hold_streams is held
 
 
 def check_many_groups() -> None:

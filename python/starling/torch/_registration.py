@@ -19,7 +19,10 @@ DEVICES = ["cpu", "cuda"] if torch.version.cuda else ["cpu"]
 
 
 def Options(  # noqa: N802 - reads as a class, as torch's own options do
-    *, negotiate: bool | None = None, sm_free: bool | str | None = None
+    *,
+    negotiate: bool | None = None,
+    sm_free: bool | str | None = None,
+    hold_streams: bool | None = None,
 ) -> Any:
     """Options for ``pg_options`` of ``init_process_group`` and ``new_group``.
 
@@ -27,11 +30,21 @@ def Options(  # noqa: N802 - reads as a class, as torch's own options do
         all ranks. None: the setting ``STARLING_TORCH_NEGOTIATE``, off by default.
     sm_free: whether copy engines move messages between GPUs, at no cost in multiprocessors: True, False, or "auto" for
         those for which it is faster; the least willing rank decides. None: the setting ``STARLING_SM_FREE``.
+    hold_streams: an asynchronous operation of CUDA holds a stream of the group until it is complete, as NCCL's do, so
+        that a device synchronization waits for it. Each rank for itself. None: the setting
+        ``STARLING_TORCH_HOLD_STREAMS``, off by default.
     """
     if sm_free not in SM_FREE:
         raise InvalidArgumentError(f"sm_free is {sm_free!r}; pass True, False, 'auto' or None")
-    chosen = os.environ.get("STARLING_TORCH_NEGOTIATE", "0") == "1" if negotiate is None else negotiate
-    return _adapter.load().Options(negotiate=chosen, sm_free=SM_FREE.index(sm_free))
+    return _adapter.load().Options(
+        negotiate=_chosen(negotiate, "STARLING_TORCH_NEGOTIATE"),
+        sm_free=SM_FREE.index(sm_free),
+        hold_streams=_chosen(hold_streams, "STARLING_TORCH_HOLD_STREAMS"),
+    )
+
+
+def _chosen(value: bool | None, setting: str) -> bool:
+    return os.environ.get(setting, "0") == "1" if value is None else value
 
 
 def premul_sum(factor: float) -> Any:

@@ -43,14 +43,15 @@ std::string offer_to_peers(Place& place, Lowered& lowered) {
       if (offered.end == 0) continue;
       const std::byte* slice = op.buffers[uint32_t(kind)].base + offered.begin;
       uint16_t& registration = op.registrations[uint32_t(kind)];
-      registration = place.registration_of(slice, lowered.by_copies);
+      registration = place.registration_of(slice, offered.end - offered.begin, lowered.by_copies);
       if (registration != 0) continue;
       if (lowered.by_copies)  // a copy engine has no instruction that could bounce it
         throw Error(Code::unsupported,
                     "other processes cannot open a buffer of " + place.name() +
-                        ", which is not of cudaMalloc (but of cudaMallocAsync or an expandable segment?)",
+                        ", which is neither of cudaMalloc nor mapped memory that can be exported (but of "
+                        "cudaMallocAsync?)",
                     "set STARLING_SM_FREE=0 on all ranks, or PYTORCH_CUDA_ALLOC_CONF without "
-                    "expandable_segments:True and backend:cudaMallocAsync");
+                    "backend:cudaMallocAsync");
       if (bounced == nullptr) bounced = std::make_shared<Bounced>(place);
       op.bounces[kind == BufferKind::kOutput] =
           bounced->place_for(slice, offered.end - offered.begin, registration) - slice;

@@ -240,7 +240,7 @@ class Place {
   virtual void check_pulled(const void* memory) const = 0;
   // By which number peers of other processes know the allocation that a buffer is in; it is published when
   // this returns. 0: they cannot open it; or it is one too many, unless it `must` be opened. Any thread.
-  virtual uint16_t registration_of(const void*, bool /*must*/) { return 0; }
+  virtual uint16_t registration_of(const void*, uint64_t /*bytes*/, bool /*must*/) { return 0; }
   // Memory that they can open, with its number in `registration`: a buffer that they cannot bounces there,
   // which is said in the log, once. Any thread. Throws Error(exhausted).
   virtual std::byte* take_bounce(uint64_t, uint16_t&) { return nullptr; }

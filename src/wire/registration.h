@@ -7,8 +7,9 @@
 //                                   its number             OpenedRegistration, made ──────▶ reads at address
 //                                   + offset
 //
-// A registration is one allocation of the owner's driver, under a number that it keeps as long as anybody has
-// it open. The table lies in the owner's segment; each reader has a table of its own for each owner.
+// A registration is one allocation of the owner's driver, or mappings of it one behind the other, under a
+// number that it keeps as long as anybody has it open. The table lies in the owner's segment; each reader has
+// a table of its own for each owner.
 #pragma once
 #include <cstdint>
 
@@ -17,6 +18,10 @@ namespace starling {
 // Numbers are 1 to kMaxRegistrations - 1: 0 means none. They fit into Operation::registrations.
 inline constexpr uint32_t kMaxRegistrations = 1024;
 inline constexpr uint32_t kRegistrationHandleBytes = 64;
+
+// Of Registration::kind.
+inline constexpr uint64_t kDriversHandle = 0;  // a handle that the driver opens
+inline constexpr uint64_t kViewHandle = 1;  // whom to ask for descriptors (machine/registered/descriptors.h)
 
 // Of Registration::state.
 inline constexpr uint64_t kUnused = 0;
@@ -31,7 +36,8 @@ struct alignas(64) Registration {
   uint64_t bytes;
   uint64_t identity;  // of the allocation: another one at the same address has another
   uint8_t handle[kRegistrationHandleBytes];
-  uint64_t reserved[3];
+  uint64_t kind;  // of the handle
+  uint64_t reserved[2];
 };
 static_assert(sizeof(Registration) == 128);
 

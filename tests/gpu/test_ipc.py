@@ -1,5 +1,6 @@
 """Goal: processes on GPUs read each other's registered buffers where they lie: also buffers at addresses that were
-freed and given out again, at any offset; and memory that other processes cannot open bounces, by default too.
+freed and given out again, at any offset, and memory that is mapped piece by piece; and memory that other processes
+cannot open bounces, by default too.
 
 Method: processes, one a GPU, with STARLING_PULL=1 or without; the large operations of each are compared.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpu import gpus
+from gpu import gpus, mapped
 from starling import Communicator
 
 pytestmark = pytest.mark.gpu
@@ -28,13 +29,15 @@ def two_gpus() -> None:
         pytest.skip("needs two GPUs")
 
 
-def run(function: Callable[..., Any], *, pull: str = "1", **arguments: Any) -> list[Any]:
+def run(
+    function: Callable[..., Any], *, pull: str = "1", settings: dict[str, str] | None = None, **arguments: Any
+) -> list[Any]:
     results = gpus.MACHINES["processes"].run(
         2,
         functools.partial(function, **arguments),
         timeout=100,
         operation_timeout=20,
-        environment={"STARLING_PULL": pull},
+        environment={"STARLING_PULL": pull, **(settings or {})},
     )
     return list(results)
 
@@ -118,8 +121,16 @@ def all_of(comm: Communicator, tensors: Callable[..., Any], rounds: int, count: 
             assert bool((tensor == expected).all()), f"round {turn}: {what}"
 
 
+def expect_bounced(comm: Communicator, expected: bool) -> None:
+    """By default a group that joins behind a rank's first bounce does not read."""
+    if os.environ["STARLING_PULL"] == "1":
+        return
+    with Communicator(comm.context, rank=comm.rank, size=2, name="later", timeout=30) as later:
+        assert bool(later.large_messages.read) != expected
+
+
 def expandable(comm: Communicator, of: list[int], rounds: int, count: int) -> None:
-    """Ranks ``of`` have memory that others cannot open."""
+    """Ranks ``of`` have segments that grow piece by piece."""
     import torch
 
     if comm.rank in of:
@@ -127,13 +138,85 @@ def expandable(comm: Communicator, of: list[int], rounds: int, count: int) -> No
     device = torch.device(comm.context.device)
     torch.cuda.set_device(device)
     all_of(comm, lambda n, value: torch.full((n,), value, device=device), rounds, count)
+    expect_bounced(comm, False)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pull", ["auto", "1"])
 @pytest.mark.parametrize("of", [[1], [0, 1]])
-def test_expandable_segments_bounce(pull: str, of: list[int]) -> None:
+def test_expandable_segments_are_read(pull: str, of: list[int]) -> None:
     run(expandable, pull=pull, of=of, rounds=5, count=LARGEST)
+
+
+def pieces(comm: Communicator, handle_types: int, rounds: int, count: int) -> None:
+    """Each tensor in a segment of its own, of many pieces, and not at its beginning."""
+    device = int(comm.context.device.split(":")[1])
+    kept = []
+
+    def tensors(n: int, value: float) -> Any:
+        segment = mapped.Segment(device, (4 * n >> 21) + 2, handle_types)
+        kept.append(segment)
+        return segment.tensor(5, n).fill_(value)
+
+    all_of(comm, tensors, rounds, count)
+    expect_bounced(comm, handle_types == mapped.NOT_AT_ALL)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("pull", ["auto", "1"])
+@pytest.mark.parametrize("handle_types", [mapped.BY_DESCRIPTOR, mapped.NOT_AT_ALL])
+def test_memory_in_pieces(pull: str, handle_types: int) -> None:
+    """What can be exported is mapped by peers, piece behind piece; what cannot bounces."""
+    run(pieces, pull=pull, handle_types=handle_types, rounds=2, count=LARGEST)
+
+
+def replaced(comm: Communicator, rounds: int) -> None:
+    """Pieces amid a buffer are replaced between operations, as a segment that shrinks and grows again does."""
+    import torch
+
+    device = int(comm.context.device.split(":")[1])
+    torch.cuda.set_device(device)
+    segment = mapped.Segment(device, 12, grains=2)
+    count = segment.bytes // 4 - 1000
+    sums = torch.empty(count, device=device)
+    for turn in range(rounds):
+        segment.replace((5 * turn + comm.rank) % 12)
+        begin = 100 * (turn % 3)
+        tensor = segment.tensor(begin, count)
+        tensor.fill_(comm.rank + turn)
+        torch.cuda.synchronize()
+        comm.all_reduce(tensor, sums).wait(20)
+        assert bool((sums == 1 + 2 * turn).all()), f"round {turn}"
+    expect_bounced(comm, False)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("pull", ["auto", "1"])
+def test_pieces_that_are_replaced(pull: str) -> None:
+    run(replaced, pull=pull, rounds=30)
+
+
+def copied(comm: Communicator, count: int) -> None:
+    """Copy engines write into a peer's pieces."""
+    import torch
+
+    device = int(comm.context.device.split(":")[1])
+    torch.cuda.set_device(device)
+    segment = mapped.Segment(device, (4 * count >> 21) + 2)
+    for turn in range(5):
+        received = segment.tensor(3 * turn, count)
+        received.fill_(-1)
+        sent = torch.full((count,), float(comm.rank + turn), device=device)
+        torch.cuda.synchronize()
+        arrives = comm.recv(received, 1 - comm.rank)
+        comm.send(sent, 1 - comm.rank).wait(20)
+        arrives.wait(20)
+        assert bool((received == 1 - comm.rank + turn).all()), f"round {turn}"
+
+
+@pytest.mark.timeout(120)
+def test_copy_engines_write_into_pieces() -> None:
+    run(copied, settings={"STARLING_SM_FREE": "1"}, pull="auto", count=LARGEST)
 
 
 def pooled(comm: Communicator, rounds: int, count: int) -> None:
@@ -202,6 +285,19 @@ for turn in range(5):
     dist.all_gather_into_tensor(parts, tensor)
     torch.cuda.synchronize()
     assert bool((tensor == 1 + 2 * turn).all()) and bool((parts == 1 + 2 * turn).all())
+torch.manual_seed(rank)
+model = torch.nn.Sequential(*(torch.nn.Linear(3000, 3000, device=device) for _ in range(4)))
+parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+for turn in range(4):
+    optimizer.zero_grad(set_to_none=True)
+    parallel(torch.randn(8, 3000, device=device)).square().mean().backward()
+    optimizer.step()
+    torch.cuda.empty_cache()  # segments shrink
+for parameter in model.parameters():
+    theirs = [torch.empty_like(parameter) for _ in range(2)]
+    dist.all_gather(theirs, parameter.detach())
+    assert torch.equal(theirs[0], theirs[1]) and bool(theirs[0].isfinite().all())
 dist.destroy_process_group()
 print("right")
 """

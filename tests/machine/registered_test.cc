@@ -38,7 +38,7 @@ class Driver final : public Allocations, public Handles {
     return int(open_.size());
   }
 
-  std::optional<Allocation> find(uint64_t address) override {
+  std::optional<Allocation> find(uint64_t address, uint64_t) override {
     const std::lock_guard lock(mutex_);
     auto at = live_.upper_bound(address);
     if (at == live_.begin()) return std::nullopt;
@@ -50,9 +50,9 @@ class Driver final : public Allocations, public Handles {
     if (refuses_) throw Error(Code::system, "no handle today");
     std::memcpy(handle, &allocation, sizeof allocation);
   }
-  uint64_t open(const uint8_t (&handle)[kRegistrationHandleBytes]) override {
+  uint64_t open(const Registration& registration) override {
     Allocation allocation;
-    std::memcpy(&allocation, handle, sizeof allocation);
+    std::memcpy(&allocation, registration.handle, sizeof allocation);
     const std::lock_guard lock(mutex_);
     ++tried_;
     const auto at = live_.find(allocation.base);

@@ -24,7 +24,7 @@ static_assert(sizeof(ExportedChunk) == 80);
 struct DeviceExport {
   uint8_t uuid[16];      // of the owner's GPU
   uint32_t device;       // its number in the owner's process
-  uint32_t reserved;
+  uint32_t network;      // namespace of the owner's process (machine/registered/descriptors.h)
   uint64_t chunk_count;  // writer: owner
   uint64_t importers;    // processes' contexts that have chunks open; writers: peers, atomically
   ExportedChunk chunks[kMaxChunks];

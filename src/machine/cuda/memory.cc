@@ -9,6 +9,7 @@
 #include "base/portable.h"
 #include "machine/cuda/device_guard.h"
 #include "machine/cuda/error.h"
+#include "machine/registered/descriptors.h"
 
 namespace starling::cuda {
 namespace {
@@ -65,6 +66,7 @@ DeviceMemory::DeviceMemory(int device, cpu::Arena& arena) : device_(device) {
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   std::memcpy(export_->uuid, &properties.uuid, sizeof export_->uuid);
   export_->device = uint32_t(device);
+  export_->network = network_namespace();
   grow(kChunkBytes);
   arena.header()->device_offset = offset;
 }

@@ -106,6 +106,10 @@ ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer,
   map_all();
 }
 
+bool ImportedMemory::exchanges_descriptors() const {
+  return same_process_ || export_->network == network_namespace();
+}
+
 // What is there already, on a thread of the caller's: the poller, which connects lanes, must not need the
 // driver for it.
 void ImportedMemory::map_all() {

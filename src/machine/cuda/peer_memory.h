@@ -34,7 +34,7 @@ class OpenedBuffers {
 
  private:
   Place& place_;
-  IpcHandles handles_;
+  PeerHandles handles_;
   OpenedTable* table_;  // the GPU's memory
   OpenedRegistration* told_;  // the host's
   std::unique_ptr<PeerRegistrations> registrations_;
@@ -50,6 +50,8 @@ class ImportedMemory final : public PeerMemory {
 
   std::byte* at(uint64_t offset) override;
   bool can_open() const override { return true; }
+  // Its process can ask this one for descriptors, and this one it.
+  bool exchanges_descriptors() const;
   bool can_copy() const override { return same_process_ || !same_device_; }
   void open_buffers() override;
   OpenedTable* opened() const override { return buffers_ == nullptr ? nullptr : buffers_->table(); }

@@ -92,7 +92,9 @@ std::string CudaPlace::bus_address() const {
 }
 
 std::unique_ptr<PeerMemory> CudaPlace::attach(const std::shared_ptr<cpu::PeerArena>& peer) {
-  return std::make_unique<ImportedMemory>(device_, peer, *this);
+  auto memory = std::make_unique<ImportedMemory>(device_, peer, *this);
+  if (!memory->exchanges_descriptors()) allocations_.without_views();
+  return memory;
 }
 
 bool CudaPlace::check_buffer(const void* memory, const char* name) const {
@@ -129,8 +131,9 @@ std::byte* CudaPlace::take_bounce(uint64_t bytes, uint16_t& registration) {
   if (!bounced_.exchange(true))
     log(LogLevel::warn,
         "peers cannot open a buffer of " + name() +
-            ", which is not of cudaMalloc (but of cudaMallocAsync or an expandable segment?), or one of too "
-            "many "
+            ", which is neither of cudaMalloc nor mapped memory that can be exported (but of "
+            "cudaMallocAsync?), or "
+            "one of too many "
             "that were freed: blocks copy such to where peers can read it, as slowly as through slots, and "
             "it takes "
             "as much memory; groups that join from now on use slots, as with STARLING_PULL=0");

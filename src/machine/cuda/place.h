@@ -41,13 +41,13 @@ class CudaPlace final : public Place {
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
   bool check_buffer(const void* memory, const char* name) const override;
   void check_pulled(const void* memory) const override;
-  uint16_t registration_of(const void* memory, bool must) override {
-    return registrations_.number_of(memory, must ? Need::kMust : Need::kMay);
+  uint16_t registration_of(const void* memory, uint64_t bytes, bool must) override {
+    return registrations_.number_of(memory, must ? Need::kMust : Need::kMay, bytes);
   }
   std::byte* take_bounce(uint64_t bytes, uint16_t& registration) override;
   void give_bounce(std::byte* memory, uint64_t bytes) override { bounces_.give(memory, bytes); }
   void try_buffer(const void* memory) override {
-    if (!is_ipc_capable(memory)) bounced_.store(true, std::memory_order_relaxed);
+    if (!allocations_.can_open(memory)) bounced_.store(true, std::memory_order_relaxed);
   }
   bool has_bounced() const override { return bounced_.load(std::memory_order_relaxed); }
   std::unique_ptr<Executor> start(const DaemonStart& start) override;

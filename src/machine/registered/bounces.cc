@@ -28,7 +28,7 @@ std::byte* Bounces::take(uint64_t bytes) {
   throw Error(Code::exhausted,
               "no " + std::to_string(size >> 20) +
                   " MiB are left to copy a buffer to that peers cannot open (it is not of cudaMalloc, but of "
-                  "cudaMallocAsync or an expandable segment?)",
+                  "cudaMallocAsync, or an expandable segment beyond what may be open?)",
               "set STARLING_PULL=0 on all ranks, or leave more memory free");
 }
 

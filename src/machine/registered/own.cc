@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <iterator>
 
 #include "base/error.h"
 
@@ -14,16 +13,15 @@ constexpr size_t kMostRefused = 64;
 
 }  // namespace
 
-uint16_t OwnRegistrations::number_of(const void* memory, Need need) {
+uint16_t OwnRegistrations::number_of(const void* memory, Need need, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const std::optional<Allocation> found = allocations_.find(uint64_t(memory));
+  std::optional<Allocation> found = allocations_.find(uint64_t(memory), bytes);
   if (!found) return 0;
-  if (const auto known = by_base_.find(found->base); known != by_base_.end()) {
-    const Allocation& earlier = known_[known->second];
-    if (earlier.identity == found->identity && earlier.bytes == found->bytes) return known->second;
-  }
-  if (need == Need::kMay && std::find(refused_.begin(), refused_.end(), found->identity) != refused_.end())
+  if (const uint16_t known = published_as(*found)) return known;
+  if (need == Need::kMay && std::find(refused_.begin(), refused_.end(), *found) != refused_.end()) {
+    allocations_.loosen(*found);
     return 0;
+  }
   retire_overlapped(*found);
   uint16_t number = 0;
   if (need == Need::kMust || has_room(*found)) number = take_number(need);
@@ -31,12 +29,21 @@ uint16_t OwnRegistrations::number_of(const void* memory, Need need) {
     retire_what_is_gone();
     if (need == Need::kMust || has_room(*found)) number = take_number(need);
   }
-  if (number != 0 && publish(number, *found)) {
+  // Again: what was found may have been let go of with those that were there before.
+  if (number != 0 && allocations_.find(uint64_t(memory), bytes) == found && publish(number, *found)) {
     must_[number] = need == Need::kMust;
     return number;
   }
+  allocations_.loosen(*found);
   if (refused_.size() == kMostRefused) refused_.clear();  // there may be room again
-  refused_.push_back(found->identity);
+  refused_.push_back(*found);
+  return 0;
+}
+
+uint16_t OwnRegistrations::published_as(const Allocation& allocation) const {
+  const auto [begin, end] = by_base_.equal_range(allocation.base);
+  for (auto at = begin; at != end; ++at)
+    if (known_[at->second] == allocation) return at->second;
   return 0;
 }
 
@@ -56,30 +63,40 @@ uint64_t OwnRegistrations::held_bytes() const {
   return bytes;
 }
 
-// What was registered where another allocation lies now was freed.
-void OwnRegistrations::retire_overlapped(const Allocation& by) {
-  auto at = by_base_.lower_bound(by.base);
-  if (at != by_base_.begin() && std::prev(at)->first + known_[std::prev(at)->second].bytes > by.base) --at;
-  while (at != by_base_.end() && at->first < by.base + by.bytes) {
-    retire(at->second);
-    at = by_base_.erase(at);
-  }
+// By what the driver has there now.
+bool OwnRegistrations::is_there_still(const Allocation& published) {
+  const std::optional<Allocation> now = allocations_.find(published.base, published.bytes);
+  if (now && now->identity == published.identity && now->kind == published.kind) return true;
+  if (now && published_as(*now) == 0) allocations_.loosen(*now);  // nobody has asked for that one
+  return false;
 }
 
-void OwnRegistrations::retire_what_is_gone() {
-  std::erase_if(by_base_, [this](const auto& entry) {
-    const auto [base, number] = entry;
-    const std::optional<Allocation> now = allocations_.find(base);
-    if (now && now->identity == known_[number].identity) return false;
+template <class IsGone>
+void OwnRegistrations::retire_if(IsGone&& is_gone) {
+  std::erase_if(by_base_, [&](const auto& entry) {
+    const uint16_t number = entry.second;
+    if (!is_gone(known_[number])) return false;
     retire(number);
     return true;
   });
+}
+
+// What was registered where another allocation lies now was freed; but views may share what they lie in.
+void OwnRegistrations::retire_overlapped(const Allocation& by) {
+  retire_if([&](const Allocation& known) {
+    return known.base < by.base + by.bytes && by.base < known.base + known.bytes && !is_there_still(known);
+  });
+}
+
+void OwnRegistrations::retire_what_is_gone() {
+  retire_if([this](const Allocation& known) { return !is_there_still(known); });
 }
 
 void OwnRegistrations::retire(uint16_t number) {
   // Sequentially consistent, as the look in take_number(): a reader that counts itself after that look sees
   // this.
   std::atomic_ref<uint64_t>(table_.entries[number].state).store(kRetired, std::memory_order_seq_cst);
+  allocations_.loosen(known_[number]);
   retired_.push_back(number);
 }
 
@@ -116,6 +133,7 @@ bool OwnRegistrations::publish(uint16_t number, const Allocation& allocation) {
   entry.base = allocation.base;
   entry.bytes = allocation.bytes;
   entry.identity = allocation.identity;
+  entry.kind = allocation.kind;
   // Release, as all of that order: the fields; pairs with the looks in PeerRegistrations::open().
   std::atomic_ref<uint64_t>(entry.state).store(kPublished, std::memory_order_seq_cst);
   // Release: pairs with the acquire in PeerRegistrations::has_news().

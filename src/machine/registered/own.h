@@ -16,17 +16,22 @@ namespace starling {
 struct Allocation {
   uint64_t base = 0;
   uint64_t bytes = 0;
-  uint64_t identity = 0;  // of no other allocation of this process, earlier or later
+  uint64_t identity = 0;  // of no other allocation of this process and kind, earlier or later
+  uint64_t kind = kDriversHandle;
+  bool operator==(const Allocation&) const = default;
 };
 
 // What is asked of the driver. Calls of the owner's threads, one at a time.
 class Allocations {
  public:
   virtual ~Allocations() = default;
-  // The allocation that the address is in; none if there is none that other processes could open.
-  virtual std::optional<Allocation> find(uint64_t address) = 0;
+  // The allocation that the buffer is in; none if there is none that other processes could open. Of views:
+  // held from now on.
+  virtual std::optional<Allocation> find(uint64_t address, uint64_t bytes) = 0;
   // What another process opens it by. Throws Error.
   virtual void export_to(const Allocation& allocation, uint8_t (&handle)[kRegistrationHandleBytes]) = 0;
+  // It is not published (any more). One that is gone already is fine.
+  virtual void loosen(const Allocation&) {}
 };
 
 enum class Need {
@@ -48,15 +53,20 @@ class OwnRegistrations {
         known_(kMaxRegistrations),
         must_(kMaxRegistrations) {}
 
-  // The number of the allocation that `memory` is in, which is published when this returns; 0: other
-  // processes cannot open it, or no number or not enough of `most_bytes` is left. The caller keeps the memory
-  // until the operations that name it have ended.
-  uint16_t number_of(const void* memory, Need need = Need::kMay);
+  // The number of the allocation that `bytes` from `memory` on are in, which is published when this returns;
+  // 0: other processes cannot open it, or no number or not enough of `most_bytes` is left. The caller keeps
+  // the memory until the operations that name it have ended.
+  uint16_t number_of(const void* memory, Need need = Need::kMay, uint64_t bytes = 1);
 
  private:
   bool has_room(const Allocation& allocation);
   uint64_t held_bytes() const;
+  uint16_t published_as(const Allocation& allocation) const;
+  bool is_there_still(const Allocation& published);
   void retire(uint16_t number);
+  // Entries of which `is_gone` says so.
+  template <class IsGone>
+  void retire_if(IsGone&& is_gone);
   void retire_overlapped(const Allocation& by);
   void retire_what_is_gone();
   // One that nobody has open; 0: none.
@@ -67,11 +77,11 @@ class OwnRegistrations {
   Allocations& allocations_;
   const uint64_t most_bytes_;
   std::mutex mutex_;  // guards all below, and the table's writing
-  std::map<uint64_t, uint16_t> by_base_;  // published
+  std::multimap<uint64_t, uint16_t> by_base_;  // published; views may overlap
   std::vector<Allocation> known_;  // by number
   std::vector<bool> must_;  // by number
   std::vector<uint16_t> retired_;  // with openers perhaps
-  std::vector<uint64_t> refused_;  // identities: not asked about in each operation
+  std::vector<Allocation> refused_;  // not asked about in each operation
 };
 
 }  // namespace starling

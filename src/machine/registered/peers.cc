@@ -48,7 +48,7 @@ void PeerRegistrations::open(uint32_t number) {
     return;
   }
   try {
-    opened_[number] = handles_.open(entry.handle);
+    opened_[number] = handles_.open(entry);
   } catch (const Error& error) {
     word(entry.openers).fetch_sub(1, std::memory_order_seq_cst);
     const std::lock_guard lock(mutex_);

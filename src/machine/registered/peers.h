@@ -14,7 +14,7 @@ class Handles {
  public:
   virtual ~Handles() = default;
   // Where this process reads it. Throws Error.
-  virtual uint64_t open(const uint8_t (&handle)[kRegistrationHandleBytes]) = 0;
+  virtual uint64_t open(const Registration& registration) = 0;
   // May wait until nothing runs on the device.
   virtual void close(uint64_t base) = 0;
 };

@@ -236,6 +236,59 @@ def test_the_readme_s_tables(tmp_path: Path) -> None:
     assert "| none: disorder alone | right, " in table and "| **hung** after 0 |" in table
 
 
+def test_floors_are_what_links_and_launches_allow() -> None:
+    from starling.bench import floors
+
+    launches = floors.LAUNCHES * floors.LAUNCH_US
+    one_hop = launches + floors.FLIGHT_US
+    for name in gpu.MEASURED:
+        assert floors.floor(name, 2, 8).us == pytest.approx(one_hop, abs=0.01)
+    size = 1 << 30
+    # Bus bandwidth at the floor is the rate of the links, whatever the number of ranks; of many ranks' broadcasts
+    # and reductions chains are in use.
+    for name in gpu.MEASURED:
+        for ranks in (2, 4, 8):
+            bound = floors.floor(name, ranks, size)
+            rate = floors.SUM_GB_PER_S if name in floors.REDUCING else floors.COPY_GB_PER_S
+            point = gpu.Point(name, ranks, "float32", "sum", -1, size, size // 4)
+            seconds = (bound.us - launches - bound.way.hops * floors.FLIGHT_US) / 1e6
+            assert point.algorithm_bandwidth(seconds) * point.bus_factor == pytest.approx(rate), (name, ranks)
+            assert bound.bound_by_bytes
+    assert floors.floor("all_reduce", 4, 1024).way == floors.Way(1, 3 * 1024)
+    assert floors.floor("broadcast", 4, 1024).way.hops == 1
+    assert floors.floor("broadcast", 4, size).way.hops == 3
+    with pytest.raises(ValueError, match="no floor"):
+        floors.floor("gather", 2, 8)
+
+
+def test_tables_of_floors(tmp_path: Path) -> None:
+    from starling.bench import floors
+
+    text = printed(row(8, False, 13, 6.5), row(8, True, 13, 6.5), row(1 << 20, False, 10, 40))
+    doc = gpu.measure(gpu.Sweep(2, ["all_reduce"], [8, 1 << 20]), program(tmp_path, text), lambda text: None)
+    said = floors.text_of(doc)
+    assert "| 8 B | 6.5 / 13.0 / 6.5 |" in said
+    band = next(line for line in said.splitlines() if line.startswith("| all_reduce, 8 B"))
+    assert band.split(" | ")[4:] == ["2.02", "1.01", "0.50 (0.50)", "1.40", "0 of 1 |"]
+    band = next(line for line in said.splitlines() if line.startswith("| all_reduce, 128 KB"))
+    assert band.endswith("| 4.00 (4.00) | 1.30 | 1 of 1 |")
+    page = "before\n<!-- floors -->\nold\n<!-- /floors -->\nbehind\n"
+    new = floors.renewed(page, doc)
+    assert new.startswith("before\n<!-- floors -->\nFloor = ") and new.endswith("<!-- /floors -->\nbehind\n")
+    assert floors.renewed(new, doc) == new
+    with pytest.raises(ValueError, match="no <!-- floors -->"):
+        floors.renewed("a page", doc)
+
+
+def test_the_page_has_the_floors_of_its_results() -> None:
+    from starling.bench import floors
+
+    root = Path(__file__).parents[2]
+    page = (root / "docs/BENCH.md").read_text()
+    doc = json.loads((root / "bench/results/gpu_collectives_2.json").read_text())
+    assert floors.renewed(page, doc) == page, "starling bench floors --page docs/BENCH.md"
+
+
 def test_overlap_joins_what_its_ranks_found(tmp_path: Path) -> None:
     from starling.bench import overlap, plots, tables
 

@@ -23,6 +23,7 @@ COMMANDS = [
     ["bench", "compile"],
     ["bench", "all"],
     ["bench", "tables"],
+    ["bench", "floors"],
     ["demo"],
     ["demo", "train"],
     ["demo", "deadlock"],

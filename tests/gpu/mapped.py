@@ -1,4 +1,4 @@
-"""Memory that a program maps piece by piece, by the driver's own calls: tensors over it, and pieces that are replaced."""
+"""Memory that a program maps piece by piece, by the driver's own calls: tensors over it; pieces that are replaced."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class Segment:
         class Array:
             """What torch takes as it is."""
 
-            __cuda_array_interface__ = {
-                "shape": (count,),
-                "typestr": "<f4",
-                "data": (self.base + 4 * begin, False),
-                "version": 3,
-            }
-
-        return torch.as_tensor(Array(), device=self._properties.location.id)
+        array = Array()
+        array.__cuda_array_interface__ = {  # type: ignore[attr-defined]
+            "shape": (count,),
+            "typestr": "<f4",
+            "data": (self.base + 4 * begin, False),
+            "version": 3,
+        }
+        return torch.as_tensor(array, device=self._properties.location.id)

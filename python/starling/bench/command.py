@@ -29,6 +29,7 @@ from . import (
     convention,
     disorder,
     everything,
+    floors,
     gpu,
     gpu_disorder,
     gpu_graphs,
@@ -65,6 +66,7 @@ app.command("gpu-overheads")(gpu_overheads.command)
 app.command("overlap")(overlap.command)
 app.command("all")(everything.command)
 app.command("tables")(tables.command)
+app.command("floors")(floors.command)
 
 
 def _sweep(

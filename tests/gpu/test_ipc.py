@@ -37,7 +37,7 @@ def run(
         functools.partial(function, **arguments),
         timeout=100,
         operation_timeout=20,
-        environment={"STARLING_PULL": pull, **(settings or {})},
+        environment={"STARLING_JOB": f"ipc-{os.getpid()}", "STARLING_PULL": pull, **(settings or {})},
     )
     return list(results)
 

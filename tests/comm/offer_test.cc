@@ -21,8 +21,9 @@ constexpr uint16_t kRegistered = 7, kBounced = 9;
 class GpuLike final : public cpu::CpuPlace {
  public:
   using CpuPlace::CpuPlace;
-  uint16_t registration_of(const void* memory, bool) override {
+  uint16_t registration_of(const void* memory, uint64_t bytes, bool) override {
     const bool input = uint64_t(memory) < kOutput;
+    asked[!input] = {uint64_t(memory), bytes};
     return (input ? input_opens : output_opens) ? kRegistered : 0;
   }
   std::byte* take_bounce(uint64_t bytes, uint16_t& registration) override {
@@ -35,6 +36,7 @@ class GpuLike final : public cpu::CpuPlace {
 
   static constexpr uint64_t kBounces = uint64_t(1) << 42;
   bool input_opens = true, output_opens = true, exhausted = false;
+  std::pair<uint64_t, uint64_t> asked[2] = {};  // address and bytes, of input and output
   std::multiset<uint64_t> pieces;
 };
 
@@ -70,6 +72,12 @@ TEST_F(Offered, WhatOpensIsRegistered) {
   EXPECT_EQ(op.bounces[0], 0);
   EXPECT_EQ(op.bounces[1], 0);
   EXPECT_TRUE(place.pieces.empty());
+  // All that peers will read: what lies there may be in several pieces.
+  for (uint32_t k : {0, 1}) {
+    const Extent& offered = lowered.offered[k];
+    EXPECT_EQ(place.asked[k],
+              std::pair((k == 0 ? kInput : kOutput) + offered.begin, offered.end - offered.begin));
+  }
 }
 
 TEST_F(Offered, WhatDoesNotBouncesUntilTheOperationIsOver) {

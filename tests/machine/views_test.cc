@@ -210,8 +210,12 @@ TEST_F(MappedPieces, ANumberLeadsToWhatIsThereNow) {
         ASSERT_TRUE(entry.base <= address && address + bytes <= entry.base + entry.bytes);
         const auto pieces = seen.pieces_of(entry.identity);
         ASSERT_NE(pieces, nullptr);
-        for (const Piece& piece : pieces->all())
+        uint64_t seen_bytes = 0;
+        for (const Piece& piece : pieces->all()) {
           ASSERT_EQ(changing.memory_of(piece.handle), changing.memory_at(piece.base));
+          seen_bytes += piece.bytes;
+        }
+        ASSERT_EQ(seen_bytes, entry.bytes);
       }
     }
     EXPECT_EQ(changing.held(), 0u);

@@ -13,14 +13,22 @@ extern "C" {
 #endif
 
 /* Collectives go by name here: "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
- * "all_to_all", "gather", "scatter", "send_recv", "barrier". */
+ * "all_to_all", "gather", "scatter", "send_recv", "barrier"; "custom" are all others (STARLING_CUSTOM), whose
+ * algorithms are the library's own of that kind:
+ *
+ *   all_to_next          every rank's input becomes the next rank's output; rank 0's output stays as it is.
+ * What crosses from node to node goes in a part for each rank of the node (GC3 section 7.4)
+ *   all_to_next_direct   the same by one message from rank to rank; also _packets and _pull
+ *
+ * They run without starling_comm_add_plan: kind = STARLING_CUSTOM, algorithm = "all_to_next", count of a
+ * rank's whole buffer, in place or not. A plan that was added under such a name goes before them. */
 
 /* Algorithms that know nodes ("hierarchical" of all_reduce, "rails" of all_reduce, all_gather and
  * reduce_scatter, "leaders" of all_reduce, broadcast, reduce and barrier, "two_step" and "three_step" of
- * all_to_all) take their number behind a colon, here and in starling_operation.algorithm: "hierarchical:4".
- * Ranks follow each other node by node. Without it: a communicator's hosts, if it has several of equally many
- * ranks, and else the smallest number above 1 that divides the ranks. Behind an @, last, any may have the
- * most bytes of a chunk that go at once, a multiple of 16: "ring@16384". */
+ * all_to_all, "all_to_next") take their number behind a colon, here and in starling_operation.algorithm:
+ * "hierarchical:4". Ranks follow each other node by node. Without it: a communicator's hosts, if it has
+ * several of equally many ranks, and else the smallest number above 1 that divides the ranks. Behind an @,
+ * last, any may have the most bytes of a chunk that go at once, a multiple of 16: "ring@16384". */
 
 /* The text of a built-in plan, for ranks = 1 to 4096 and blocks = 1 to 64. root counts for rooted
  * collectives. On success *text is the caller's, to be freed by starling_plan_free; else it is NULL. */

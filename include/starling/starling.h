@@ -81,7 +81,8 @@ typedef enum starling_collective {
   STARLING_SEND = 8,
   STARLING_RECV = 9,
   STARLING_BARRIER = 10,
-  STARLING_CUSTOM = 11 /* a collective of your own: `algorithm` names its plan (starling/plan.h) */
+  STARLING_CUSTOM = 11 /* a collective of your own, or "all_to_next": `algorithm` names its plan
+                          (starling/plan.h) */
 } starling_collective;
 
 typedef struct starling_context starling_context;

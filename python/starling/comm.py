@@ -63,6 +63,17 @@ class _Registered:
     size: int
 
 
+def _groups_of_built_in(name: str) -> tuple[int, int]:
+    """Of a plan that nobody added: one of the library's that is no standard collective has one group in each buffer."""
+    known = _core.plan.algorithms("custom").split()
+    if str(name).partition("@")[0].partition(":")[0] not in known:
+        raise InvalidArgumentError(
+            f"no plan named '{name}' was added; call add_plan first, on every rank, or name one of the library's: "
+            + ", ".join(known)
+        )
+    return 1, 1
+
+
 class Communicator(Collectives, Messages):
     """A group of ranks. Collective: returns when all ranks have joined.
 
@@ -309,14 +320,12 @@ class Communicator(Collectives, Messages):
         """Runs the plan of this name. ``output=None``: in place, for plans that are.
 
         Buffers are those of the plan's collective; of a collective of one's own, each buffer holds the plan's groups,
-        all equally long.
+        all equally long. Of the library's that have no method here, "all_to_next" needs no ``add_plan``: every rank's
+        input becomes the next rank's output (include/starling/plan.h).
         """
         plan = self._plans.get(name)
-        if plan is None:
-            raise InvalidArgumentError(
-                f"no plan named '{name}' was added; call add_plan first, on every rank"
-            )
-        if plan.collective != "custom":
+        groups = (plan.input_groups, plan.output_groups) if plan is not None else _groups_of_built_in(name)
+        if plan is not None and plan.collective != "custom":
             return self._submit(
                 plan.collective, input, output, op, lane, priority, timeout, name, dtype, callback, stream, hold,
                 scalar=scalar, root=plan.root,
@@ -324,9 +333,8 @@ class Communicator(Collectives, Messages):
         buffers = (locked(input), locked(output))
         try:
             core = self._core.submit_custom(
-                name, plan.input_groups, plan.output_groups, input, output, dtype, reduction_of(op), scalar,
-                lane, priority, timeout_ns_of(timeout), callback_of(callback, buffers),
-                start_of(stream, hold), handle_of(stream),
+                name, *groups, input, output, dtype, reduction_of(op), scalar, lane, priority,
+                timeout_ns_of(timeout), callback_of(callback, buffers), start_of(stream, hold), handle_of(stream),
             )  # fmt: skip
         except TypeError as error:
             raise explain(error, dtype=dtype, scalar=scalar, lane=lane, priority=priority) from None

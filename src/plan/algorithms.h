@@ -43,7 +43,10 @@ void pairwise_all_to_all(PlanBuilder& plan, const PlanRequest& request);
 void two_step_all_to_all(PlanBuilder& plan, const PlanRequest& request);
 void three_step_all_to_all(PlanBuilder& plan, const PlanRequest& request);
 
-// Any collective over one rank: what it keeps, it copies.
+void direct_all_to_next(PlanBuilder& plan, const PlanRequest& request);
+void spread_all_to_next(PlanBuilder& plan, const PlanRequest& request);
+
+// Any collective over one rank: what it keeps, it copies. AllToNext keeps nothing.
 void alone(PlanBuilder& plan, const PlanRequest& request);
 
 // Block b's connection with a peer; channel c belongs to block c.

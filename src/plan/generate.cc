@@ -24,6 +24,7 @@ enum class Cut {
   kBlocksTwice,     // two per block
   kBlocksAndPower,  // one per block and rank, of the largest power of two
   kBlocksAndRanks,  // one per block and rank
+  kBlocksAndPlaces,  // one per block and rank of a node
 };
 
 struct Algorithm {
@@ -99,6 +100,11 @@ constexpr Algorithm kAlgorithms[] = {
     {kBarrier, "one_shot", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce},
     {kBarrier, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_all_reduce, kSlots, true},
     {kBarrier, "one_shot_packets", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce, kPackets},
+    {kCustom, "all_to_next", kAnyRanks, Cut::kBlocksAndPlaces, algorithms::spread_all_to_next, kSlots, true},
+    {kCustom, "all_to_next_direct", kAnyRanks, Cut::kBlocks, algorithms::direct_all_to_next},
+    {kCustom, "all_to_next_direct_packets", kAnyRanks, Cut::kBlocks, algorithms::direct_all_to_next,
+     kPackets},
+    {kCustom, "all_to_next_direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_all_to_next, kPull},
 };
 
 // Names by collective, made once from the table.
@@ -228,6 +234,7 @@ std::uint32_t chunks_of_group(Cut cut, const PlanRequest& request) {
     case Cut::kBlocksTwice: return 2 * request.block_count;
     case Cut::kBlocksAndPower: return request.block_count * std::bit_floor(request.rank_count);
     case Cut::kBlocksAndRanks: return request.block_count * request.rank_count;
+    case Cut::kBlocksAndPlaces: return request.block_count * (request.rank_count / request.node_count);
   }
   STARLING_ASSERT(false, "a way to cut groups that nobody knows");
 }
@@ -236,6 +243,8 @@ std::uint32_t chunks_of_group(Cut cut, const PlanRequest& request) {
 
 void algorithms::alone(PlanBuilder& plan, const PlanRequest& request) {
   const CollectiveTraits& traits = traits_of(request.collective);
+  plan.set_blocks(0, request.block_count);
+  if (request.collective == kCustom) return plan.set_postcondition({});
   for (std::uint32_t b = 0; b < request.block_count; ++b) {
     if (request.in_place && !traits.reduces) {
       plan.add(0, b, {.opcode = Opcode::nop, .size = output(b)});
@@ -252,14 +261,16 @@ Plan generate(std::string_view name, const PlanRequest& asked) {
   PlanRequest request = asked;
   request.node_count = nodes_of(name, asked);
   const bool alone = request.rank_count == 1;
-  // Algorithms speak of places. Those that move several parts in one instruction know them as numbered.
-  const bool renamed = !asked.order.empty() && algorithm.cut != Cut::kWhole;
+  // Algorithms speak of places. Those that move several parts in one instruction know them as numbered, and
+  // so do collectives that say which rank is the next.
+  const bool renamed = !asked.order.empty() && algorithm.cut != Cut::kWhole && asked.collective != kCustom;
   if (renamed) request.root = place_of(asked.root, asked.order);
   PlanBuilder builder(std::string(name),
                       Geometry::standard(request.collective, request.rank_count, request.root,
                                          request.in_place, chunks_of_group(algorithm.cut, request)));
   // In place an exchange writes over parts that their readers may not have pulled yet.
-  const bool overwrites = request.in_place && request.collective == kAllToAll;
+  const bool overwrites =
+      request.in_place && (request.collective == kAllToAll || request.collective == kCustom);
   builder.set_protocol(overwrites && algorithm.protocol == kPull ? Protocol::kSlots : algorithm.protocol);
   builder.set_tile(parsed(name).tile_bytes.value_or(0));
   (alone ? algorithms::alone : algorithm.generate)(builder, request);
@@ -278,6 +289,10 @@ std::string_view without_pull(std::string_view name) {
 bool is_of_neighbours(std::string_view name) {
   const std::string_view algorithm = parsed(name).algorithm;
   return algorithm == "ring" || algorithm == "chain";
+}
+
+bool is_algorithm(std::string_view name, Collective collective) {
+  return find(parsed(name).algorithm, collective) != nullptr;
 }
 
 bool algorithm_takes(std::string_view name, Collective collective, std::uint32_t rank_count) {

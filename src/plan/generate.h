@@ -7,7 +7,10 @@
 //
 // Algorithms that know nodes take their number behind a colon, "hierarchical:4"; without it that of the
 // request, else the smallest number above 1 that divides the ranks. Ranks follow each other node by node, in
-// the order of the request; the all-to-alls in steps as they are numbered.
+// the order of the request; the all-to-alls in steps and AllToNext as they are numbered.
+//
+// Of Collective::kCustom there are those of AllToNext, "all_to_next" and "all_to_next_direct": each carries
+// the postcondition that it is proved by.
 //
 // Behind an @ stands the most bytes of a tile, "ring@16384", "rails:2@65536": a multiple of 16
 // (PlanHeader::tile_bytes).
@@ -34,6 +37,10 @@ std::string_view without_pull(std::string_view algorithm);
 
 // Whether ranks speak with the next and the one before alone, in the order of the request: rings and chains.
 bool is_of_neighbours(std::string_view algorithm);
+
+// Whether there is one of this name, nodes and tiles aside; of Collective::kCustom all have one group in
+// either buffer.
+bool is_algorithm(std::string_view name, Collective collective);
 
 // Whether the algorithm exists for the collective and takes so many ranks (fan-in is bounded by kMaxFan,
 // nodes are equally large), and its name is right.

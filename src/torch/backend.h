@@ -99,7 +99,8 @@ class Backend final : public c10d::Backend {
   void add_plan(const std::string& text, std::uint64_t smallest_bytes, std::uint64_t largest_bytes,
                 const std::string& name, std::uint32_t input_groups, std::uint32_t output_groups,
                 c10::Device device);
-  // The collective whose plan was added under the name. In place if both are one tensor.
+  // The collective whose plan was added under the name, else the library's of this name. In place if both are
+  // one tensor.
   c10::intrusive_ptr<c10d::Work> run_plan(const std::string& name, at::Tensor& input, at::Tensor& output,
                                           const c10d::ReduceOp& op, bool async);
 
@@ -172,6 +173,7 @@ class Backend final : public c10d::Backend {
     std::uint32_t output;
   };
   std::map<std::pair<c10::DeviceType, std::string>, PlanGroups> plans_;
+  PlanGroups groups_of_plan(const std::string& name, c10::Device device);
   bool coalesces_ = false;  // a block is open
   c10::intrusive_ptr<Work> coalescing_;  // its work, from its first operation on
   std::mutex joining_;  // one thread makes a side of a GPU

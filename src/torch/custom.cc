@@ -23,6 +23,15 @@ class PlanScope {
   PlanScope& operator=(const PlanScope&) = delete;
 };
 
+// Whether the library has a plan of the name itself, whatever nodes and tiles stand behind it.
+bool is_built_in(const std::string& name) {
+  char* known = nullptr;
+  check(starling_plan_algorithms("custom", &known), "asking for the library's plans");
+  const std::string names = " " + std::string(known) + " ";
+  starling_plan_free(known);
+  return names.find(" " + name.substr(0, name.find_first_of(":@")) + " ") != std::string::npos;
+}
+
 // Elements of one group, in torch's.
 std::int64_t group_elements(const at::Tensor& tensor, std::uint32_t groups, const char* what) {
   TORCH_CHECK(groups > 0 && tensor.numel() % groups == 0, kPlanTitle, ": the ", what, " of ", tensor.numel(),
@@ -49,20 +58,24 @@ void Backend::add_plan(const std::string& text, std::uint64_t smallest_bytes, st
   plans_[{device.type(), name}] = {input_groups, output_groups};
 }
 
+Backend::PlanGroups Backend::groups_of_plan(const std::string& name, c10::Device device) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = plans_.find({device.type(), name});
+    if (found != plans_.end()) return found->second;
+  }
+  TORCH_CHECK(is_built_in(name), kPlanTitle, ": no plan named '", name,
+              "' was added to this group for tensors of ", device,
+              "; call starling.torch.add_plan with their device first, on every rank");
+  return {1, 1};
+}
+
 c10::intrusive_ptr<c10d::Work> Backend::run_plan(const std::string& name, at::Tensor& input,
                                                  at::Tensor& output, const c10d::ReduceOp& op, bool async) {
   check_tensor(input, kPlanTitle);
   check_tensor(output, kPlanTitle);
   check_alike(input, output, kPlanTitle);
-  PlanGroups groups{};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = plans_.find({input.device().type(), name});
-    TORCH_CHECK(found != plans_.end(), kPlanTitle, ": no plan named '", name,
-                "' was added to this group for tensors of ", input.device(),
-                "; call starling.torch.add_plan with their device first, on every rank");
-    groups = found->second;
-  }
+  const PlanGroups groups = groups_of_plan(name, input.device());
   const std::int64_t elements = group_elements(input, groups.input, "input");
   TORCH_CHECK(group_elements(output, groups.output, "output") == elements, kPlanTitle,
               ": the groups of plan '", name, "' are all equally long, but ", input.numel(), " elements in ",

@@ -58,6 +58,61 @@ TEST(AddedPlans, ACollectiveOfOnesOwn) {
   });
 }
 
+// The library's own collective of that kind: nothing was added.
+void check_all_to_next(Rank& rank, const char* name, size_t count, bool in_place) {
+  std::vector<int64_t> input(count), output(count, -1);
+  for (size_t k = 0; k < count; ++k) input[k] = int64_t(rank.rank * 1'000'000 + k);
+  std::vector<int64_t>& result = in_place ? input : output;
+  starling_operation op = operation(STARLING_CUSTOM);
+  op.algorithm = name;
+  op.data_type = STARLING_INT64;
+  op.input = input.data();
+  op.output = result.data();
+  op.count = count;
+  starling_request* request = nullptr;
+  ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+  expect_done(request);
+  for (size_t k = 0; k < count; ++k)
+    ASSERT_EQ(result[k], rank.rank != 0 ? int64_t((rank.rank - 1) * 1'000'000 + k)
+                         : in_place     ? int64_t(k)
+                                        : -1)
+        << name << ", rank " << rank.rank << ", " << k << " of " << count;
+}
+
+TEST(AddedPlans, AllToNextNeedsNone) {
+  for (const uint32_t size : {1u, 2u, 4u, 5u}) {
+    run_ranks({.size = size, .blocks = 2}, [](Rank& rank) {
+      for (const char* name : {"all_to_next", "all_to_next@1024", "all_to_next_direct",
+                               "all_to_next_direct_packets", "all_to_next_direct_pull"})
+        for (const bool in_place : {false, true})
+          for (const size_t count : {0u, 1u, 7u, 1001u, 100'001u})
+            check_all_to_next(rank, name, count, in_place);
+      if (rank.size == 4)
+        for (const char* name : {"all_to_next:2", "all_to_next:4"})
+          check_all_to_next(rank, name, 1001, false);
+    });
+  }
+}
+
+TEST(AddedPlans, OnesOwnGoBeforeTheLibrarysOfTheirName) {
+  run_ranks({.size = 3}, [](Rank& rank) {
+    std::string text = to_next(rank.size);  // a ring: rank 0 gets the last one's
+    text.replace(text.find("name to_next"), 12, "name all_to_next");
+    ASSERT_EQ(starling_comm_add_plan(rank.comm, text.c_str(), 1, 0), STARLING_SUCCESS)
+        << starling_last_error();
+    std::vector<float> input(100, float(rank.rank)), output(100, -1);
+    starling_operation op = operation(STARLING_CUSTOM);
+    op.algorithm = "all_to_next";
+    op.input = input.data();
+    op.output = output.data();
+    op.count = input.size();
+    starling_request* request = nullptr;
+    ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+    expect_done(request);
+    EXPECT_EQ(output, std::vector<float>(100, float((rank.rank + rank.size - 1) % rank.size)));
+  });
+}
+
 TEST(AddedPlans, NeedNoMoreSlotsThanLanesHave) {
   run_ranks({.size = 2}, [](Rank& rank) {
     const std::string three = text_of(shape_of_exchange(3), exchange(3));
@@ -165,6 +220,23 @@ TEST(AddedPlans, WrongOnesAreRefusedWithTheReason) {
     op.algorithm = "to_next";
     EXPECT_EQ(starling_submit(rank.comm, &op, nullptr), STARLING_INVALID_ARGUMENT);
     EXPECT_NE(std::string(starling_last_error()).find("no plan named 'to_next'"), std::string::npos);
+    EXPECT_NE(
+        std::string(starling_last_error()).find("one of the library's: all_to_next, all_to_next_direct"),
+        std::string::npos)
+        << starling_last_error();
+    std::vector<float> buffer(20);
+    op.algorithm = "all_to_next:3";
+    op.input = buffer.data();
+    op.output = buffer.data() + 10;
+    op.count = 10;
+    EXPECT_EQ(starling_submit(rank.comm, &op, nullptr), STARLING_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(starling_last_error()).find("which 2 ranks cannot be"), std::string::npos)
+        << starling_last_error();
+    op.algorithm = "all_to_next";
+    op.output = buffer.data() + 5;
+    EXPECT_EQ(starling_submit(rank.comm, &op, nullptr), STARLING_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(starling_last_error()).find("input and output overlap"), std::string::npos)
+        << starling_last_error();
   });
 }
 

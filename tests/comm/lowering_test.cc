@@ -217,5 +217,28 @@ TEST(Lowering, GivesRingsAnOrderOfTheirOwnBetweenHosts) {
   EXPECT_EQ(hash, generate("halving_doubling", request).hash());
 }
 
+// It takes the hosts for its nodes; the next rank is the next one, wherever it is.
+TEST(Lowering, GivesAllToNextTheHostsAndNoOrder) {
+  PlanCache plans;
+  for (const bool in_turns : {true, false}) {
+    std::array<HostOfRank, 6> ranks{};
+    for (uint32_t r = 0; r < 6; ++r) ranks[r] = {in_turns ? r % 3 : r / 2, in_turns ? r % 3 : r / 2};
+    const HostLayout hosts = host_layout(ranks);
+    LoweringContext context{0, 6, 1, &plans};
+    float buffer[12];
+    starling_operation call{};
+    call.struct_bytes = sizeof call;
+    call.kind = STARLING_CUSTOM;
+    call.data_type = STARLING_FLOAT32;
+    call.input = buffer;
+    call.output = buffer + 6;
+    call.count = 6;
+    call.algorithm = "all_to_next";
+    EXPECT_EQ(lower(context, call).plan->hash(), generate("all_to_next:2", {Collective::kCustom, 6}).hash());
+    context.hosts = &hosts;
+    EXPECT_EQ(lower(context, call).plan->hash(), generate("all_to_next:3", {Collective::kCustom, 6}).hash());
+  }
+}
+
 }  // namespace
 }  // namespace starling

@@ -49,7 +49,6 @@ TEST(Generate, TakesSixtyFourRanksAndBlocks) {
 TEST(Generate, EveryCollectiveHasAnAlgorithmForAnyRanks) {
   for (std::uint32_t c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
-    if (collective == Collective::kCustom) continue;
     ASSERT_FALSE(algorithms_for(collective).empty());
     EXPECT_TRUE(algorithm_takes(algorithms_for(collective).front(), collective,
                                 collective == Collective::kSendRecv ? 2 : 1024));
@@ -146,7 +145,7 @@ TEST(Generate, AnOrderPutsRanksInOthersPlaces) {
     request.order = order;
     const Plan plan = generate(built_in.algorithm, request);  // and proves it
     EXPECT_EQ(plan.root(), request.root);
-    if (built_in.passes_parts_on()) {
+    if (built_in.passes_parts_on() || request.collective == Collective::kCustom) {
       EXPECT_EQ(plan.hash(), generate(built_in.algorithm, built_in.request).hash());
     }
   }
@@ -164,7 +163,8 @@ TEST(Generate, AnOrderPutsRanksInOthersPlaces) {
 // Which order of hosts' ranks a plan is given hangs on it (comm/lowering.cc).
 TEST(Generate, SaysWhichPlansAreOfNeighbours) {
   for (const BuiltIn& built_in : built_ins({6}, {1})) {
-    if (built_in.request.collective == Collective::kSendRecv) continue;
+    const Collective collective = built_in.request.collective;
+    if (collective == Collective::kSendRecv || collective == Collective::kCustom) continue;  // take no order
     const Plan plan = generate(built_in.algorithm, built_in.request);
     bool neighbours = true;
     for (std::uint32_t r = 0; r < 6; ++r) {
@@ -200,6 +200,7 @@ TEST(Generate, WideSlicesAreCutIntoMessages) {
   for (const auto& [name, collective, ranks] : {std::tuple{"halving_doubling", Collective::kAllReduce, 257u},
                                                 std::tuple{"hierarchical:130", Collective::kAllReduce, 260u},
                                                 std::tuple{"two_step:2", Collective::kAllToAll, 140u},
+                                                std::tuple{"all_to_next:2", Collective::kCustom, 260u},
                                                 std::tuple{"three_step:3", Collective::kAllToAll, 30u}}) {
     const Plan plan = generate(name, {collective, ranks});
     EXPECT_LE(plan.header(0)->largest_chunks, 64) << name;

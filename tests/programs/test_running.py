@@ -142,5 +142,33 @@ def custom(comm: Communicator) -> None:
     np.testing.assert_array_equal(out, 2 * np.arange(1000) + comm.rank + (comm.rank + 1) % comm.size)
 
 
+def next_without_a_plan(comm: Communicator) -> None:
+    """The library's own program runs by its name; one's own of this name goes before it, on all ranks or none."""
+    for name in ("all_to_next", "all_to_next:2", "all_to_next_direct", "all_to_next@512"):
+        for count in (0, 1, 1000, 70_001):
+            data = np.arange(count, dtype=np.int64) + 100 * comm.rank
+            out = np.full_like(data, -7)
+            comm.run_plan(name, data, out).wait(30)
+            np.testing.assert_array_equal(out, np.arange(count) + 100 * (comm.rank - 1) if comm.rank else -7)
+            comm.run_plan(name, data).wait(30)  # in place
+            np.testing.assert_array_equal(data, np.arange(count) + 100 * max(comm.rank - 1, 0))
+    with pytest.raises(errors.InvalidArgumentError, match=r"takes 2 nodes or more, equally large"):
+        comm.run_plan("all_to_next:3", data)
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"no plan named 'next'.*library's: all_to_next, all_to_next_d"
+    ):
+        comm.run_plan("next", data)
+    with pytest.raises(errors.InvalidArgumentError, match="all equally long"):
+        comm.run_plan("all_to_next", data, np.zeros(3, np.int64))
+    comm.add_plan(program("all_to_next", "spread", comm.size, instances=3))
+    data, out = np.full(50, comm.rank, np.int8), np.zeros(50, np.int8)
+    comm.run_plan("all_to_next", data, out).wait(30)
+    assert np.all(out == max(comm.rank - 1, 0))
+
+
+def test_all_to_next_needs_no_plan() -> None:
+    run_threads(4, next_without_a_plan, context={"blocks": 3}, timeout=200)
+
+
 def test_a_custom_reduction() -> None:
     run_threads(4, custom, timeout=200)

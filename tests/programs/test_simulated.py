@@ -37,6 +37,20 @@ def test_compiled_programs(ranks: int, instances: int, blocks: int | None) -> No
     assert parks > 0
 
 
+@pytest.mark.parametrize(("ranks", "blocks"), [(2, 1), (4, 2), (6, 1), (6, 2)])
+def test_all_to_next_as_c_programs_have_it(ranks: int, blocks: int) -> None:
+    plans = [
+        ir.builtin("custom", name, ranks, blocks=blocks, in_place=False)
+        for name in ("all_to_next", f"all_to_next:{ranks}", f"all_to_next:{ranks // 2}@64")
+        if name != "all_to_next:1@64"
+    ]
+    runs = engine.PlanRuns([ir.to_text(plan) for plan in plans], [origins_of(plan) for plan in plans])
+    for seed in range(2_000_000 * ranks, 2_000_000 * ranks + 12):
+        report = runs.run(3000, 2, seed)
+        assert not report.failure, f"seed {seed}: {report.failure}"
+        assert report.operations == ranks * len(plans) * 2
+
+
 def test_a_wrong_expectation_is_seen() -> None:
     plan = make("all_to_next", "direct", 3).compile()
     runs = engine.PlanRuns([ir.to_text(plan)], [[[], [(0, 0)], [(0, 0)]]])

@@ -45,6 +45,40 @@ def test_results(ranks: RankPool) -> None:
     ranks.run(check_results)
 
 
+def check_all_to_next() -> None:
+    """The library's own needs no plan; many at once, in lanes of any order."""
+    rank = dist.get_rank()
+    group = dist.new_group()
+    order = random.Random(rank).sample(range(6), 6)
+    inputs = [torch.full((500 * lane + 1,), float(10 * lane + rank)) for lane in range(6)]
+    outputs = [torch.full_like(tensor, -1.0) for tensor in inputs]
+    works = []
+    for lane in order:
+        name = "all_to_next" if lane % 2 else "all_to_next_direct"
+        with starling.torch.lane(f"next {lane}"):
+            works.append(
+                starling.torch.run_plan(name, inputs[lane], outputs[lane], group=group, async_op=True)
+            )
+    for work in works:
+        assert work is not None
+        work.wait()
+    for lane, tensor in enumerate(outputs):
+        wanted = float(10 * lane + rank - 1) if rank else -1.0
+        assert torch.equal(tensor, torch.full_like(tensor, wanted))
+    both = torch.arange(8).reshape(2, 4) + 100 * rank
+    starling.torch.run_plan("all_to_next:2", both, group=group)  # in place
+    assert torch.equal(both, torch.arange(8).reshape(2, 4) + 100 * max(rank - 1, 0))
+    with pytest.raises(RuntimeError, match="takes 2 nodes or more, equally large, which 4 ranks cannot be"):
+        starling.torch.run_plan("all_to_next:3", both, group=group)
+    with pytest.raises(RuntimeError, match="equally long, but 8 elements in 1 groups go in, and 9 in 1"):
+        starling.torch.run_plan("all_to_next", both, torch.empty(9, dtype=both.dtype), group=group)
+    dist.destroy_process_group(group)
+
+
+def test_all_to_next_needs_no_plan(ranks: RankPool) -> None:
+    ranks.run(check_all_to_next)
+
+
 def check_disorder(negotiate: bool) -> None:
     """Each rank issues the lanes in an order of its own, and waits for nothing before all are issued."""
     rank, size = dist.get_rank(), dist.get_world_size()

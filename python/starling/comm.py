@@ -256,8 +256,8 @@ class Communicator(Collectives, Messages):
         then on ``run_plan(name, ...)`` and ``algorithm=name`` run it.
 
         sizes: of the operations that run it without being told, smallest and largest, in bytes of the larger of a
-            rank's buffers with all its parts; None: those of the plan, if it was read from MSCCL XML that says so,
-            else by name only. Of several that fit, the one added last is taken.
+            rank's buffers with all its parts; None: those of the plan, if its program (``sizes=``) or MSCCL XML says
+            so, else by name only. Of several that fit, the one added last is taken.
         """
         from starling import ir
         from starling.lang import Program

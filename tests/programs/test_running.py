@@ -37,10 +37,13 @@ def test_preempted_in_any_order(ranks: int, blocks: int, protocol: str) -> None:
     assert sum(parks) > 0, "nothing was ever preempted; the test proves little"
 
 
-def choose_by_size(comm: Communicator, xml: bool) -> list[bool]:
+def choose_by_size(comm: Communicator, said_by: str) -> list[bool]:
     """Whether the added plan ran, seen by the instructions that it takes."""
     slow = program("all_reduce", "ring", comm.size, instances=1)
-    if xml:
+    if said_by == "program":
+        slow.sizes = (64, 4096)
+        comm.add_plan(slow)
+    elif said_by == "xml":
         comm.add_plan(read(write(slow.compile(policy="connections", blocks=1), sizes=(64, 4096))))
     else:
         comm.add_plan(slow, sizes=(64, 4096))
@@ -56,10 +59,10 @@ def choose_by_size(comm: Communicator, xml: bool) -> list[bool]:
     return ran
 
 
-@pytest.mark.parametrize("xml", [False, True])
-def test_a_plan_is_chosen_in_its_range_of_sizes(xml: bool) -> None:
-    """Which the call names, or the XML that it was read from."""
-    for ran in run_threads(3, partial(choose_by_size, xml=xml), timeout=200):
+@pytest.mark.parametrize("said_by", ["call", "program", "xml"])
+def test_a_plan_is_chosen_in_its_range_of_sizes(said_by: str) -> None:
+    """Which the call names, or the program, or the XML that it was read from."""
+    for ran in run_threads(3, partial(choose_by_size, said_by=said_by), timeout=200):
         assert ran == [False, True, True, False]
 
 

@@ -389,19 +389,6 @@ def test_programs_of_one_s_own_take_part(tmp_path: Path) -> None:
     assert [name.split(":")[2] for name in Table.load(table).topologies()] == ["ranks=3", "ranks=2"]
 
 
-def test_a_plan_of_one_s_own_takes_part_at_the_sizes_that_it_is_for() -> None:
-    tuning = Tuning(["all_reduce"], 2, [64, 256, 1024], places=(False,), dtypes=("float32",), most=1, tiled=0)
-    own = program("all_reduce", "ring", 2).compile()
-    own.name, own.sizes = "own", (256, 1000)
-    took_part = [
-        "own" in [candidate.name for candidate in work.candidates] for work in works_of(tuning, [own])
-    ]
-    assert took_part == [False, True, False]
-    own.sizes = (300, 1000)
-    with pytest.raises(ValueError, match=r"plan own is for sizes of \(300, 1000\); none of them is measured"):
-        works_of(tuning, [own])
-
-
 def test_the_fastest_is_put_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     tuning = Tuning(["all_reduce"], 2, [64, 256], places=(False,), dtypes=("float32",), most=1)
     own = program("all_reduce", "halving_doubling", 2).compile()

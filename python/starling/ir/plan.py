@@ -107,7 +107,7 @@ class Plan:
         None  # of a custom collective; None: not known, as in old files
     )
     # Of the operations that it is meant for, smallest and largest, in bytes of the larger of a rank's buffers: what
-    # MSCCL XML says. The text does not have it.
+    # its program says, or MSCCL XML. The text does not have it.
     sizes: tuple[int, int] | None = None
 
     def is_for(self, size_bytes: int) -> bool:

@@ -134,6 +134,8 @@ class Program:
     name: of the plan. instances: so many copies of the whole program, each on its part of every chunk and on
     channels of its own. protocol: how messages travel (docs/WIRE.md): slots; packets, for small ones; pull, from the
     sender's buffer. tile_bytes: of a chunk that go at once, at most; 0: as many as a message has room for.
+    sizes: of the operations that it is for, smallest and largest, in bytes of the larger of a rank's buffers:
+    ``add_plan`` lets those take it by themselves, and `starling tune` lets it win no others. None: it does not say.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Program:
         instances: int = 1,
         protocol: str = "slots",
         tile_bytes: int = 0,
+        sizes: tuple[int, int] | None = None,
     ) -> None:
         place = caller()
         if instances < 1:
@@ -154,8 +157,11 @@ class Program:
             )
         if tile_bytes < 0 or tile_bytes % 16 or tile_bytes >= 1 << 32:
             raise ProgramError(place, f"tile_bytes is {tile_bytes}; use a multiple of 16, or 0 for no limit")
+        if sizes is not None and not 0 <= sizes[0] <= sizes[1]:
+            raise ProgramError(place, f"sizes is {sizes}; use (smallest, largest) in bytes, or None")
         self.name = name
         self.collective = collective
+        self.sizes = sizes
         self.instances = instances
         self.protocol = protocol
         self.tile_bytes = tile_bytes

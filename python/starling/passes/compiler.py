@@ -93,6 +93,7 @@ def _run(
             failure = failure or stuck
             continue
         plan = emit(graph, found, program.name, program.protocol, program.tile_bytes)
+        plan.sizes = program.sizes
         return Compilation(program, layout, moves, steps, graph, found, plan)
     raise CompileError(program.place, f"{program.name}: {failure}; use more channels (ch=) or slots")
 

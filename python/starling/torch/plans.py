@@ -22,7 +22,7 @@ def add_plan(
     From then on ``with starling.torch.lane("name", algorithm=plan.name)`` runs it for the collective that it is for,
     and ``run_plan`` if that is one of your own.
     sizes: of the operations that run it without being told, smallest and largest, in bytes of the larger of a rank's
-    buffers; None: those of the plan, if it was read from MSCCL XML that says so, else by name only.
+    buffers; None: those of the plan, if its program (``sizes=``) or MSCCL XML says so, else by name only.
     device: of the tensors that it is for: "cpu", or this rank's GPU ("cuda": the current one). A program is compiled
     for the blocks of the daemon there. Raises RuntimeError if the plan is wrong, or needs more blocks.
     """

@@ -59,14 +59,12 @@ def _told(result: Result) -> Iterator[str]:
     """The table as people read it: each range's plan, and the library's choice at the same size."""
     yield f"{'collective':15} {'place':9} {'types':6} {'to bytes':>10}  {'plan':34} {'us':>9} {'library us':>10}"
     for row in result.table.rows:
-        tried = [
-            point
+        (library,) = [
+            point["us"][CHOICE.name]
             for point in result.points
-            if (point["collective"], point["in_place"], point["types"])
-            == (row.collective, row.in_place, row.types)
-            and point["size_bytes"] <= row.largest_bytes
+            if (point["collective"], point["in_place"], point["types"], point["size_bytes"])
+            == (row.collective, row.in_place, row.types, row.measured_bytes)
         ]
-        library = max(tried, key=lambda point: int(point["size_bytes"]))["us"][CHOICE.name]
         yield (
             f"{row.collective:15} {PLACES[row.in_place]:9} {row.types:6} {row.largest_bytes:>10}  "
             f"{row.algorithm:34} {row.time_us:9.1f} {library:10.1f}"
@@ -91,7 +89,10 @@ def tune(
         None, help="programs of your own that take part: file.py[:function], a plan's text, or MSCCL XML"
     ),
     output: Path = typer.Option(
-        Path("starling_table.txt"), "--output", "-o", help="the table; what it has of other topologies stays"
+        Path("starling_table.txt"),
+        "--output",
+        "-o",
+        help="the table; what it has of other topologies, kinds and sizes stays",
     ),
     ranks: int = typer.Option(4, "--ranks", "-n", min=1),
     collectives: str = typer.Option(
@@ -120,8 +121,8 @@ def tune(
 ) -> None:
     """Prunes by the cost model, measures and checks the best few, and writes the table that every rank uses.
 
-    Programs of your own are measured at every size from --begin to --end (MSCCL XML: between its minBytes and
-    maxBytes), and win the sizes where they are fastest.
+    Programs of your own are measured at every size from --begin to --end that they are for (a program's sizes=, MSCCL
+    XML's minBytes and maxBytes), and win those of these where they are fastest.
 
     Exit codes: 0 done; 1 a program is wrong; 2 wrong options, or no file.
     """
@@ -158,7 +159,7 @@ def tune(
             with _bar(len(works) * launches, json_file == "-") as progress:
                 result = measured(tuning, works, progress)
             points += result.points
-            table.update(result.table)
+            table.update(result.table, smallest)
             table.save(output)
             for topology in result.table.topologies():
                 say(topology)

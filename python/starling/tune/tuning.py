@@ -143,13 +143,13 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
     ]
     topology = runs[0][0]
     result = Result(Table())
-    groups: dict[tuple[str, bool, str], list[tuple[Work, dict[str, float]]]] = {}
+    groups: dict[tuple[str, bool, str], list[_Measured]] = {}
     for work, *launches in zip(works, *(found for _, found in runs), strict=True):
-        groups.setdefault((work.point.collective, work.point.in_place, work.point.types), []).append(
-            (work, _agreed([medians(finalists(samples)) for samples in launches]))
-        )
+        finals = _agreed([medians(finalists(samples)) for samples in launches])
         times = _agreed([medians(samples) for samples in launches])
-        finals = groups[work.point.collective, work.point.in_place, work.point.types][-1][1]
+        groups.setdefault((work.point.collective, work.point.in_place, work.point.types), []).append(
+            _Measured(work, finals, times)
+        )
         fastest = min((name for name in finals if name != CHOICE.name), key=lambda name: (finals[name], name))
         result.points.append(
             {
@@ -162,27 +162,29 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
                 "winners_place": place_in_model(work, fastest),
             }
         )
-    for (collective, in_place, types), measured_here in groups.items():
-        by_name = {c.name: c for work, _ in measured_here for c in work.candidates}
-        by_size = {work.point.size_bytes: _plain_first(times, by_name) for work, times in measured_here}
-        for largest, name, last in ranges(by_size.items()):
-            winner = by_name[name]
-            key, blocks = key_of(winner)
+    for (collective, in_place, types), found in groups.items():
+        by_name = {c.name: c for one in found for c in one.work.candidates}
+        by_size = {one.work.point.size_bytes: _plain_first(one.finals, by_name) for one in found}
+        rest = {one.work.point.size_bytes: _plain_first(one.times, by_name) for one in found}
+        limits = {c.name: c.plan.sizes for c in by_name.values() if c.plan and c.plan.sizes}
+        for largest, name, size in ranges(by_size.items(), limits=limits, rest=rest):
+            key, blocks = key_of(by_name[name])
             if blocks == 0:
-                result.table.plans[key] = winner.text
+                result.table.plans[key] = by_name[name].text
+            time_us = round(by_size[size].get(name, rest[size][name]), 2)
             result.table.rows.append(
-                Row(
-                    topology,
-                    collective,
-                    in_place,
-                    types,
-                    largest,
-                    key,
-                    blocks,
-                    round(by_size[last][name], 2),
-                )
+                Row(topology, collective, in_place, types, largest, key, blocks, time_us, size)
             )
     return result
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One point. finals: of the plans that were measured to the end; times: of all. In us, by name."""
+
+    work: Work
+    finals: dict[str, float]
+    times: dict[str, float]
 
 
 def _plain_first(times: dict[str, float], by_name: dict[str, Candidate]) -> dict[str, float]:

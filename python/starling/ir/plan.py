@@ -21,6 +21,8 @@ REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce", "barrier"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 PROTOCOLS = ("slots", "packets", "pull")
 BUFFERS = ("input", "output", "scratch")
+# As in src/plan/builder.h. All blocks of a rank are resident together.
+MOST_RANKS, MOST_BLOCKS, MOST_CHANNELS = 4096, 64, 256
 
 
 @dataclass(frozen=True)

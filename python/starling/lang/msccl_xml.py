@@ -17,6 +17,7 @@ which runs what is smaller than maxBytes. Attributes that are not known are pass
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,7 +127,7 @@ def read_program(
     algorithm = _parsed(text)
     blocks = [_block(gpu, tb) for gpu in algorithm.findall("gpu") for tb in gpu.findall("tb")]
     collective = _collective(algorithm, in_place, root)
-    name = (algorithm.get("name") or "msccl").replace(" ", "_").replace("#", "_")[:128]
+    name = re.sub("[^!-~]|#", "_", algorithm.get("name") or "msccl")[:128]
     program = _played(name, collective, blocks, in_order)
     program.tile_bytes = _number(algorithm, "tileBytes", 0)
     if not isinstance(collective, _Anything):

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from starling.ir.plan import PROTOCOLS
+from starling.ir.plan import MOST_RANKS, PROTOCOLS
 from starling.lang.collectives import Collective
 from starling.lang.errors import (
     Place,
@@ -149,6 +149,10 @@ class Program:
         sizes: tuple[int, int] | None = None,
     ) -> None:
         place = caller()
+        if not (0 < len(name) <= 128 and all("!" <= c <= "~" and c != "#" for c in name)):
+            raise ProgramError(place, f"the name '{name}'; use 1 to 128 visible ASCII characters without '#'")
+        if collective.ranks > MOST_RANKS:
+            raise ProgramError(place, f"{name} has {collective.ranks} ranks; a plan has {MOST_RANKS} at most")
         if instances < 1:
             raise ProgramError(place, f"instances is {instances}; use 1 or more")
         if protocol not in PROTOCOLS:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from typing import NoReturn
 
-from starling.ir.plan import Connection
+from starling.ir.plan import MOST_BLOCKS, MOST_CHANNELS, Connection
 from starling.lang.errors import NOWHERE, ProgramError
 from starling.passes.fuse import FanTable
 from starling.passes.graph import Graph, Message, Node, measure_depths
@@ -54,10 +55,23 @@ def schedule(graph: Graph, *, blocks: int | None, policy: str, slots: int, by_de
     by_hand = any(node.block is not None for node in graph.nodes)
     limit = blocks if policy == "channels" and not by_hand else None
     plan = Schedule([], {key: number % (limit or len(keys) or 1) for number, key in enumerate(keys)})
+    if len(set(plan.channels.values())) > MOST_CHANNELS:
+        _refuse_channels(graph, plan)
     _Blocks(graph, plan, blocks, policy).assign()
     _Emitter(graph, plan, slots, by_depth).run()
     _check_fans(plan)
     return plan
+
+
+def _refuse_channels(graph: Graph, plan: Schedule) -> NoReturn:
+    node = next(
+        node for node in graph.nodes if any(plan.channel(message) >= MOST_CHANNELS for message in node.sends)
+    )
+    raise ProgramError(
+        node.place or NOWHERE,
+        f"the program has {len(plan.channels)} channels (one for every ch and instance), and a plan has "
+        f"{MOST_CHANNELS} at most: use fewer, or compile it with blocks=, without sendtb and recvtb: blocks share them",
+    )
 
 
 def _check_fans(plan: Schedule) -> None:
@@ -113,6 +127,23 @@ class _Blocks:
             self.plan.blocks.append([[] for _ in range(count)])
             for node_id, key in resolved.items():
                 self.plan.block_of[node_id] = number[key]
+            if count > MOST_BLOCKS:
+                self._refuse_blocks(rank, count)
+
+    def _refuse_blocks(self, rank: int, count: int) -> NoReturn:
+        first = next(
+            node
+            for node in self.graph.nodes
+            if node.rank == rank and self.plan.block_of.get(id(node), 0) >= MOST_BLOCKS
+        )
+        each = "connection" if self.policy == "connections" else "channel and instance"
+        if first.block is not None:
+            each = "sendtb or recvtb, and instance"
+        raise ProgramError(
+            first.place or NOWHERE,
+            f"rank {rank} gets {count} blocks (one for every {each}), and a rank has {MOST_BLOCKS} at most, all "
+            f"resident together: compile it with blocks={MOST_BLOCKS} or fewer, which share the work, or use fewer",
+        )
 
     def _own_connections(self, node: Node) -> None:
         """A connection has one block at each end; who says otherwise by hand is told so."""
@@ -121,11 +152,15 @@ class _Blocks:
             link = self.plan.link(message)
             other = self.ends.setdefault((does, link), node)
             if node.block != other.block:
+                mine, theirs = (
+                    "a block of the compiler's choice" if block is None else f"block {block}"
+                    for block in (node.block, other.block)
+                )
                 raise ProgramError(
                     node.place or NOWHERE,
-                    f"block {node.block} of rank {node.rank} {does} the connection from rank {link[0]} to {link[1]} on "
-                    f"channel {message.channel or 0}, as block {other.block} does at {other.place}; a connection has "
-                    "one block at each end: give one of them another ch",
+                    f"{mine} of rank {node.rank} {does} the connection from rank {link[0]} to {link[1]} on channel "
+                    f"{message.channel or 0}, as {theirs} does at {other.place}; a connection has one block at each "
+                    "end: give one of them another ch, or both one sendtb and recvtb",
                 )
 
     def _key(self, node: Node) -> tuple[object, ...] | None:

@@ -154,11 +154,16 @@ def test_sizes_that_a_file_is_for() -> None:
         ('minBytes="1024" maxBytes="65536"', (1024, 65535)),  # microsoft/msccl's, which stops before maxBytes
         ('minBytes="1024" maxBytes="0"', (1024, NO_LIMIT)),  # as MSCCL's scheduler takes it
         ('maxBytes="65536"', (0, 65535)),
+        ('minBytes="1024"', (1024, NO_LIMIT)),
         ('minBytes="0" maxBytes="0"', None),  # as it stands where nobody chose
+        ('outofplace="1"', None),
+        ('minBytes="64" maxBytes="64" outofplace="1"', (64, 64)),
     ):
         assert read(broadcast(head)).sizes == sizes
     with pytest.raises(XmlError, match="minBytes is 9, maxBytes 8: no size is between them"):
         read(broadcast('minBytes="9" maxBytes="8"'))
+    with pytest.raises(XmlError, match="minBytes is 64, maxBytes 64: no size is between them"):
+        read(broadcast('minBytes="64" maxBytes="64"'))  # which microsoft/msccl would never run
     # MSCCL counts one part of a gather, but all parts of an all-gather.
     for collective, sizes in (("gather", (128, 4096)), ("all_gather", (64, 2048))):
         text = write(make(collective, "direct" if collective == "gather" else "all_pairs", 2).compile(

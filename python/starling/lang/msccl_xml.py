@@ -11,8 +11,8 @@ plan runs with what there is. ``starling.lang.msccl_write`` writes it.
           <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>
 
 Types: s, r, cpy, re, rcs, rrc, rrs, rrcs, nop. The source of rrc, rrs and rrcs is local. minBytes and maxBytes are the
-plan's ``sizes``; maxBytes="0": no limit; both 0: the file does not say. Files without outofplace are microsoft/msccl's,
-which runs what is smaller than maxBytes. Attributes that are not known are passed over.
+plan's ``sizes``; no maxBytes or "0": no limit; both 0: the file does not say. Files without outofplace are
+microsoft/msccl's, as the others load none of these, and it runs what is smaller than maxBytes. Attributes that are not known are passed over.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _sizes(algorithm: ElementTree.Element, plan: ir.Plan) -> tuple[int, int] | N
     parts = plan.rank_count if plan.collective in COUNTED_BY_PARTS else 1
     last = largest
     if algorithm.get("outofplace") is None and 0 < largest < NO_LIMIT:
-        last = largest - 1  # microsoft/msccl's comparison
+        last = largest - 1  # only microsoft/msccl loads such a file, and it stops before maxBytes
     sizes = smallest * parts, min(last * parts, NO_LIMIT) if largest else NO_LIMIT
     if not 0 <= sizes[0] <= sizes[1]:
         raise XmlError(f"minBytes is {smallest}, maxBytes {largest}: no size is between them")

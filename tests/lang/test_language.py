@@ -156,6 +156,24 @@ class Reverse(Collective):
         return leaf(0, self.chunks - 1 - index)
 
 
+def test_a_collective_that_does_not_say_what_it_computes() -> None:
+    class Silent(Collective):
+        pass
+
+    class Pairs(Collective):
+        def expected(self, rank: int, index: int) -> Value | None:
+            return (rank, index)  # type: ignore[return-value]
+
+    for collective, told in (
+        (Silent(2), r"Silent does not say what its output must hold; give it expected\(rank, index\)"),
+        (Pairs(2), r"Pairs\.expected\(0, 0\) gives \(0, 0\); use leaf\(rank, index\), reduction"),
+    ):
+        program = Program("own", collective)
+        program.chunk(0, "input", 0).copy(1, "output", 0)
+        with pytest.raises(lang.ProgramError, match=rf"test_language\.py:\d+: {told}"):
+            program.compile()
+
+
 def test_chunks_may_change_their_position_in_custom_collectives() -> None:
     program = Program("reverse", Reverse(2, 3))
     for rank in range(2):

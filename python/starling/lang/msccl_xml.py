@@ -12,7 +12,8 @@ plan runs with what there is. ``starling.lang.msccl_write`` writes it.
 
 Types: s, r, cpy, re, rcs, rrc, rrs, rrcs, nop. The source of rrc, rrs and rrcs is local. minBytes and maxBytes are the
 plan's ``sizes``; no maxBytes or "0": no limit; both 0: the file does not say. Files without outofplace are
-microsoft/msccl's, as the others load none of these, and it runs what is smaller than maxBytes. Attributes that are not known are passed over.
+microsoft/msccl's, as the others load none of these, and it runs what is smaller than maxBytes. Attributes that are not
+known are passed over.
 """
 
 from __future__ import annotations

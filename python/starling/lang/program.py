@@ -210,7 +210,7 @@ class Program:
         """Raises PostconditionError with the first output chunk that does not hold what the collective says."""
         for rank in range(self.collective.ranks):
             for index in range(self.collective.chunks_of("output", rank)):
-                wanted = self.collective.expected(rank, index)
+                wanted = self._expected(rank, index)
                 if wanted is None:
                     continue
                 cell = self._cells[rank].get(self._address(Span(rank, "output", index)))
@@ -222,6 +222,21 @@ class Program:
                     f"{self.name}: at the end {Span(rank, 'output', index)} holds "
                     f"{cell.value if cell else 'nothing'}; {self.collective} wants {wanted}",
                 )
+
+    def _expected(self, rank: int, index: int) -> Value | None:
+        try:
+            wanted = self.collective.expected(rank, index)
+        except NotImplementedError as error:
+            raise ProgramError(
+                self.place, f"{error}; give it expected(rank, index): a leaf, a reduction, or None"
+            ) from None
+        if wanted is not None and not isinstance(wanted, Value):
+            raise ProgramError(
+                self.place,
+                f"{type(self.collective).__name__}.expected({rank}, {index}) gives {wanted!r:.80}; use "
+                "leaf(rank, index), reduction([(rank, index), ...]), or None for anything",
+            )
+        return wanted
 
     def compile(self, **options: object) -> ir.Plan:
         """Checks the postcondition and gives the plan; see ``starling.passes.compile_program``."""

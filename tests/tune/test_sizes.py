@@ -48,6 +48,7 @@ def test_sizes_that_were_not_measured_anew_stay() -> None:
     assert rows_after(64, (4096, "d")) == [(4096, "d"), (8192, "b"), (65536, "c")]
     assert rows_after(512, (4096, "d")) == [(511, "a"), (4096, "d"), (8192, "b"), (65536, "c")]
     assert rows_after(4096, (8192, "d")) == [(1024, "a"), (4095, "b"), (8192, "d"), (65536, "c")]
+    assert rows_after(512, (4096, "a")) == [(4096, "a"), (8192, "b"), (65536, "c")]
     assert rows_after(1 << 20, (1 << 22, "d"))[-2:] == [(65536, "c"), (1 << 22, "d")]
 
 

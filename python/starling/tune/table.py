@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from starling.write_whole import write_whole
@@ -36,6 +37,9 @@ class Row:
 
     def key(self) -> tuple[str, str, bool, str]:
         return self.topology, self.collective, self.in_place, self.types
+
+    def plan(self) -> tuple[str, int]:
+        return self.algorithm, self.blocks
 
     def text(self) -> str:
         place = "in_place" if self.in_place else "separate"
@@ -68,7 +72,12 @@ class Table:
             below = [
                 replace(row, largest_bytes=min(row.largest_bytes, begin)) for row in _up_to(older, begin)
             ]
-            rows += below + new + [row for row in older if row.largest_bytes > new[-1].largest_bytes]
+            above = [row for row in older if row.largest_bytes > new[-1].largest_bytes]
+            rows += [
+                row
+                for row, following in pairwise([*below, *new, *above, None])
+                if row is not None and (following is None or row.plan() != following.plan())
+            ]
         keys = {row.key() for row in newer.rows}
         self.rows = [row for row in self.rows if row.key() not in keys] + rows
         plans = {**self.plans, **newer.plans}

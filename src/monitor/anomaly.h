@@ -208,7 +208,7 @@ class AnomalyDetector {
     current_->end_ns = record.completed_ns;
     current_->lost_ns +=
         uint64_t(network ? std::max(entry.busy_ns - usual_[entry.kind].ns, 0.0) : entry.gap_ns);
-    current_->left_bytes = std::max(current_->left_bytes, record.left_bytes);
+    current_->left_bytes = std::max<uint64_t>(current_->left_bytes, record.left_bytes);
     if (seen / usual < current_->bytes_per_second / current_->usual_bytes_per_second) {
       current_->usual_bytes_per_second = usual;
       current_->bytes_per_second = seen;

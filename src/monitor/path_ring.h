@@ -8,13 +8,17 @@
 // are of no one moment.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "base/assert.h"
 #include "wire/monitor.h"
 
 namespace starling::monitor {
+
+using RecordWords = std::array<uint64_t, sizeof(TransferRecord) / sizeof(uint64_t)>;
 
 // Transfers posted on a path and not completed: a link's send queue is no deeper.
 inline constexpr uint32_t kMostUnderWay = 256;
@@ -44,7 +48,8 @@ class PathRecorder {
     left_bytes_ -= transfer.bytes;
     store(ring_.bytes, bytes_ += transfer.bytes);
     newest_ns_ = std::max({at_ns, newest_ns_, transfer.posted_ns});
-    write({transfer.posted_ns, newest_ns_, transfer.bytes, left_bytes_});
+    write({transfer.posted_ns, newest_ns_, word32(transfer.bytes), word32(left_bytes_), ring_.link,
+           uint32_t(closed_)});
     say_what_is_left();
   }
 
@@ -60,8 +65,7 @@ class PathRecorder {
       completed(under_way_[completed_ % kMostUnderWay].completed_ns);
   }
 
-  // What carries the path from now on. Relaxed: a reader of a record that comes later has acquired it with
-  // `written`.
+  // What carries the path from now on. Records say it too; here it is for who looks before one comes.
   void opened(LinkKind kind) { std::atomic_ref(ring_.link).store(kind, std::memory_order_relaxed); }
 
   // The path was closed: what was under way will not complete on it.
@@ -85,10 +89,8 @@ class PathRecorder {
     // Release, with the fence in PathReader: who sees a word below also sees the `written` before it, and so
     // knows that this place is being written again.
     std::atomic_thread_fence(std::memory_order_release);
-    store(place.posted_ns, record.posted_ns);
-    store(place.completed_ns, record.completed_ns);
-    store(place.bytes, record.bytes);
-    store(place.left_bytes, record.left_bytes);
+    const auto words = std::bit_cast<RecordWords>(record);
+    for (size_t w = 0; w < words.size(); ++w) store(reinterpret_cast<uint64_t*>(&place)[w], words[w]);
     // Release: the record before the count; pairs with the acquire in PathReader.
     std::atomic_ref(ring_.written).store(++written_, std::memory_order_release);
   }
@@ -96,6 +98,7 @@ class PathRecorder {
     store(ring_.left_bytes, left_bytes_);
     store(ring_.waiting_since_ns, under_way() == 0 ? 0 : under_way_[completed_ % kMostUnderWay].posted_ns);
   }
+  static uint32_t word32(uint64_t value) { return uint32_t(std::min<uint64_t>(value, ~uint32_t(0))); }
   static void store(uint64_t& word, uint64_t value) {
     std::atomic_ref(word).store(value, std::memory_order_relaxed);
   }
@@ -129,8 +132,10 @@ class PathReader {
     if (next_ >= written) return false;
     // Of the oldest place the writer may have begun to write anew.
     if (written - next_ >= kPathRecords) skip_to(written - kPathRecords + 1);
-    TransferRecord& place = ring_.records[next_ % kPathRecords];
-    record = {load(place.posted_ns), load(place.completed_ns), load(place.bytes), load(place.left_bytes)};
+    auto* place = reinterpret_cast<uint64_t*>(&ring_.records[next_ % kPathRecords]);
+    RecordWords words;
+    for (size_t w = 0; w < words.size(); ++w) words[w] = load(place[w]);
+    record = std::bit_cast<TransferRecord>(words);
     return true;
   }
   bool take() {
@@ -149,7 +154,13 @@ class PathReader {
     if (written - next_ >= kPathRecords) next_ = written - kPathRecords + 1;
   }
 
-  uint64_t position() const { return next_; }   // number of the record that comes next
+  // Leaves out all but the newest, where there are more.
+  void skip_to_newest(uint64_t count) {
+    const uint64_t written = std::atomic_ref(ring_.written).load(std::memory_order_relaxed);
+    if (written - next_ > count) skip_to(written - count);
+  }
+
+  uint64_t position() const { return next_; }  // number of the record that comes next
   uint64_t missed() const { return missed_; }  // records that were overwritten before they were read
 
  private:

@@ -79,7 +79,7 @@ void Watch::find_paths() {
   for (uint64_t offset = newest; offset != 0 && offset != newest_path_;) {
     const auto* ring = view_.at<PathRing>(offset);
     if (ring == nullptr) break;
-    paths_.push_back(std::make_unique<Path>(*ring, offset, anomaly));
+    paths_.push_back({offset, PathFollower(*ring, anomaly)});
     offset = ring->next;
   }
   newest_path_ = newest;
@@ -87,35 +87,20 @@ void Watch::find_paths() {
 
 void Watch::follow() {
   find_paths();
-  for (const auto& path : paths_) follow(*path);
+  for (Path& path : paths_) follow(path);
 }
 
 void Watch::follow(Path& path) {
-  if (const uint64_t closed = relaxed(path.ring->closed); closed != path.closed) {
-    path.closed = closed;
-    path.detector.restart();
-  }
   TransferRecord record;
-  while (path.reader.next(record)) {
-    // The record's, or one that came after it: what was usual over sockets says nothing of queue pairs.
-    if (const LinkKind link = link_of(*path.ring); link != path.link) {
-      path.link = link;
-      path.detector = AnomalyDetector(path.options);
-    }
-    if (path.reader.missed() != path.missed) {
-      path.missed = path.reader.missed();
-      path.detector.restart();
-    }
-    if (const auto ended = path.detector.push(record)) {
-      const bool network = ended->cause == Cause::kNetwork;
-      ++(network ? path.totals.slow_count : path.totals.starved_count);
-      (network ? path.totals.slow_ns : path.totals.starved_ns) += ended->lost_ns;
+  std::optional<Anomaly> ended;
+  while (path.follower.next(record, ended)) {
+    if (ended) {
       if (anomalies_.size() == kMostAnomalies) anomalies_.pop_front();
       anomalies_.push_back({path.offset, *ended});
     }
     if (options_.kept_samples == 0) continue;
     if (samples_.size() == options_.kept_samples) samples_.pop_front();
-    samples_.push_back({path.offset, record, path.detector.sample()});
+    samples_.push_back({path.offset, record, path.follower.detector().sample()});
   }
 }
 
@@ -124,8 +109,10 @@ std::deque<PathSample> Watch::take_samples() { return std::exchange(samples_, {}
 std::deque<PathAnomaly> Watch::take_anomalies() { return std::exchange(anomalies_, {}); }
 
 PathView Watch::look(const Path& path, uint64_t now_ns) const {
-  PathView view = path.totals;
-  const PathRing& ring = *path.ring;
+  const AnomalyDetector& detector = path.follower.detector();
+  const PathRing& ring = path.follower.ring();
+  PathView view;
+  static_cast<PathLosses&>(view) = path.follower.losses();
   view.ring_offset = path.offset;
   view.peer = ring.peer;
   view.path = ring.path;
@@ -137,18 +124,13 @@ PathView Watch::look(const Path& path, uint64_t now_ns) const {
   const uint64_t since = relaxed(ring.waiting_since_ns);
   view.waiting_ns = since != 0 && now_ns > since ? now_ns - since : 0;
   view.closed = relaxed(ring.closed);
-  view.missed = path.reader.missed();
-  view.window = path.detector.sample();
+  view.missed = path.follower.missed();
+  view.window = detector.sample();
   // What lies in the ring unread says more than that it is old.
-  const bool behind = path.reader.position() != view.transfers;
+  const bool behind = path.follower.position() != view.transfers;
   const bool heard = view.link != LinkKind::kTcp || view.left_bytes == 0 || view.waiting_ns > kUnheardNs;
-  view.current =
-      behind || !heard ? path.detector.current() : path.detector.look(now_ns, since, view.left_bytes);
-  if (view.current) {
-    const bool network = view.current->cause == Cause::kNetwork;
-    ++(network ? view.slow_count : view.starved_count);
-    (network ? view.slow_ns : view.starved_ns) += view.current->lost_ns;
-  }
+  view.current = behind || !heard ? detector.current() : detector.look(now_ns, since, view.left_bytes);
+  if (view.current) view.add(*view.current);
   return view;
 }
 
@@ -213,7 +195,7 @@ RankView Watch::look(uint64_t now_ns) const {
     if (auto lane = lane_at(offset)) view.lanes.push_back(std::move(*lane));
   std::sort(view.lanes.begin(), view.lanes.end(),
             [](const LaneView& a, const LaneView& b) { return a.name < b.name; });
-  for (const auto& path : paths_) view.paths.push_back(look(*path, now_ns));
+  for (const auto& path : paths_) view.paths.push_back(look(path, now_ns));
   std::sort(view.paths.begin(), view.paths.end(), [](const PathView& a, const PathView& b) {
     return std::pair(a.peer, a.path) < std::pair(b.peer, b.path);
   });

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "machine/cpu/arena_view.h"
-#include "monitor/anomaly.h"
-#include "monitor/path_ring.h"
+#include "monitor/path_follower.h"
 #include "wire/arena.h"
 #include "wire/trace.h"
 
@@ -36,7 +35,8 @@ struct LaneView {
   OperationView oldest;
 };
 
-struct PathView {
+// Losses: of all anomalies since the watch began, the current one too.
+struct PathView : PathLosses {
   uint64_t ring_offset = 0;  // names it
   uint32_t peer = 0;
   uint32_t path = 0;
@@ -50,11 +50,6 @@ struct PathView {
   uint64_t missed = 0;  // records that were gone before they were read
   WindowSample window{};  // transfers 0: none yet
   std::optional<Anomaly> current;
-  // Of all anomalies since the watch began, the current one too.
-  uint64_t slow_count = 0;
-  uint64_t slow_ns = 0;
-  uint64_t starved_count = 0;
-  uint64_t starved_ns = 0;
 };
 
 enum class RankState : uint32_t { kAlive, kLeft, kDied };
@@ -112,19 +107,8 @@ class Watch {
 
  private:
   struct Path {
-    const PathRing* ring;
     uint64_t offset;
-    PathReader reader;
-    AnomalyOptions options;
-    AnomalyDetector detector;
-    LinkKind link{};  // of what the detector knows
-    uint64_t closed = 0;
-    uint64_t missed = 0;
-    PathView totals;
-    Path(const PathRing& of, uint64_t at, const AnomalyOptions& options)
-        : ring(&of), offset(at), reader(of), options(options), detector(options) {
-      reader.begin();
-    }
+    PathFollower follower;
   };
 
   void find_paths();
@@ -136,7 +120,7 @@ class Watch {
   cpu::ArenaView view_;
   const WatchOptions options_;
   const MonitorShared* shared_;
-  std::vector<std::unique_ptr<Path>> paths_;
+  std::deque<Path> paths_;
   uint64_t newest_path_ = 0;
   std::deque<PathSample> samples_;
   std::deque<PathAnomaly> anomalies_;

@@ -10,7 +10,7 @@
 
 namespace starling {
 
-inline constexpr uint64_t kMonitorVersion = 1;
+inline constexpr uint64_t kMonitorVersion = 2;
 
 struct MonitorShared {
   uint64_t version;  // kMonitorVersion; a watcher of another one looks no further
@@ -35,16 +35,19 @@ static_assert(sizeof(MonitorShared) == 192);
 
 inline constexpr uint32_t kPathRecords = 1024;  // a power of two; 10 ms of 100,000 transfers a second
 
+// What carries a path: sockets, or queue pairs.
+enum class LinkKind : uint32_t { kTcp = 1, kVerbs = 2 };
+
+// Each says what carried it: a reader that is late finds records of several incarnations in one ring.
 struct TransferRecord {
   uint64_t posted_ns;  // monotonic clock of the host
   uint64_t completed_ns;
-  uint64_t bytes;
-  uint64_t left_bytes;  // posted on the path and not completed, after this one was
+  uint32_t bytes;
+  uint32_t left_bytes;  // posted on the path and not completed, after this one was
+  LinkKind link = LinkKind::kTcp;
+  uint32_t incarnation = 0;  // how often the path had been closed, in 32 bits
 };
 static_assert(sizeof(TransferRecord) == 32);
-
-// What carries a path: sockets, or queue pairs.
-enum class LinkKind : uint32_t { kTcp = 1, kVerbs = 2 };
 
 // What this rank sends to one other by one path. Never freed while the rank lives.
 struct alignas(64) PathRing {
@@ -52,7 +55,7 @@ struct alignas(64) PathRing {
   uint64_t next;  // offset of the next PathRing
   uint32_t peer;  // rank in the communicator that met it first
   uint32_t path;  // number, in order of preference
-  // Of the incarnation that is open, or was last. Writer: the proxy, before the first record of that one.
+  // Of the incarnation that is open, or was last; of what has completed its record says. Writer: the proxy.
   LinkKind link;
   char name[108];  // "rail0 10.77.0.1 -> rail0 10.77.0.2"
   // Writer: the proxy.

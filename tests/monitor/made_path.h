@@ -46,7 +46,7 @@ struct MadePath {
       if (held.holds(wire_free)) wire_free += held.end_ns - held.begin_ns;
       uint64_t completed = wire_free + latency_ns;
       if (k > 0) completed = std::max(completed, records[k - 1].completed_ns);
-      records.push_back({posted, completed, bytes(k), 0});
+      records.push_back({posted, completed, uint32_t(bytes(k)), 0, LinkKind::kTcp, 0});
     }
     for (uint64_t k = 0; k < count; ++k)  // posted by its completion, and later in the row
       for (uint64_t later = k + 1; later < count && records[later].posted_ns <= records[k].completed_ns;

@@ -159,6 +159,36 @@ TEST(Watch, APathThatQueuePairsCarryHasAHistoryOfItsOwn) {
   EXPECT_EQ(watch.look(now).paths[0].slow_count, 1u) << "that it knows";
 }
 
+// A watcher that comes late finds the records of two incarnations in one ring.
+TEST(Watch, RecordsAreJudgedByWhatCarriedThem) {
+  MadeRank rank;
+  Watch watch(rank.arena.name(), {});
+  FlowRecorder recorder(rank.rings);
+  uint64_t now = 1'000'000;
+  recorder.opened(0, LinkKind::kVerbs);
+  for (uint64_t k = 0; k < 300; ++k) {
+    recorder.posted(0, k, 65536, now);
+    recorder.completed(0, k, now += 10'000);
+  }
+  watch.follow();
+  for (uint64_t k = 300; k < 400; ++k) {
+    recorder.posted(0, k, 65536, now);
+    recorder.completed(0, k, now += 1'000'000);  // of queue pairs, and slow for them
+  }
+  recorder.closed(0);
+  recorder.opened(0, LinkKind::kTcp);
+  for (uint64_t k = 400; k < 500; ++k) {
+    recorder.posted(0, k, 65536, now);
+    recorder.landed(k + 1, 0, now += 5'000'000);
+  }
+  watch.follow();
+  const PathView path = watch.look(now).paths[0];
+  EXPECT_EQ(path.link, LinkKind::kTcp);
+  EXPECT_EQ(path.slow_count, 1u) << "of queue pairs, and not of sockets";
+  EXPECT_NEAR(double(path.slow_ns), 99e6, 10e6) << "it ended with them";
+  EXPECT_FALSE(path.current.has_value());
+}
+
 TEST(Watch, OfTooManyAnomaliesTheOldestGo) {
   constexpr uint64_t kStandstills = 4096, kBetween = 16;  // each is one of path 0, and starves path 1
   MadeRank rank;

@@ -27,6 +27,7 @@
 #include "machine/cpu/arena.h"
 #include "machine/cpu/machine.h"
 #include "machine/place.h"
+#include "monitor/flight_paths.h"
 #include "monitor/flight_recorder.h"
 #include "plan/cache.h"
 
@@ -246,6 +247,7 @@ class Context {
   std::unique_ptr<Place> place_;
   std::unique_ptr<link::carry::Proxy> proxy_;  // set under the lock, once; ends after all lanes
   monitor::FlightRecorder flight_;
+  monitor::FlightPaths flight_paths_{*arena_, flight_.for_paths()};
   DaemonOwner memory_;
   PlanCache plans_;
   PlanShelf shelf_;

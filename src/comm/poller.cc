@@ -78,6 +78,7 @@ void Context::run_poller() {
   while (!ending_.load(std::memory_order_acquire)) {
     const uint64_t now = cpu::monotonic_ns();
     flight_.alive(now);
+    flight_paths_.follow(now);
     bool any = false;
     bool work;
     bool looks;  // completions may come, or the daemon may have to be launched

@@ -69,6 +69,8 @@ class AnomalyDetector {
   }
 
   const WindowSample& sample() const { return sample_; }
+  // Of the last window's transfers, by history; 0: it is too short.
+  double usual_bytes_per_second() const { return usual_bytes_per_second_; }
   // Goes on, as of the last record.
   const std::optional<Anomaly>& current() const { return current_; }
 

@@ -68,6 +68,8 @@ class FlightRecorder {
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   const FlightRecord& record() const { return record_; }
+  // For the writer of its paths.
+  FlightRecord& for_paths() { return record_; }
 
   // Index of the group; kNoFlightGroup: the table is full.
   uint32_t add_group(const FlightGroupFacts& facts);

@@ -166,7 +166,7 @@ nb::list taken_from(Watcher& watcher) {
   return all;
 }
 
-using Records = std::vector<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>;
+using Records = std::vector<std::tuple<uint64_t, uint64_t, uint32_t, uint32_t>>;
 
 // Of records (posted_ns, completed_ns, bytes, left_bytes) in order: for each window that is full, when it
 // ended, and its bytes a second.

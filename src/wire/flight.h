@@ -3,22 +3,27 @@
 // reads it during a hang and after a crash. The same bytes are the files in STARLING_FLIGHT_DIR.
 //
 //   FlightHeader | FlightGroup[64] | member ids u64[4096] | FlightOperation[256] | FlightLane[512]
+//   FlightPath[128]
 //
-// Writer of operations and lanes: whoever holds the context's lock. A reader takes everything twice; an entry
-// is whole if it is equal in both and its two numbers are equal and not 0.
+// Writer of operations and lanes: whoever holds the context's lock; of paths: the poller. A reader takes
+// everything twice; an entry is whole if it is equal in both and its two numbers are equal and not 0, a
+// sample of a path if the second copy's `written` is not yet its place's again.
 #pragma once
 #include <cstdint>
 
 #include "base/portable.h"
+#include "wire/monitor.h"
 #include "wire/types.h"
 
 namespace starling {
 
-inline constexpr uint64_t kFlightMagic = 0x3154484749464c53;  // "SLFIGHT1"
+inline constexpr uint64_t kFlightMagic = 0x3254484749464c53;  // "SLFIGHT2"
 inline constexpr uint32_t kFlightGroups = 64;
 inline constexpr uint32_t kFlightMembers = 4096;
 inline constexpr uint32_t kFlightOperations = 256;  // a power of two
 inline constexpr uint32_t kFlightLanes = 512;
+inline constexpr uint32_t kFlightPaths = 128;
+inline constexpr uint32_t kFlightSamples = 32;  // of a path; a power of two
 inline constexpr uint32_t kFlightFaults = 4;  // the first ones; the cause is among them
 inline constexpr uint32_t kNoFlightGroup = ~uint32_t(0);
 
@@ -61,7 +66,7 @@ struct FlightHeader {
   uint32_t joining_rank;
   uint32_t joining_size;
   uint32_t joining_own;
-  uint32_t reserved;
+  uint32_t path_count;  // of the table
   char joining_name[64];
   char arena[64];  // name of its segment
   char host_name[64];
@@ -129,13 +134,48 @@ static_assert(sizeof(FlightOperation) == 96);
 inline constexpr uint8_t kFlightVarying = 1;
 inline constexpr uint8_t kFlightInPlace = 2;
 
+// What a path carried from one look of the poller to the next, of the transfers that it read of the path's
+// ring (wire/monitor.h).
+struct FlightSample {
+  uint64_t begin_ns;  // the end of the sample before; after a leap over records: the post of the first one
+  uint64_t end_ns;  // completion of the last transfer
+  uint64_t bytes;
+  uint64_t busy_ns;  // with something under way
+  uint64_t lost_ns;  // to the network, against the path's own history (monitor/anomaly.h)
+  uint64_t usual_bytes_per_second;  // what history expects of such transfers; 0: it is too short
+  uint64_t window_bytes_per_second;  // of the last window
+  uint32_t transfers;
+  uint32_t reserved;
+};
+static_assert(sizeof(FlightSample) == 64);
+
+// What the rank sends to one other by one path. No sample is made while nothing completes: so they reach back
+// behind a standstill. Writer: the poller.
+struct FlightPath {
+  uint64_t written;  // samples so far; k is in place k % kFlightSamples (release)
+  uint64_t seen_ns;  // when the poller looked last: of then are the next two
+  uint64_t left_bytes;  // under way
+  uint64_t waiting_since_ns;  // of the oldest under way; 0: none is
+  uint64_t transfers;  // that completed, also those that are in no sample
+  uint64_t bytes;
+  uint64_t closed;  // how often
+  uint32_t peer;  // as in its ring, like the rest
+  uint32_t path;
+  LinkKind link;
+  char name[108];
+  uint64_t reserved[2];
+  FlightSample samples[kFlightSamples];
+};
+static_assert(sizeof(FlightPath) == 192 + kFlightSamples * sizeof(FlightSample));
+
 struct FlightRecord {
   FlightHeader header;
   FlightGroup groups[kFlightGroups];
   uint64_t members[kFlightMembers];
   FlightOperation operations[kFlightOperations];
   FlightLane lanes[kFlightLanes];
+  FlightPath paths[kFlightPaths];
 };
-static_assert(sizeof(FlightRecord) == 2560 + 64 * 128 + 4096 * 8 + 256 * 96 + 512 * 192);
+static_assert(sizeof(FlightRecord) == 2560 + 64 * 128 + 4096 * 8 + 256 * 96 + 512 * 192 + 128 * 2240);
 
 }  // namespace starling

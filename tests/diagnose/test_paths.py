@@ -6,14 +6,17 @@ Method: looks at paths made by hand. On a real network: tests/hosts/test_monitor
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from diagnose.test_judging import NOWHERE, Call, job_of, records_of
-from starling.diagnose import Diagnosis
+from starling.diagnose import Diagnosis, record
 from starling.diagnose.judge import judge
 from starling.diagnose.paths import Look, Watched
+from starling.diagnose.record import Fault, PathHistory, PathSample
 from starling.monitor import Anomaly, Path, Sample
 
 MS = 1_000_000
@@ -123,6 +126,102 @@ def test_what_stands_still_is_slow() -> None:
 )
 def test_what_is_not_slow(paths: list[Watched]) -> None:
     assert judged(*paths).healthy
+
+
+def recorded(
+    path: int, busy: float, rate: float, ends_s: float = 0.0, samples: int = 20, **more: int
+) -> PathHistory:
+    """A path of rank 0 to rank 1 that was busy for this share of its samples' 250 ms, until so many seconds ago; 100
+    MB/s is usual."""
+    end = NOW_NS - int(ends_s * 1000 * MS)
+    step, busy_ns = 250 * MS, int(busy * 250 * MS)
+    lost = max(0, busy_ns - int(busy_ns * rate / 100e6))
+    made = []
+    for k in range(samples):
+        at = end - (samples - 1 - k) * step
+        made.append(
+            PathSample(at - step, at, int(rate * busy_ns / 1e9), busy_ns, lost, 100_000_000, int(rate), 10)
+        )
+    return PathHistory(1, path, "tcp", RAILS[path], seen_ns=NOW_NS, samples=tuple(made), **more)
+
+
+def judged_dead(*paths: PathHistory, **changes: Any) -> Diagnosis:
+    records = [
+        dataclasses.replace(record, state="dead", alive_ns=NOW_NS, paths=paths if k == 0 else (), **changes)
+        for k, record in enumerate(records_of([[], []]))
+    ]
+    return judge(job_of(records), NOWHERE, 1.0, Look())
+
+
+def test_of_ranks_that_are_gone_their_records_tell() -> None:
+    found = judged_dead(recorded(0, 0.9, 10e6), recorded(1, 0.1, 100e6)).verdict
+    assert found is not None and (found.kind, found.ranks, found.paths) == ("slow path", (0, 1), RAILS[:1])
+    assert "was slow: 10 MB/s while it had something to carry, where 100 MB/s was usual" in found.what
+    assert (
+        f"between the same ranks, {RAILS[1]} carried 100 MB/s, and had nothing to carry for 4.5 s"
+        in found.details
+    )
+    long_ago = judged_dead(recorded(0, 0.9, 10e6, ends_s=600), recorded(1, 0.1, 100e6, ends_s=600)).verdict
+    assert long_ago is not None and long_ago.kind == "slow path", "ranks may wait for long before they end"
+
+
+def test_a_record_of_a_path_that_stood_still_when_its_rank_ended() -> None:
+    stands = recorded(0, 0.3, 100e6, ends_s=4, left_bytes=5, waiting_since_ns=NOW_NS - 4_000 * MS)
+    found = judged_dead(stands, recorded(1, 0.3, 100e6, ends_s=4)).verdict
+    assert found is not None and (found.kind, found.paths) == ("slow path", RAILS[:1])
+    unheard = recorded(0, 0.3, 100e6, ends_s=0.3, left_bytes=5, waiting_since_ns=NOW_NS - 300 * MS)
+    assert judged_dead(unheard, recorded(1, 0.3, 100e6)).verdict.kind == "killed"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        (recorded(0, 0.9, 100e6), recorded(1, 0.9, 100e6)),
+        (recorded(0, 0.9, 10e6), recorded(1, 0.9, 10e6)),
+        (recorded(0, 0.3, 10e6), recorded(1, 0.1, 100e6)),
+        (recorded(0, 0.9, 10e6, ends_s=20), recorded(1, 0.1, 100e6)),
+        (recorded(0, 0.9, 10e6, samples=1),),
+        (),
+    ],
+    ids=["busy", "all are slow", "nobody waits for it", "long before the end", "for a moment", "no paths"],
+)
+def test_records_of_paths_that_were_not_slow(paths: tuple[PathHistory, ...]) -> None:
+    found = judged_dead(*paths).verdict
+    assert found is not None and found.kind == "killed"
+
+
+def test_what_a_fault_ended_is_judged_until_then() -> None:
+    fault = Fault("peer failed", 0, 0, NOW_NS - 10_000 * MS, "rank 1 is gone")
+    healed = recorded(0, 0.9, 10e6, ends_s=11), recorded(1, 0.1, 100e6)
+    found = judged_dead(*healed, faults=(fault,))
+    assert "slow path" in [one.kind for one in found.findings]
+
+
+def bytes_of(samples: int, written: int) -> bytes:
+    """Of a record with a path whose samples begin at their numbers."""
+    raw = bytearray(record.BYTES)
+    struct.pack_into("<Q", raw, 0, record.MAGIC)
+    struct.pack_into("<I", raw, 124, 1)
+    at = record.BYTES - record.PATHS * (192 + 32 * 64)
+    struct.pack_into("<7Q3I108s", raw, at, written, 11, 12, 13, 14, 15, 16, 3, 1, 2, b"rail1 a -> rail1 b")
+    for n in range(max(0, samples - 32), samples):
+        struct.pack_into("<7QI", raw, at + 192 + n % 32 * 64, n + 1, n + 2, 3, 4, 5, 6, 7, 8)
+    return bytes(raw)
+
+
+def test_a_records_paths_are_read_from_its_bytes() -> None:
+    (path,) = record.parse(bytes_of(2, 2), "dead").paths
+    samples = (PathSample(1, 2, 3, 4, 5, 6, 7, 8), PathSample(2, 3, 3, 4, 5, 6, 7, 8))
+    assert path == PathHistory(3, 1, "verbs", "rail1 a -> rail1 b", 11, 12, 13, 14, 15, 16, samples)
+
+
+def test_samples_that_were_being_written_are_left_out() -> None:
+    begins = [sample.begin_ns for sample in record.parse(bytes_of(41, 40), "dead").paths[0].samples]
+    assert begins == list(range(10, 41)), "the one whose place is written again is none"
+    early, late = bytes_of(40, 40), bytes_of(45, 44)
+    for data, again in ((early, late), (late, early)):
+        begins = [sample.begin_ns for sample in record.parse(data, "live", again).paths[0].samples]
+        assert begins == list(range(14, 41))
 
 
 def test_paths_of_others_are_none_of_the_jobs() -> None:

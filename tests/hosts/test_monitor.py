@@ -3,7 +3,7 @@
 Method: two hosts as network namespaces, all-reduces striped over two rails, one of which is slowed by tc; rank 0
 watches its own paths: for good, until one of them has lost far more time to the network than the other; and for a
 tenth of a second at a time, of one rail and the other by chance. Beside them `starling diagnose` looks at a rail that
-is slow for good. What is counted of disturbances: on made-up ones.
+is slow for good, while the job runs and after a rank was killed. What is counted of disturbances: on made-up ones.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import pytest
 from hosts.disturbances import Moment, Wire, judge, verdicts
 from hosts.network import Network, why_not
 from hosts.ranks import Job
-from monitor.programs import name_the_slow_rail, slow_paths_by_diagnosis
+from monitor.programs import name_the_slow_rail, slow_paths_after_a_crash, slow_paths_by_diagnosis
 from starling.monitor import Anomaly
 
 ATTEMPTS = 6
@@ -82,6 +82,40 @@ def test_diagnosis_names_the_slow_rail() -> None:
         finally:
             job.end()
     assert found and found[-1] == (slow,), found
+
+
+def test_diagnosis_after_a_crash_names_the_slow_rail() -> None:
+    """A rank is killed amid traffic over a rail that is slow: on its host its record tells, on the other the
+    survivor's, which has left since."""
+    if why_not():
+        pytest.skip(why_not())
+    with Network() as network:
+        ports = [f"rail0 {network.address(host, 0)}" for host in (0, 1)]
+        job = Job(
+            network,
+            [[0], [1]],
+            slow_paths_after_a_crash,
+            {"slow": " -> ".join(ports)},
+            settings={"STARLING_TCP_STRIPING": "1", "STARLING_TCP_GIVE_UP_S": "2"},
+            communicator=False,
+        )
+        try:
+            for rank in (0, 1):
+                job.wait_for(f"running.{rank}")
+            if not network.set_slow(0, True):
+                pytest.skip("no tc(8) here, or no sch_tbf in the kernel")
+            job.say("slowed")
+            of_killed, of_survivor = job.results()
+        finally:
+            job.end()
+    slow = {
+        rank: [one for one in found if one["kind"] == "slow path"]
+        for rank, found in enumerate((of_killed, of_survivor))
+    }
+    assert [one["paths"] for one in slow[0]] == [[" -> ".join(ports)]], of_killed
+    assert "from rank 0 to rank 1" in slow[0][0]["what"] and "was slow" in slow[0][0]["what"]
+    # The way back may have been busy for less than half of the time.
+    assert [one["paths"] for one in slow[1]] in ([], [[" -> ".join(ports[::-1])]]), of_survivor
 
 
 def test_short_disturbances_are_placed() -> None:

@@ -55,7 +55,7 @@ TEST(FlightRecord, LiesWhereOtherProgramsReadIt) {
   recorder.started(number, 2000);
   recorder.completed(number, 4, 9, 3000);
   const FlightRecord& r = recorder.record();
-  EXPECT_EQ(std::memcmp(&r, "SLFIGHT1", 8), 0);
+  EXPECT_EQ(std::memcmp(&r, "SLFIGHT2", 8), 0);
   EXPECT_EQ(at<uint32_t>(r, 9 * 8), uint32_t(getpid()));
   EXPECT_EQ(at<uint32_t>(r, 9 * 8 + 8), 2u) << "blocks";
   const size_t first_group = 2560, first_member = first_group + 64 * 128;

@@ -1,16 +1,25 @@
 """What ranks do while they are watched; importable by them."""
 
+import contextlib
+import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hosts.ranks import touch, watched
 from starling import Communicator, Context, Request
+from starling.diagnose import sources
+from starling.diagnose.job import jobs_of
+from starling.diagnose.paths import NOTHING, slow_path
+from starling.errors import PeerFailedError
 from starling.monitor import Anomaly, Sample, Watcher
 from starling.monitor import Path as PathView
 from starling.stores import FileStore
@@ -20,6 +29,7 @@ SMALL_COUNT = 5_000  # so that a slow rail still answers its probes in time
 LANES = 4
 UnderWay = tuple[int, int, int]  # path, when a transfer was posted, when it had come
 TAKEN_EVERY_S = 0.5  # what a watcher has found
+LOOKS_IN_A_ROW = 5
 HISTORY = 200  # iterations, until a path's history is long enough to compare with
 
 
@@ -110,15 +120,64 @@ def slow_paths_by_diagnosis(comm: Communicator, folder: str, slow: str) -> list[
     return found
 
 
-def run_without_rest(comm: Communicator, folder: str, over: Callable[[], bool]) -> None:
+def slow_paths_after_a_crash(rank: int, size: int, folder: str, slow: str) -> list[dict[str, Any]]:
+    """Rank 0 is killed when its flight record has called this path slow, and no other, for some looks in a row. What
+    `starling diagnose` then finds on its host; and on the other rank's, once that has got its error and has left."""
+    if rank != 0:
+        with contextlib.suppress(PeerFailedError):
+            all_reduces_for_good(rank, size, folder)
+            raise AssertionError("nobody killed rank 0")
+        return findings_of_diagnosis()
+    child = os.fork()
+    if child == 0:
+        all_reduces_for_good(rank, size, folder)
+        os._exit(1)
+    deadline = time.monotonic() + 180
+    in_a_row = 0
+    try:
+        while in_a_row < LOOKS_IN_A_ROW:
+            assert time.monotonic() < deadline, "the record does not tell"
+            time.sleep(0.5)
+            records = [dataclasses.replace(record, state="dead") for record in sources.of_this_host()]
+            found = [slow_path(job, NOTHING) for job in jobs_of(records)]
+            named = (Path(folder) / "slowed").exists() and [one.finding.paths for one in found if one] == [
+                (slow,)
+            ]
+            in_a_row = in_a_row + 1 if named else 0
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return findings_of_diagnosis()
+
+
+def all_reduces_for_good(rank: int, size: int, folder: str) -> None:
+    store = FileStore(f"{folder}/store")
+    with (
+        Context() as context,
+        Communicator(context, rank=rank, size=size, name="hosts", store=store, timeout=200) as comm,
+    ):
+        run_without_rest(comm, folder, lambda: False, lanes=2)  # so that the slow rail is
+
+
+def findings_of_diagnosis() -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "starling.cli", "diagnose", "--json"]
+    (job,) = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=200).stdout)[
+        "jobs"
+    ]
+    assert not job["live"]
+    findings: list[dict[str, Any]] = job["findings"]
+    return findings
+
+
+def run_without_rest(comm: Communicator, folder: str, over: Callable[[], bool], lanes: int = LANES) -> None:
     """All-reduces of several lanes, so that both rails always have some under way. As `run_until`."""
     values = np.ones(SMALL_COUNT, np.float32)
-    totals = [np.empty_like(values) for _ in range(LANES)]
+    totals = [np.empty_like(values) for _ in range(lanes)]
     leaves = np.zeros(1, np.int32)
     works: list[Request] = []
     for iteration in range(1_000_000):
         for lane, total in enumerate(totals):
-            if len(works) == LANES:
+            if len(works) == lanes:
                 works.pop(0).wait(200)
             works.append(comm.all_reduce(values, total, lane=f"lane {lane}"))
         if iteration == HISTORY:

@@ -38,7 +38,7 @@ def diagnose(
     if not files and not ended:
         live = [one for one in jobs if one.live]
         jobs = live or _last(jobs)
-    # Files say nothing of paths, and those of ranks that are gone are gone.
+    # Of ranks that are gone, and of files, their records say it.
     look = paths.NOTHING if files else paths.watch(record for one in jobs for record in one.records)
     return [judge(one, hosts, after_s, look) for one in sorted(jobs, key=lambda one: -_began(one))]
 

@@ -15,7 +15,7 @@ from starling.diagnose.waits import circle, not_called, waits_of
 
 
 def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagnosis:
-    """``after_s``: a call that waits for less is no hang. ``look``: at the paths of this host's ranks."""
+    """``after_s``: a call that waits for less is no hang. ``look``: at the paths of this host's live ranks."""
     now = Moment(job)
     on_gpus = any(record.device.startswith("cuda") for record in job.records)
     of_host = gpus.of_this_host() if on_gpus else []

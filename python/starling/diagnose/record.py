@@ -12,9 +12,9 @@ from typing import Literal
 
 from starling.numbers import REDUCTIONS
 
-MAGIC = 0x3154484749464C53
+MAGIC = 0x3254484749464C53
 NO_GROUP = 0xFFFFFFFF
-GROUPS, MEMBERS, OPERATIONS, LANES, FAULTS = 64, 4096, 256, 512, 4
+GROUPS, MEMBERS, OPERATIONS, LANES, FAULTS, PATHS, SAMPLES = 64, 4096, 256, 512, 4, 128, 32
 
 _HEADER = struct.Struct("<9Q8IQ4I64s64s64s128s32s32x")
 _FAULT = struct.Struct("<3QI4x480s")
@@ -22,7 +22,13 @@ _GROUP = struct.Struct("<5Q4I64s8x")
 _OPERATION = struct.Struct("<9QiI4BIQ")
 _LANE = struct.Struct("<7Q3I2i4x104sQ")
 HEADER_BYTES = _HEADER.size + FAULTS * _FAULT.size
-BYTES = HEADER_BYTES + GROUPS * _GROUP.size + MEMBERS * 8 + OPERATIONS * _OPERATION.size + LANES * _LANE.size
+_PATH = struct.Struct("<7Q3I108s16x")
+_SAMPLE = struct.Struct("<7QI4x")
+_PATH_BYTES = _PATH.size + SAMPLES * _SAMPLE.size
+_AT_OPERATIONS = HEADER_BYTES + GROUPS * _GROUP.size + MEMBERS * 8
+_AT_LANES = _AT_OPERATIONS + OPERATIONS * _OPERATION.size
+_AT_PATHS = _AT_LANES + LANES * _LANE.size
+BYTES = _AT_PATHS + PATHS * _PATH_BYTES
 
 KINDS = (
     "all_reduce",
@@ -52,6 +58,7 @@ TYPES = (
     "float64",
     "bool",
 )
+LINKS = {1: "tcp", 2: "verbs"}
 FAULT_KINDS = ("none", "mismatch", "timeout", "peer failed", "aborted", "internal")
 _REDUCTIONS = tuple(REDUCTIONS)
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
@@ -153,6 +160,37 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class PathSample:
+    """What a path carried from one look of its rank to the next; for what it means, ``src/wire/flight.h``."""
+
+    begin_ns: int
+    end_ns: int
+    bytes: int
+    busy_ns: int
+    lost_ns: int
+    usual_bytes_per_second: int
+    window_bytes_per_second: int
+    transfers: int
+
+
+@dataclass(frozen=True)
+class PathHistory:
+    """What a rank sent to one other by one path."""
+
+    peer: int
+    path: int
+    link: str
+    name: str
+    seen_ns: int = 0  # when its rank looked last: of then are the next two
+    left_bytes: int = 0
+    waiting_since_ns: int = 0  # of the oldest under way; 0: none was
+    transfers: int = 0
+    bytes: int = 0
+    closed: int = 0
+    samples: tuple[PathSample, ...] = ()  # oldest first; none of a time in which nothing completed
+
+
+@dataclass(frozen=True)
 class Joining:
     name: str
     rank: int
@@ -183,6 +221,7 @@ class Record:
     submissions: int = 0
     faults: tuple[Fault, ...] = ()
     joining: Joining | None = None
+    paths: tuple[PathHistory, ...] = ()
 
 
 def _text(raw: bytes) -> str:
@@ -208,14 +247,12 @@ def parse(data: bytes, state: State, again: bytes | None = None, seen_ns: int | 
 
     (_, _, id_, host, _, created, alive, submissions, copied) = head[:9]
     (pid, ended, blocks, linked, group_count, lane_count, fault_count, copied_by) = head[9:17]
-    joining_since, joining_rank, joining_size, joining_own = head[17:21]
+    joining_since, joining_rank, joining_size, joining_own, path_count = head[17:22]
     joining_name, arena, host_name, job, device = (_text(raw) for raw in head[22:27])
     if copied:
         state = "copy"
     elif ended:
         state = "ended"
-    at_members = HEADER_BYTES + GROUPS * _GROUP.size
-    at_operations = at_members + MEMBERS * 8
     joining = None
     if joining_since:
         joining = Joining(joining_name, joining_own, joining_size, joining_rank, clock(joining_since))
@@ -236,10 +273,11 @@ def parse(data: bytes, state: State, again: bytes | None = None, seen_ns: int | 
         copied_by=copied_by,
         groups=tuple(_group(data, k, clock) for k in range(min(group_count, GROUPS))),
         lanes=_lanes(data, again, min(lane_count, LANES), clock),
-        operations=_operations(data, again, at_operations, clock),
+        operations=_operations(data, again, clock),
         submissions=submissions,
         faults=tuple(_fault(data, k, clock) for k in range(min(fault_count, FAULTS))),
         joining=joining,
+        paths=tuple(_path(data, again, k, clock) for k in range(min(path_count, PATHS))),
     )
 
 
@@ -268,10 +306,10 @@ def _fault(data: bytes, k: int, clock: Callable[[int], int]) -> Fault:
     return Fault(_name(FAULT_KINDS, kind), lane, sequence, clock(time), _text(text))
 
 
-def _operations(data: bytes, again: bytes, begin: int, clock: Callable[[int], int]) -> tuple[Operation, ...]:
+def _operations(data: bytes, again: bytes, clock: Callable[[int], int]) -> tuple[Operation, ...]:
     found = []
     for k in range(OPERATIONS):
-        at = begin + k * _OPERATION.size
+        at = _AT_OPERATIONS + k * _OPERATION.size
         words = _OPERATION.unpack_from(data, at)
         number, sequence, count, bytes_, plan, counts, submitted, started, completed = words[:9]
         root, lane, kind, data_type, reduction, flags, status, number_again = words[9:]
@@ -303,9 +341,8 @@ def _operations(data: bytes, again: bytes, begin: int, clock: Callable[[int], in
 
 def _lanes(data: bytes, again: bytes, count: int, clock: Callable[[int], int]) -> dict[int, Lane]:
     lanes = {}
-    begin = HEADER_BYTES + GROUPS * _GROUP.size + MEMBERS * 8 + OPERATIONS * _OPERATION.size
     for k in range(count):
-        at = begin + k * _LANE.size
+        at = _AT_LANES + k * _LANE.size
         words = _LANE.unpack_from(data, at)
         number, low, high, submitted, completed, opened, closed, group, size, rank, source, to = words[:12]
         name, number_again = words[12:]
@@ -325,3 +362,32 @@ def _lanes(data: bytes, again: bytes, count: int, clock: Callable[[int], int]) -
             closed_ns=clock(closed),
         )
     return lanes
+
+
+def _path(data: bytes, again: bytes, k: int, clock: Callable[[int], int]) -> PathHistory:
+    """From the older one of the two: a sample that is still in its place in the newer one is whole there."""
+    at = _AT_PATHS + k * _PATH_BYTES
+    data, again = sorted((data, again), key=lambda raw: int.from_bytes(raw[at : at + 8], "little"))
+    written, seen, left, waiting, transfers, bytes_, closed, peer, path, link, name = _PATH.unpack_from(
+        data, at
+    )
+    (later,) = struct.unpack_from("<Q", again, at)
+    # One place may be under the writer's pen.
+    oldest = max(0, later - SAMPLES + 1)
+    found = (
+        _SAMPLE.unpack_from(data, at + _PATH.size + (n % SAMPLES) * _SAMPLE.size)
+        for n in range(oldest, written)
+    )
+    return PathHistory(
+        peer=peer,
+        path=path,
+        link=LINKS.get(link, "?"),
+        name=_text(name),
+        seen_ns=clock(seen),
+        left_bytes=left,
+        waiting_since_ns=clock(waiting),
+        transfers=transfers,
+        bytes=bytes_,
+        closed=closed,
+        samples=tuple(PathSample(clock(begin), clock(end), *rest) for begin, end, *rest in found),
+    )

@@ -68,6 +68,12 @@ inline const std::vector<FlowCase>& flow_cases() {
     two.transfers = two.slots = 1;
     add("two breaks that heal", two);
     add("three paths, two silent breaks", silent(only(kBreaks, {.paths = 3, .transfers = 2, .faults = 2})));
+    // Large transfers behind small ones, which the link refuses on the path that the sender would take.
+    FlowSetup by_bytes{.policy = Policy::kStriping, .transfers = 3, .slots = 3, .by_bytes = true};
+    add("any fault, striped by bytes", by_bytes, true);
+    by_bytes.transfers = by_bytes.slots = 4;
+    by_bytes.faults = 2;
+    add("two silent breaks, striped by bytes", silent(only(kBreaks, by_bytes)));
     return cases;
   }();
   return kCases;
@@ -88,6 +94,11 @@ inline const std::vector<FlowCase>& large_flow_cases() {
         add(striped ? "any two faults, silent, striped" : "any two faults, silent", setup);
         setup.completions = setup.resets = true;
         add(striped ? "completions and resets, striped" : "completions and resets", setup);
+        if (!striped) continue;
+        setup.by_bytes = true;
+        setup.slots = 4;
+        setup.completions = setup.resets = false;
+        add("any two faults, silent, striped by bytes", setup);
       }
     const auto add_sizes = [&](const char* name, FlowSetup setup, bool FlowSetup::* shows = nullptr) {
       for (const auto& [paths, transfers] : {std::pair(2u, 3u), {2u, 4u}, {3u, 2u}, {3u, 3u}, {3u, 4u}}) {

@@ -15,6 +15,10 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<NetworkState>);
 
+// Every other one is large.
+uint64_t bytes_of(uint64_t sequence) { return sequence % 2 == 0 ? 1 : 4; }
+constexpr uint64_t kEven = 1;
+
 uint8_t value_of(uint64_t sequence) { return uint8_t(sequence % 250 + 1); }
 
 void push(Queue& queue, const Item& item) {
@@ -42,7 +46,7 @@ class Network::SenderSide : public Link {
   explicit SenderSide(Network& network) : network_(network), state_(network.state_) {}
   bool post(uint32_t p, uint32_t epoch, uint64_t sequence) override {
     SimPath& path = state_.paths[p];
-    if (path.forward.count == kQueueItems) return false;
+    if (path.forward.count == kQueueItems || !network_.takes_its_share(p)) return false;
     if (path.sender_open != path.connection || path.sender_closing)
       network_.report("posted on a path that is closed");
     ++path.outstanding;
@@ -140,6 +144,16 @@ void Network::to_receiver(const Event& event) {
   if (state_.dead == kReceiver) return;
   ReceiverSide side(*this);
   core_->receiver(state_.receiver, side, event);
+}
+
+bool Network::takes_its_share(uint32_t p) const {
+  if (!setup_->by_bytes) return true;
+  PathSet open = 0;
+  for (uint32_t k = 0; k < setup_->paths; ++k) {
+    const SimPath& path = state_.paths[k];
+    if (path.sender_open == path.connection && !path.sender_closing) open |= bit(k);
+  }
+  return has_least_under_way(state_.sender, state_.heard, open, p, kEven, bytes_of);
 }
 
 // ---- what can happen -----------------------------------------------------------------------------------
@@ -333,6 +347,8 @@ void Network::carry(uint32_t p, Queue& queue, uint32_t index, bool keep) {
   if (item.epoch == 0) {
     Event event = path_event(EventKind::kMessage, p, path.connection);
     event.message = item.message;
+    if (!forward && setup_->by_bytes && LinkMessageKind(item.message.kind) == LinkMessageKind::kReport)
+      state_.heard.note(item.message);
     return forward ? to_receiver(event) : to_sender(event);
   }
   land(item, state_.source[item.sequence % setup_->slots]);

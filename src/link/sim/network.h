@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "link/core.h"
+#include "link/shares.h"
 
 namespace starling::link::sim {
 
@@ -29,6 +30,9 @@ struct FlowSetup {
   uint32_t slots = 2;  // of the source and of the destination
   uint32_t faults = 1;  // budget: breaks, losses, doubles, overtakings, early timers
   uint32_t probation = 1;
+  // Striping: transfers differ in length, and the link refuses one for which another path has less under way,
+  // as TCP's does.
+  bool by_bytes = false;
   // Which of them.
   bool breaks = true;
   bool losses = true;  // of single items, doubled and overtaking messages
@@ -99,6 +103,7 @@ struct NetworkHead {
   uint32_t dead;  // Dead
   uint32_t ghost_count;
   uint32_t reserved;
+  HeardLandings heard;  // by the sender's link; by_bytes
   uint8_t source[kMostSlots];
   uint8_t destination[kMostSlots];
   Ghost ghosts[kMostGhosts];
@@ -174,6 +179,7 @@ class Network {
 
   void to_sender(const Event& event);
   void to_receiver(const Event& event);
+  bool takes_its_share(uint32_t p) const;
   bool can_carry_forward(const SimPath& path) const;
   bool can_carry_reverse(const SimPath& path) const;
   void certain_actions(std::vector<Action>& out) const;

@@ -56,6 +56,7 @@ class TimedFlow::SendingSide : public Link {
   bool post(uint32_t path, uint32_t epoch, uint64_t sequence) override {
     const ConnectionPtr& connection = flow_.outgoing_[path];
     if (!connection->sender_open || connection->queued_bytes >= kMostQueuedBytes) return false;
+    if (!flow_.takes_its_share(path)) return false;
     Frame frame{.kind = Frame::Kind::kTransfer, .epoch = epoch, .sequence = sequence};
     frame.size += flow_.program_.source(sequence).size();
     connection->queued_bytes += frame.size;
@@ -159,6 +160,14 @@ void TimedFlow::offer(uint64_t end) {
   handle_at_sender(event);
 }
 
+bool TimedFlow::takes_its_share(uint32_t path) const {
+  PathSet open = 0;
+  for (uint32_t p = 0; p < network_.path_count(); ++p)
+    if (outgoing_[p]->sender_open) open |= bit(p);
+  return has_least_under_way(sender_, heard_, open, path, kEvenBytes,
+                             [&](uint64_t sequence) { return program_.source(sequence).size(); });
+}
+
 // ---- who hears -----------------------------------------------------------------------------------------
 void TimedFlow::to_sender(const Event& event) {
   network_.to_rank(rank_of(true), [this, event] { handle_at_sender(event); });
@@ -170,6 +179,7 @@ void TimedFlow::to_receiver(const Event& event) {
 void TimedFlow::handle_at_sender(const Event& event) {
   const bool report =
       event.kind == EventKind::kMessage && LinkMessageKind(event.message.kind) == LinkMessageKind::kReport;
+  if (report) heard_.note(event.message);
   if (report && options_.recorder != nullptr)
     options_.recorder->landed(event.message.done, event.message.landed,
                               network_.now_ns() - uint64_t(event.message.held_us) * 1000);

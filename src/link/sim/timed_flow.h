@@ -13,6 +13,7 @@
 #include <string>
 
 #include "link/core.h"
+#include "link/shares.h"
 #include "link/sim/timed_network.h"
 #include "link/tcp/timers.h"
 #include "monitor/flow_recorder.h"
@@ -65,6 +66,7 @@ class TimedFlow final : private TimedNetwork::Listener {
     uint32_t calls = 0;    // in vain, since
   };
 
+  bool takes_its_share(uint32_t path) const;
   uint32_t rank_of(bool forward) const { return forward ? options_.from : 1 - options_.from; }
   void to_sender(const Event& event);
   void to_receiver(const Event& event);
@@ -95,6 +97,7 @@ class TimedFlow final : private TimedNetwork::Listener {
   const TimedFlowOptions options_;
   FlowProgram& program_;
   SenderState sender_;
+  HeardLandings heard_{};  // by the sender's link
   ReceiverState receiver_;
   tcp::Timers timers_[2];  // of the receiver, of the sender
   std::array<ConnectionPtr, kMaxPaths> outgoing_, incoming_;

@@ -43,6 +43,7 @@ FlowSetup draw_setup(uint64_t seed) {
   setup.events = random.below(2);
   setup.resets = random.below(2);
   setup.dying = random.below(8) == 0;
+  setup.by_bytes = random.below(2);
   return setup;
 }
 

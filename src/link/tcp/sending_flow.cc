@@ -1,7 +1,6 @@
 #include "link/tcp/sending_flow.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -15,7 +14,6 @@
 namespace starling::link::tcp {
 namespace {
 
-constexpr uint64_t kEvenBytes = 64 << 10;  // paths that are no further apart are even
 constexpr uint32_t kProbation = 1;  // answers until a path that was opened again is trusted
 
 }  // namespace
@@ -207,7 +205,7 @@ void SendingFlow::Path::message(const LinkMessage& message, const Heard& heard) 
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
   const bool reports = LinkMessageKind(message.kind) == LinkMessageKind::kReport;
-  if (reports) flow_.note_landed(message);
+  if (reports) flow_.heard_.note(message);
   // Asked of no path over RDMA. A report that came by one may tell of another, over TCP.
   uint64_t at_ns = heard.at_ns;
   if (reports && flow_.recorder_.on())
@@ -253,29 +251,13 @@ bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
   return true;
 }
 
-// Reports come by any path, so an older one may come later; what has landed stays so.
-void SendingFlow::note_landed(const LinkMessage& report) {
-  if (report.done < reported_) return;
-  landed_ = report.done == reported_ ? landed_ | report.landed : report.landed;
-  reported_ = report.done;
-}
-
-// Of the epoch's paths, in bytes that have not landed. The sender counts transfers, and for it those are done
-// that a socket has taken: so where each large one follows upon a small one, the first path would have all
-// the large ones. Small ones go by the sender's count: reports of them come late, and a path that is idle by
-// then would seem to have something under way.
+// Paths whose connection broke take nothing; the flow will be told in a moment.
 bool SendingFlow::has_least_under_way(uint32_t path) const {
-  if (std::has_single_bit(state_.use)) return true;
-  std::array<uint64_t, kMaxPaths> bytes{};
-  for (uint64_t k = std::max(state_.acked, reported_); k < state_.transmitted; ++k) {
-    const bool landed = k - reported_ < kFlowWindow && (landed_ >> (k - reported_) & 1);
-    if (!landed) bytes[state_.path_of[k % kFlowWindow]] += bytes_[k % kFlowWindow];
-  }
+  PathSet open = 0;
   for (const auto& other : paths_)
-    if (state_.use >> other->number_ & 1 && other->connection != nullptr &&
-        bytes[other->number_] + kEvenBytes < bytes[path])
-      return false;
-  return true;
+    if (other->connection != nullptr) open |= bit(other->number_);
+  return link::has_least_under_way(state_, heard_, open, path, kEvenBytes,
+                                   [&](uint64_t sequence) { return bytes_[sequence % kFlowWindow]; });
 }
 
 void SendingFlow::send(uint32_t path, const LinkMessage& message) {

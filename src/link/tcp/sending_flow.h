@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "link/flow.h"
+#include "link/shares.h"
 #include "link/tcp/connection.h"
 #include "link/tcp/reactor.h"
 #include "link/tcp/timers.h"
@@ -105,7 +106,6 @@ class SendingFlow final : private Link {
   void drop(Path& path);
   void broke(Path& path, int error);
   void flush(Path& path);
-  void note_landed(const LinkMessage& report);
   bool has_least_under_way(uint32_t path) const;
   void start_when_connected();
   void note_failure();
@@ -125,11 +125,8 @@ class SendingFlow final : private Link {
   std::vector<std::unique_ptr<Path>> paths_;
   std::deque<Event> events_;
   std::vector<uint64_t> sent_;
-  // Of transfers that are posted, by number; and what the newest report said: there are all before reported_,
-  // and reported_ + k where bit k of landed_ is set.
-  std::array<uint64_t, kFlowWindow> bytes_{};
-  uint64_t reported_ = 0;
-  uint64_t landed_ = 0;
+  std::array<uint64_t, kFlowWindow> bytes_{};  // of transfers that are posted, by number
+  HeardLandings heard_{};
   std::string failure_;
 };
 

@@ -19,6 +19,8 @@ class SimRig final : public Rig {
       flow.calls_back = calls_back;
       if (from == 0) flow.recorder = of_rank_0;
       if (options.patient) flow.lengths.watchdog_ns = flow.lengths.probe_ns = 40'000'000'000;
+      if (options.answers_late) flow.lengths.probe_ns = 40'000'000'000;
+      watchdog_ns_ = flow.lengths.watchdog_ns;
       programs_[from] = std::make_unique<Program>(traffic[from]);
       flows_[from] = std::make_unique<sim::TimedFlow>(network_, flow, *programs_[from]);
     }
@@ -36,6 +38,7 @@ class SimRig final : public Rig {
   uint64_t acked(uint32_t from) const override { return flows_[from]->sender().acked; }
   uint64_t transmitted(uint32_t from) const override { return flows_[from]->sender().transmitted; }
   uint64_t credit() const override { return kFlowWindow; }
+  uint64_t watchdog_ns() const override { return watchdog_ns_; }
   void hold(uint32_t rank, bool held) override { network_.hold(rank, held); }
   const SenderState* sender(uint32_t from) const override { return &flows_[from]->sender(); }
   void fail(uint32_t path, Fault fault) override {
@@ -74,6 +77,7 @@ class SimRig final : public Rig {
   };
 
   sim::TimedNetwork network_;
+  uint64_t watchdog_ns_ = 0;
   std::unique_ptr<Program> programs_[2];
   std::unique_ptr<sim::TimedFlow> flows_[2];
 };

@@ -31,6 +31,7 @@ class SocketRig : public Rig {
   }
   uint64_t transmitted(uint32_t from) const override { return sender(from)->transmitted; }
   uint64_t credit() const override { return kFlowWindow; }
+  uint64_t watchdog_ns() const override { return lengths_.watchdog_ns; }
   void hold(uint32_t rank, bool held) override { ends_[rank]->held = held; }
   const SenderState* sender(uint32_t from) const override {
     return ends_[from] ? &ends_[from]->sending->state() : nullptr;
@@ -53,6 +54,7 @@ class SocketRig : public Rig {
     lengths_.give_up_ns = options.give_up_ns;
     if (options.patient)
       lengths_.watchdog_ns = lengths_.idle_watchdog_ns = lengths_.probe_ns = 40'000'000'000;
+    if (options.answers_late) lengths_.probe_ns = 40'000'000'000;
   }
   End& add_end(uint32_t rank, std::vector<tcp::Port> ports) {
     ends_[rank] = std::make_unique<End>(*this, rank, std::move(ports));

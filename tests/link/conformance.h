@@ -98,6 +98,7 @@ struct RigOptions {
   uint32_t most_bytes = ~0u;
   uint64_t slots = 16;
   bool patient = false;  // nothing is taken for silent, and nobody asks
+  bool asks_when_idle = true;  // false: who has nothing under way asks nobody (links of sockets)
   bool answers_late = false;  // whoever is asked may take his time
   uint64_t give_up_ns = 100'000'000'000;
   uint64_t seed = 1;

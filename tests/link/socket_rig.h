@@ -9,9 +9,8 @@
 
 #include "link/conformance.h"
 #include "link/doors.h"
+#include "link/tcp/both_ways.h"
 #include "link/tcp/port_watch.h"
-#include "link/tcp/receiving_flow.h"
-#include "link/tcp/sending_flow.h"
 #include "machine/cpu/futex.h"
 
 namespace starling::link::conformance {
@@ -54,6 +53,7 @@ class SocketRig : public Rig {
     lengths_.give_up_ns = options.give_up_ns;
     if (options.patient)
       lengths_.watchdog_ns = lengths_.idle_watchdog_ns = lengths_.probe_ns = 40'000'000'000;
+    if (!options.asks_when_idle) lengths_.idle_watchdog_ns = 1'000'000'000'000;
     if (options.answers_late) lengths_.probe_ns = 40'000'000'000;
   }
   End& add_end(uint32_t rank, std::vector<tcp::Port> ports) {
@@ -85,13 +85,8 @@ class SocketRig : public Rig {
     bool turn() {
       const uint64_t now = cpu::monotonic_ns();  // before the sockets: timers end after what had come
       const bool any = reactor.poll(0) > 0;
-      sending->pump();
-      sending->expire(now);
-      sending->pump();
-      if (!receiving) return any;
-      receiving->pump();
-      receiving->expire(now);
-      receiving->pump();
+      if (receiving) receiving->pump();
+      tcp::expire(*sending, receiving ? &*receiving : nullptr, now);
       return any;
     }
     void port_changed(uint32_t interface_index, bool up) {

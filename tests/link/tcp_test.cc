@@ -55,6 +55,20 @@ TEST(Tcp, StripesShareTheBytes) {
   });
 }
 
+// What one direction finds out the other need not find out again, when it has something to send at last.
+TEST(Tcp, ASilentPathIsLeftByBothDirectionsThoughOneIsIdle) {
+  checked([] {
+    TcpRig rig({.policy = Policy::kStriping, .asks_when_idle = false});
+    rig.run_until("both paths", [&] { return rig.uses(3); });
+    rig.deliver(20);
+    rig.fail(1, conformance::kSilent);
+    rig.traffic[0].limit += 40;  // rank 1 sends nothing
+    rig.run_until("both directions", [&] { return rig.uses(1); });
+    EXPECT_EQ(rig.sender(1)->paths[1].cause, FailureCause::kPeer) << "it had nothing to ask for";
+    rig.deliver(20);
+  });
+}
+
 // What watchers see of a path: every transfer once, whichever path it went by in the end.
 TEST(Tcp, RecordsWhatLanded) {
   checked([] {

@@ -383,19 +383,13 @@ bool PeerLink::round(uint64_t now_ns) {
   const bool any = scan(now_ns);
   if (!gone()) {
     if (first_ + transfers_.size() > sending_->posted()) sending_->offer(first_ + transfers_.size());
-    sending_->pump();
-    sending_->expire(now_ns);
-    sending_->pump();
+    tcp::expire(*sending_, receiving_ ? &*receiving_ : nullptr, now_ns);
     for (; !transfers_.empty() && first_ < sending_->acked(); ++first_) {
       const Transfer& landed = transfers_.front();
       named_ -= landed.named;
       if (landed.named)
         note_taken(*landed.channels, landed.place.channel, landed.taken, common_.arena.header());
       transfers_.pop_front();
-    }
-    if (receiving_) {
-      receiving_->expire(now_ns);
-      receiving_->pump();
     }
   }
   check_flows();

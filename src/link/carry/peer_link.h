@@ -21,8 +21,7 @@
 
 #include "link/carry/channels.h"
 #include "link/carry/shadow.h"
-#include "link/tcp/receiving_flow.h"
-#include "link/tcp/sending_flow.h"
+#include "link/tcp/both_ways.h"
 
 namespace starling::link::carry {
 

@@ -50,6 +50,9 @@ class ReceivingFlow final : private Link {
     if (failed()) return Timers::kNever;
     return awaited_ ? std::min(timers_.next(), held_until_ns_) : timers_.next();
   }
+  // The flow in the other direction suspects its paths, which go by the same ports: these are asked now, too,
+  // and not when they are needed.
+  void ask_now(uint64_t now_ns) { timers_.hasten(Timer::kWatchdog, 0, now_ns); }
   // A report that is held back is not: its sender is about to leave.
   void report_now();
   void pump();

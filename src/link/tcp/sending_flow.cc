@@ -330,7 +330,10 @@ void SendingFlow::expire(uint64_t now_ns) {
     }
     started_ = true;
   }
-  for (Event event{}; started_ && timers_.expire(now_ns, event);) events_.push_back(event);
+  for (Event event{}; started_ && timers_.expire(now_ns, event);) {
+    suspects_ |= event.timer == Timer::kWatchdog && state_.acked < state_.transmitted;
+    events_.push_back(event);
+  }
 }
 
 uint64_t SendingFlow::next_deadline() const {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "link/flow.h"
@@ -61,6 +62,8 @@ class SendingFlow final : private Link {
   // The peer called from this address at the port that we listen at there: it may have another one now.
   void peer_called(const Port& ours, const Address& from);
   void expire(uint64_t now_ns);
+  // Since the last call: whether what is under way has come to a standstill, and paths are asked why.
+  bool suspects() { return std::exchange(suspects_, false); }
   uint64_t next_deadline() const;
   // Does what has become possible; call it after offers and in every round.
   void pump();
@@ -127,6 +130,7 @@ class SendingFlow final : private Link {
   std::vector<uint64_t> sent_;
   std::array<uint64_t, kFlowWindow> bytes_{};  // of transfers that are posted, by number
   HeardLandings heard_{};
+  bool suspects_ = false;
   std::string failure_;
 };
 

@@ -28,6 +28,11 @@ class Timers {
   Timers() { std::fill_n(ends_, kCount, kNever); }
 
   void arm(Timer timer, uint32_t path, uint64_t end_ns) { ends_[index(timer, path)] = end_ns; }
+  // One that is armed ends now.
+  void hasten(Timer timer, uint32_t path, uint64_t now_ns) {
+    uint64_t& end = ends_[index(timer, path)];
+    if (end != kNever) end = std::min(end, now_ns);
+  }
   void disarm(Timer timer, uint32_t path) { ends_[index(timer, path)] = kNever; }
   void disarm_all() { std::fill_n(ends_, kCount, kNever); }
   uint64_t next() const { return *std::min_element(ends_, ends_ + kCount); }

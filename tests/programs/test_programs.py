@@ -14,7 +14,7 @@ import pytest
 from starling.plans import ALGORITHMS
 
 from ir.oracle import assert_right, make_case
-from programs.cases import ALWAYS_APART, NAMES, make, sizes_of
+from programs.cases import ALWAYS_APART, NAMES, NODED, make, sizes_of
 from starling import ir
 from starling.ir.plan import REDUCING
 
@@ -69,6 +69,12 @@ def check_all_to_next(plan: ir.Plan, count: int, tile_bytes: int, slots: int, se
     )
     for rank in range(1, plan.rank_count):
         np.testing.assert_array_equal(outputs[rank], inputs[rank - 1], err_msg=f"seed {seed}, rank {rank}")
+
+
+@pytest.mark.parametrize(("collective", "name"), [key for key in NAMES if key[1] in NODED])
+def test_nodes_are_equally_large(collective: str, name: str) -> None:
+    with pytest.raises(ValueError, match=r"^5 ranks on 2 nodes; the nodes must be equally large$"):
+        make(collective, name, 5)
 
 
 @pytest.mark.parametrize(("collective", "name"), NAMES)

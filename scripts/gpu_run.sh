@@ -29,6 +29,8 @@
 #                MODELS and WAYS as its --models and --ways
 #   guard        conformance, streams, PyTorch and graphs with STARLING_GUARD=1, and GPT-2's training with it and without
 #                (gpu_train_guard_{1,0}_N.json); guard:quick the training alone
+#   held         PyTorch's groups with hold_streams, and GPT-2's training with it and without (gpu_train_held_{1,0}_N.json);
+#                held:quick the training alone
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
@@ -225,6 +227,14 @@ for step in "${steps[@]}"; do
     for guard in 1 0; do
       LINES_SHOWN=80 STARLING_GUARD=$guard bounded 80 "train_guard_$guard" "$PYTHON" bench/train.py --profile -n "$GPUS" --iterations "${ITERATIONS:-15}" \
         --models gpt2 --timeout 75 --json "$OUT/gpu_train_guard_${guard}_$GPUS.json"
+    done
+    ;;
+  held | held:quick)
+    build_adapter
+    [ "$step" = held ] && run_pytest 400 held_streams tests/gpu/test_torch_cuda.py -k held
+    for held in 1 0; do
+      LINES_SHOWN=80 STARLING_TORCH_HOLD_STREAMS=$held bounded 80 "train_held_$held" "$PYTHON" bench/train.py --profile -n "$GPUS" --iterations "${ITERATIONS:-15}" \
+        --models "${MODELS:-gpt2}" --ways "${WAYS:-bucketed}" --timeout 75 --json "$OUT/gpu_train_held_${held}_$GPUS.json"
     done
     ;;
   hosts)

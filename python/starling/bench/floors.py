@@ -176,11 +176,12 @@ def by_band(doc: dict[str, Any]) -> str:
 def text_of(doc: dict[str, Any]) -> str:
     settings = doc["settings"]
     return (
-        f"Floor = {LAUNCHES} × {LAUNCH_US:g} µs for the launches of the operation and of the kernel that reads its result "
-        f"+ hops × {FLIGHT_US:g} µs + the bytes that go through one GPU's links one way, over {SUM_GB_PER_S:g} GB/s where "
+        f"Floor = {LAUNCHES} × {LAUNCH_US:g} µs for the launches of the operation and of the kernel that reads its "
+        f"result + hops × {FLIGHT_US:g} µs + the bytes that go through one GPU's links one way, over "
+        f"{SUM_GB_PER_S:g} GB/s where "
         f"something is summed and {COPY_GB_PER_S:g} where not; of the ways that a collective can go, the faster one. "
-        "Launches that overlap would be below it; packets, which are twice the bytes, and the copy of a rank's own part "
-        "within its GPU are not in it. "
+        "Launches that overlap would be below it; packets, which are twice the bytes, and the copy of a rank's own "
+        "part within its GPU are not in it. "
         f"{settings['gpus']} × {settings['device']}, out of place, µs, floor / Starling / NCCL:\n\n"
         + by_size(doc)
         + "\nBy the bands for which there are aims (geometric means; aims are for four GPUs):\n\n"

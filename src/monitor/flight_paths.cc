@@ -12,11 +12,11 @@ namespace starling::monitor {
 namespace {
 
 template <class T>
-T relaxed(const T& word) {
+T value_in(const T& word) {
   return std::atomic_ref(const_cast<T&>(word)).load(std::memory_order_relaxed);
 }
 template <class T>
-void store(T& to, std::type_identity_t<T> value) {
+void put(T& to, std::type_identity_t<T> value) {
   std::atomic_ref(to).store(value, std::memory_order_relaxed);
 }
 
@@ -49,9 +49,9 @@ void FlightPaths::find_paths() {
     const uint32_t index = uint32_t(paths_.size());
     if (index == kFlightPaths) return;
     FlightPath& entry = record_.paths[index];
-    store(entry.peer, (*ring)->peer);
-    store(entry.path, (*ring)->path);
-    for (size_t k = 0; k < sizeof entry.name; ++k) store(entry.name[k], (*ring)->name[k]);
+    put(entry.peer, (*ring)->peer);
+    put(entry.path, (*ring)->path);
+    for (size_t k = 0; k < sizeof entry.name; ++k) put(entry.name[k], (*ring)->name[k]);
     // Release: what the path is before the count.
     std::atomic_ref(record_.header.path_count).store(index + 1, std::memory_order_release);
     paths_.push_back({PathFollower(**ring, options), entry});
@@ -79,13 +79,13 @@ void FlightPaths::follow(Path& path, uint64_t now_ns) {
   }
   const PathRing& ring = path.follower.ring();
   FlightPath& entry = path.entry;
-  store(entry.link, std::atomic_ref(const_cast<LinkKind&>(ring.link)).load(std::memory_order_relaxed));
-  store(entry.seen_ns, now_ns);
-  store(entry.left_bytes, relaxed(ring.left_bytes));
-  store(entry.waiting_since_ns, relaxed(ring.waiting_since_ns));
-  store(entry.transfers, relaxed(ring.written));
-  store(entry.bytes, relaxed(ring.bytes));
-  store(entry.closed, relaxed(ring.closed));
+  put(entry.link, std::atomic_ref(const_cast<LinkKind&>(ring.link)).load(std::memory_order_relaxed));
+  put(entry.seen_ns, now_ns);
+  put(entry.left_bytes, value_in(ring.left_bytes));
+  put(entry.waiting_since_ns, value_in(ring.waiting_since_ns));
+  put(entry.transfers, value_in(ring.written));
+  put(entry.bytes, value_in(ring.bytes));
+  put(entry.closed, value_in(ring.closed));
   if (sample.transfers == 0) return;
   const AnomalyDetector& detector = path.follower.detector();
   uint64_t lost_ns = path.follower.losses().slow_ns;
@@ -106,7 +106,7 @@ void FlightPaths::write(FlightPath& entry, const FlightSample& sample) {
   // Release, for who takes the file twice: a word below is in no copy whose `written` is older than this
   // place.
   std::atomic_thread_fence(std::memory_order_release);
-  for (size_t w = 0; w < words.size(); ++w) store(place[w], words[w]);
+  for (size_t w = 0; w < words.size(); ++w) put(place[w], words[w]);
   // Release: the sample before the count.
   std::atomic_ref(entry.written).store(number + 1, std::memory_order_release);
 }

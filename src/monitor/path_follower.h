@@ -55,6 +55,12 @@ class PathFollower {
   // Leaves out all but the newest.
   void skip_to_newest(uint64_t count) { reader_.skip_to_newest(count); }
 
+  // The path was closed since the last record: what the detector knows goes on no more.
+  bool was_closed() const {
+    const auto closed = std::atomic_ref(const_cast<uint64_t&>(ring_.closed));
+    return uint32_t(closed.load(std::memory_order_relaxed)) != incarnation_;
+  }
+
   const PathRing& ring() const { return ring_; }
   const AnomalyDetector& detector() const { return detector_; }
   uint64_t position() const { return reader_.position(); }

@@ -129,8 +129,12 @@ PathView Watch::look(const Path& path, uint64_t now_ns) const {
   // What lies in the ring unread says more than that it is old.
   const bool behind = path.follower.position() != view.transfers;
   const bool heard = view.link != LinkKind::kTcp || view.left_bytes == 0 || view.waiting_ns > kUnheardNs;
-  view.current = behind || !heard ? detector.current() : detector.look(now_ns, since, view.left_bytes);
+  view.current = behind || !heard || path.follower.was_closed()
+                     ? detector.current()
+                     : detector.look(now_ns, since, view.left_bytes);
   if (view.current) view.add(*view.current);
+  // It is over; the next record will end it.
+  if (path.follower.was_closed()) view.current.reset();
   return view;
 }
 

@@ -189,6 +189,30 @@ TEST(Watch, RecordsAreJudgedByWhatCarriedThem) {
   EXPECT_FALSE(path.current.has_value());
 }
 
+TEST(Watch, AClosedPathIsNeitherSlowNorStarved) {
+  MadeRank rank;
+  Watch watch(rank.arena.name(), {});
+  FlowRecorder recorder(rank.rings);
+  uint64_t now = 1'000'000;
+  for (uint64_t k = 0; k < 220; ++k) {
+    recorder.posted(0, k, 65536, now);
+    recorder.landed(k + 1, 0, now += k < 200 ? 10'000 : 200'000);
+    watch.follow();
+  }
+  ASSERT_TRUE(watch.look(now).paths[0].current.has_value());
+  recorder.closed(0);
+  watch.follow();
+  PathView path = watch.look(now += 1'000'000'000).paths[0];
+  EXPECT_FALSE(path.current.has_value());
+  EXPECT_EQ(path.slow_count, 1u) << "what was lost stays so";
+  EXPECT_EQ(path.starved_count, 0u);
+  recorder.posted(0, 220, 65536, now);
+  recorder.landed(221, 0, now += 10'000);
+  watch.follow();
+  path = watch.look(now).paths[0];
+  EXPECT_EQ(path.slow_count, 1u) << "and is counted once";
+}
+
 TEST(Watch, OfTooManyAnomaliesTheOldestGo) {
   constexpr uint64_t kStandstills = 4096, kBetween = 16;  // each is one of path 0, and starves path 1
   MadeRank rank;

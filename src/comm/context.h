@@ -160,7 +160,7 @@ class Context {
   class Waiter;
   struct StreamWait;
   static constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemon is leaving
-  static constexpr uint64_t kMostPatienceNs = 200'000'000;
+  static constexpr uint64_t kMostPatienceNs = 2'000'000'000;
 
   // Of operations that the CPU submitted.
   struct CallStream {

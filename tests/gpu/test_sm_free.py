@@ -462,6 +462,7 @@ def loading(comm: Communicator, rounds: int) -> float:
     received = torch.empty_like(sent)
     wrong = torch.zeros(1, dtype=torch.int64, device=device)
     modules = Modules()
+    requests: list[Any] = []
     torch.cuda.synchronize()
     begin = time.monotonic()
     with torch.cuda.stream(stream):
@@ -470,10 +471,12 @@ def loading(comm: Communicator, rounds: int) -> float:
                 torch.cuda._sleep(20_000_000)
             sent.fill_((comm.rank + k) % 251)
             calls = [Send(sent, 1 - comm.rank), Recv(received, 1 - comm.rank)]
-            comm.batch(calls if k % 3 else calls[::-1], stream=stream, hold=True)
+            requests += comm.batch(calls if k % 3 else calls[::-1], stream=stream, hold=True)
             modules.load()
             wrong.add_((received != (1 - comm.rank + k) % 251).sum())
     stream.synchronize()
+    for request in requests:
+        request.wait(WAIT_S)
     assert int(wrong) == 0
     return time.monotonic() - begin
 

@@ -136,6 +136,10 @@ const std::vector<Row>& table() {
        &Settings::verbs_traffic_class},
       {"STARLING_VERBS_SERVICE_LEVEL", "0..15", "0", "Service level of what goes over RDMA.",
        &Settings::verbs_service_level},
+      {"STARLING_VERBS_STRAIGHT", "0|1", "1",
+       "1: over RDMA large messages are written from where they lie to where they are wanted. 0: all are "
+       "copied into rings, and out of them.",
+       &Settings::verbs_straight},
       {"STARLING_WINDOW", "transfers", "8",
        "Sliding window in which watchers (`starling top`) measure a path's throughput: 1 to 1024. 0: "
        "transfers "

@@ -346,6 +346,7 @@ class HostLane {
   std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it
   std::vector<uint64_t>
       expected_;  // of a message's receiver, by channel: messages of operations placed so far
+  std::vector<uint64_t> lent_;  // likewise, of its sender
   std::vector<bool> told_;       // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
   LaneShared* shared_ = nullptr;

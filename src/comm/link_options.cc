@@ -107,6 +107,7 @@ link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow
   pairs.retries = within<uint8_t>("STARLING_VERBS_RETRIES", settings.verbs_retries, 6);
   pairs.traffic_class = within<uint8_t>("STARLING_VERBS_TRAFFIC_CLASS", settings.verbs_traffic_class, 255);
   pairs.service_level = within<uint8_t>("STARLING_VERBS_SERVICE_LEVEL", settings.verbs_service_level, 15);
+  options.straight = settings.verbs_straight;
   return options;
 }
 

@@ -43,12 +43,23 @@ void HostLane::name_buffers(Flight& flight) {
   const uint16_t hints = op.group_bytes >= kNamedBytes && !way.polls() ? hints_for(plan, *op.plan) : 0;
   op.hints |= hints;
   expected_.resize(shared_->channel_count);
+  lent_.resize(shared_->channel_count);
   for (uint32_t b = 0; b < op.plan->block_count; ++b) {
     const BlockPlan& block = plan.blocks()[b];
     for (uint32_t n = 0; n < block.instruction_count; ++n) {
       const Instruction& i = plan.instructions()[block.instruction_first + n];
-      if (!receives(i.opcode)) continue;
       const uint64_t messages = message_count(op, i);
+      for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
+        const uint32_t channel = plan.connections()[block.send_first + i.send_first + k].channel;
+        const BufferBinding& input = op.buffers[uint32_t(i.source_buffer)];
+        if ((hints & kByReference) && messages > 0)
+          way.lend(numbers_[1 - rank()], channel,
+                   {lent_[channel], messages,
+                    input.base + chunk_begin(op, input, i.source_buffer, i.source_chunk), op.tile_bytes,
+                    chunk_length(op, op.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk)});
+        lent_[channel] += messages;
+      }
+      if (!receives(i.opcode)) continue;
       const BufferBinding& output = op.buffers[uint32_t(i.destination_buffer)];
       for (uint32_t k = 0; k < i.receive_count; ++k) {
         const uint32_t channel = plan.connections()[block.receive_first + i.receive_first + k].channel;

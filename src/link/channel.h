@@ -6,11 +6,19 @@
 #include <memory>
 #include <vector>
 
+#include "link/registration.h"
 #include "wire/frame.h"
 #include "wire/link.h"
 #include "wire/monitor.h"
 
 namespace starling::link {
+
+struct RemotePlace {
+  uint64_t address = 0;  // 0: none
+  RemoteKeys keys = {};
+  uint64_t offer = 0;  // its number; 0: what no peer takes back
+  Placed placed = Placed::kInFrame;  // what the frame says of it
+};
 
 // One transfer as its sender's owner offers it: valid until the flow has acknowledged it.
 struct Outgoing {
@@ -19,10 +27,17 @@ struct Outgoing {
   const std::byte* payload = nullptr;
   uint32_t payload_bytes = 0;
   uint64_t place[2] = {};
-  // Where the payload goes in the peer's memory, for channels that can write there. 0: the peer's sink says.
-  uint64_t remote_address = 0;
-  const uint32_t* remote_keys = nullptr;  // by path
-  uint32_t remote_key = 0;  // of the path that it takes
+  // Of what the payload lies in; valid while the transfer is queued.
+  const RegistrationPtr* source = nullptr;
+  // Where it goes in the peer's memory, for channels that can write there; else the peer's sink says.
+  RemotePlace remote = {};
+};
+
+// Payload bytes of a channel over queue pairs: read from where they lay and written where they go, or copied
+// on their way at one end or both.
+struct PayloadBytes {
+  uint64_t straight = 0;
+  uint64_t copied = 0;
 };
 
 // When something came: for monitors alone.
@@ -58,14 +73,17 @@ class Channel {
   virtual bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) = 0;
   // Transfers before `acked` are in the peer's memory, and were read from where they came to.
   virtual void free_below(uint64_t acked) = 0;
-  // Of that transfer, if it is here, nothing more is read from where it lay: `to` holds the same.
-  virtual void move_source(uint64_t sequence, const std::byte* to) = 0;
+  // Of that transfer, if it is here, nothing more is read from where it lay: `to` holds the same. False: a
+  // device reads there, and only the fence ends that.
+  virtual bool move_source(uint64_t sequence, const std::byte* to) = 0;
   // What has not come of a payload that goes to one of these bytes goes to `to` instead.
   virtual void move_destination(const std::byte* from, uint64_t bytes, std::byte* to) = 0;
   // Something waits until fd() can be written to.
   virtual bool waits_to_write() const = 0;
   // Sends what can be sent; adds the transfers that are done with their source. 0, or why the path is broken.
   virtual int flush(std::vector<uint64_t>& sent) = 0;
+  // All so far.
+  virtual PayloadBytes payloads() const { return {}; }
   // Takes what is there, but not for ever. 0, or why the path is broken.
   virtual int read(FrameSink& sink) = 0;
   // The fence (link.h, promise 3): tells what landed; afterwards nothing lands, and no source is read. 0, or

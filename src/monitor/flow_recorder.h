@@ -38,6 +38,11 @@ class FlowRecorder {
       paths_[path]->recorder.posted(now_ns, bytes, sequence);
   }
 
+  // Payload bytes of what was posted, as PathRing has them.
+  void went(uint32_t path, uint64_t straight_bytes, uint64_t copied_bytes) {
+    if (on()) paths_[path]->recorder.went(straight_bytes, copied_bytes);
+  }
+
   // A report: transfers before `done` have landed, and done + k where bit k of `landed` is set. Of any epoch:
   // what has landed stays so. Sockets keep order, so on each path it is the oldest ones. at_ns(sequence):
   // when.

@@ -36,6 +36,11 @@ class PathRecorder {
     say_what_is_left();
   }
 
+  void went(uint64_t straight_bytes, uint64_t copied_bytes) {
+    store(ring_.straight_bytes, straight_bytes_ += straight_bytes);
+    store(ring_.copied_bytes, copied_bytes_ += copied_bytes);
+  }
+
   uint64_t under_way() const { return posted_ - completed_; }
   // Number of the oldest under way; there is one.
   uint64_t oldest() const { return under_way_[completed_ % kMostUnderWay].sequence; }
@@ -108,6 +113,7 @@ class PathRecorder {
   uint64_t posted_ = 0, completed_ = 0;
   uint64_t left_bytes_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t straight_bytes_ = 0, copied_bytes_ = 0;
   uint64_t closed_ = 0;
   uint64_t newest_ns_ = 0;
   UnderWay under_way_[kMostUnderWay];

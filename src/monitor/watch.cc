@@ -121,6 +121,8 @@ PathView Watch::look(const Path& path, uint64_t now_ns) const {
   view.transfers = relaxed(ring.written);
   view.bytes = relaxed(ring.bytes);
   view.left_bytes = relaxed(ring.left_bytes);
+  view.straight_bytes = relaxed(ring.straight_bytes);
+  view.copied_bytes = relaxed(ring.copied_bytes);
   const uint64_t since = relaxed(ring.waiting_since_ns);
   view.waiting_ns = since != 0 && now_ns > since ? now_ns - since : 0;
   view.closed = relaxed(ring.closed);

@@ -46,6 +46,8 @@ struct PathView : PathLosses {
   uint64_t bytes = 0;
   uint64_t left_bytes = 0;
   uint64_t waiting_ns = 0;  // how long the oldest under way has been; 0: none is
+  uint64_t straight_bytes = 0;  // over queue pairs, as PathRing's
+  uint64_t copied_bytes = 0;
   uint64_t closed = 0;
   uint64_t missed = 0;  // records that were gone before they were read
   WindowSample window{};  // transfers 0: none yet

@@ -86,6 +86,8 @@ nb::dict dict_of(const PathView& path) {
   fields["bytes"] = path.bytes;
   fields["left_bytes"] = path.left_bytes;
   fields["waiting_ns"] = path.waiting_ns;
+  fields["straight_bytes"] = path.straight_bytes;
+  fields["copied_bytes"] = path.copied_bytes;
   fields["closed"] = path.closed;
   fields["missed"] = path.missed;
   fields["window_transfers"] = path.window.transfers;

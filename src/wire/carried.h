@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "wire/arena.h"
+#include "wire/queue_pairs.h"
 
 namespace starling {
 
@@ -27,12 +28,14 @@ enum class RecordKind : uint32_t {
   kBoard,  // a signature, and what goes with it
   kSubmitted,
   kBroken,  // its fault
+  kSlots,  // where its arriving slots lie
   // Of the hearer's region, what the teller wrote there.
   kGrants = 16,
   kFault,
   kMet,
   kOut,
   kClosed,
+  kOffer,  // where its messages are wanted
   // Of the teller.
   kWaiting = 32,
   kLeft,
@@ -80,6 +83,28 @@ struct GrantsRecord {
   uint32_t grants[kMaxCredits];  // granted - count is first
 };
 static_assert(sizeof(GrantsRecord) == 48);
+
+// Of all channels of the lane, one behind the other: a peer may write there by RDMA what it was granted.
+struct SlotsRecord {
+  uint64_t address;
+  RemoteKeys keys;
+};
+static_assert(sizeof(SlotsRecord) == 24);
+
+// As Landing (link/carry/peer_link.h): messages `first` and so many more of a channel of the hearer's may be
+// written there by RDMA.
+struct OfferRecord {
+  uint64_t number;  // of all that the teller makes, from 1 on
+  uint64_t first;
+  uint64_t messages;
+  uint64_t address;
+  uint64_t message_bytes;  // of each but the last one
+  uint64_t bytes;  // of all
+  RemoteKeys keys;
+  uint32_t channel;
+  uint32_t reserved;
+};
+static_assert(sizeof(OfferRecord) == 72);
 
 struct WordRecord {
   uint64_t value;

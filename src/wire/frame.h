@@ -12,7 +12,7 @@
 
 namespace starling {
 
-inline constexpr uint64_t kHelloMagic = 0x33304b4e494c5453;  // "STLINK03"
+inline constexpr uint64_t kHelloMagic = 0x34304b4e494c5453;  // "STLINK04"
 
 // Who calls, and for what: the first bytes of a connection.
 struct Hello {
@@ -25,9 +25,16 @@ struct Hello {
   uint32_t policy;  // link::Policy: both ends begin with the same paths
   QueuePairs queue_pairs;  // if there are any, the first bytes of the answer are the receiver's
 };
-static_assert(sizeof(Hello) == 104);
+static_assert(sizeof(Hello) == 120);
 
 enum class FrameKind : uint32_t { kTransfer = 1, kMessage = 2 };
+
+// Where the payload of a transfer is.
+enum class Placed : uint64_t {
+  kInFrame = 0,
+  kInSlot = 1,  // the sender has written it into the slot that `place` names
+  kAsOffered = 2,  // into the buffer that its message was offered (wire/carried.h, OfferRecord)
+};
 
 struct FrameHeader {
   FrameKind kind;
@@ -36,7 +43,7 @@ struct FrameHeader {
   uint32_t control_bytes;
   uint32_t payload_bytes;
   uint64_t place[2];
-  uint64_t placed;  // 1: the payload was written where it goes; it is not in the frame
+  Placed placed;
 };
 static_assert(sizeof(FrameHeader) == 48);
 

@@ -64,7 +64,11 @@ struct alignas(64) PathRing {
   uint64_t left_bytes;  // under way
   uint64_t bytes;  // of all that completed
   uint64_t closed;  // how often the path was closed; what was under way then left no record
-  uint64_t reserved[3];
+  // Of payloads, over queue pairs: read from where they lay and written where they go; and those that were
+  // copied, at one end or both.
+  uint64_t straight_bytes;
+  uint64_t copied_bytes;
+  uint64_t reserved;
   TransferRecord records[kPathRecords];
 };
 static_assert(sizeof(PathRing) == 192 + kPathRecords * sizeof(TransferRecord));

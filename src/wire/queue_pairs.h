@@ -6,6 +6,13 @@
 namespace starling {
 
 inline constexpr uint32_t kMaxQueuePairs = 4;  // of a path
+inline constexpr uint32_t kMaxRdmaDevices = 4;  // of a rank, that its memory is registered with
+
+// What a peer needs to write into memory of this rank by RDMA: a key for each device of this rank that it may
+// come by. 0: not by that one.
+struct RemoteKeys {
+  uint32_t of[kMaxRdmaDevices];
+};
 
 // Of the flow's sender in its hello; of the receiver as the first bytes that it answers.
 struct QueuePairs {
@@ -20,7 +27,12 @@ struct QueuePairs {
   uint64_t ring_address;  // of the first one's, the others behind it
   uint32_t ring_bytes;  // of each
   uint32_t most_frame_bytes;
+  // Of the receiver: which of its keys are good here (RemoteKeys), and how many of its offers are not: those
+  // before this number were taken back (OfferRecord).
+  uint32_t device;
+  uint32_t reserved;
+  uint64_t offers_void;
 };
-static_assert(sizeof(QueuePairs) == 64);
+static_assert(sizeof(QueuePairs) == 80);
 
 }  // namespace starling

@@ -32,12 +32,14 @@ TEST(LinkOptions, AreWhatTheSettingsSay) {
   EXPECT_EQ(plain.shadow_bytes, 4096u);
   EXPECT_EQ(plain.family, link::tcp::Family::kAny);
   EXPECT_EQ(plain.queue_pairs.retries, 6);
+  EXPECT_TRUE(plain.straight);
   EXPECT_TRUE(plain.cores.empty());
-  const auto set = link_options(
-      with({"STARLING_LINK=tcp", "STARLING_TCP_FAMILY=ipv6", "STARLING_VERBS_QUEUE_PAIRS=4",
-            "STARLING_VERBS_TIMEOUT=18", "STARLING_VERBS_RETRIES=0", "STARLING_VERBS_TRAFFIC_CLASS=104",
-            "STARLING_VERBS_SERVICE_LEVEL=3", "STARLING_PROBE_S=2", "STARLING_LINK_CORES=0,2-3"}),
-      1, "");
+  const auto set =
+      link_options(with({"STARLING_LINK=tcp", "STARLING_TCP_FAMILY=ipv6", "STARLING_VERBS_QUEUE_PAIRS=4",
+                         "STARLING_VERBS_TIMEOUT=18", "STARLING_VERBS_RETRIES=0",
+                         "STARLING_VERBS_TRAFFIC_CLASS=104", "STARLING_VERBS_SERVICE_LEVEL=3",
+                         "STARLING_VERBS_STRAIGHT=0", "STARLING_PROBE_S=2", "STARLING_LINK_CORES=0,2-3"}),
+                   1, "");
   EXPECT_EQ(set.rdma, link::carry::Rdma::kNever);
   EXPECT_EQ(set.family, link::tcp::Family::kIpv6);
   EXPECT_EQ(set.queue_pairs.count, 4u);
@@ -45,6 +47,7 @@ TEST(LinkOptions, AreWhatTheSettingsSay) {
   EXPECT_EQ(set.queue_pairs.retries, 0);
   EXPECT_EQ(set.queue_pairs.traffic_class, 104);
   EXPECT_EQ(set.queue_pairs.service_level, 3);
+  EXPECT_FALSE(set.straight);
   EXPECT_EQ(set.lengths.probe_ns, 2'000'000'000u);
   EXPECT_EQ(set.cores, (std::vector<uint32_t>{0, 2, 3}));
 }

@@ -29,7 +29,9 @@ class DeviceChannel final : public Channel {
     return socket_->queue(epoch, sequence, transfer);
   }
   void free_below(uint64_t acked) override { socket_->free_below(acked); }
-  void move_source(uint64_t sequence, const std::byte* to) override { socket_->move_source(sequence, to); }
+  bool move_source(uint64_t sequence, const std::byte* to) override {
+    return socket_->move_source(sequence, to);
+  }
   void move_destination(const std::byte* from, uint64_t bytes, std::byte* to) override {
     socket_->move_destination(from, bytes, to);
   }
@@ -68,7 +70,9 @@ class DeviceUpgrades final : public Upgrades {
  public:
   explicit DeviceUpgrades(Device& device) : device_(device) {}
   std::unique_ptr<Upgrade> begin_sending(const tcp::Port&) override { return begin(true); }
-  std::unique_ptr<Upgrade> begin_receiving(const tcp::Port&, uint32_t) override { return begin(false); }
+  std::unique_ptr<Upgrade> begin_receiving(const tcp::Port&, uint32_t, uint64_t) override {
+    return begin(false);
+  }
 
  private:
   std::unique_ptr<Upgrade> begin(bool sending) {

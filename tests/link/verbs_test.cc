@@ -11,6 +11,7 @@
 
 #include "link/verbs/frame_ring.h"
 #include "link/verbs/gids.h"
+#include "link/verbs/place.h"
 #include "link/verbs/rails.h"
 
 namespace starling::link::verbs {
@@ -116,6 +117,24 @@ TEST_F(Gids, AreAskedAgain) {
   EXPECT_FALSE(is_still(moved, port, root_)) << "another place";
   add("mlx5_0", 1, 3, "0000:0000:0000:0000:0000:ffff:0a00:000b", "RoCE v2", "eth0");
   EXPECT_FALSE(is_still(*gid, port_of("eth0", "10.0.0.11"), root_)) << "another address in its place";
+}
+
+TEST(Places, AreGoodWithAKeyUntilTheyAreTakenBack) {
+  QueuePairs theirs{};
+  theirs.device = 1;
+  RemotePlace place{0x1000, {{0, 7, 0, 0}}, 5, Placed::kAsOffered};
+  EXPECT_TRUE(is_good(place, theirs));
+  EXPECT_FALSE(is_good({}, theirs)) << "nowhere";
+  theirs.offers_void = 5;
+  EXPECT_TRUE(is_good(place, theirs));
+  theirs.offers_void = 6;
+  EXPECT_FALSE(is_good(place, theirs)) << "taken back";
+  place.offer = 0;
+  EXPECT_TRUE(is_good(place, theirs)) << "nobody takes slots back";
+  for (const uint32_t device : {0u, 2u, kMaxRdmaDevices, 77u}) {
+    theirs.device = device;
+    EXPECT_FALSE(is_good(place, theirs)) << "no key of device " << device;
+  }
 }
 
 TEST(Rails, AreThereOrSayWhyNot) {

@@ -39,7 +39,7 @@ struct Shared {
   std::atomic<uint32_t> accepted_epoch{0};
   std::atomic<uint64_t> epoch_ns{0};         // when the first one of that epoch was
   std::atomic<uint64_t> destinations{0};
-  uint32_t keys[kMaxPaths] = {};
+  RemoteKeys keys = {};
   std::atomic<bool> damaged{false};
 };
 
@@ -97,16 +97,20 @@ class End {
   }
   virtual void turn(uint64_t now) = 0;
   virtual void port_changed(uint32_t interface_index, bool up) = 0;
-  void open_rails() {
+  void open_rails(const std::vector<tcp::Port>& ports, std::vector<std::byte>& memory) {
     std::string why;
     rails_ = verbs::open_rails(
         reactor_, options_.rails, [this](uint32_t index, bool up) { port_changed(index, up); }, why);
     if (rails_ == nullptr) throw guest::Failure{why};
+    rails_->open(ports);
+    memory_ = verbs::enroll(rails_->devices(), memory.data(), memory.size());
+    if (memory_ == nullptr) throw guest::Failure{"cannot register"};
   }
 
   const Options options_;
   tcp::Reactor reactor_;
   std::unique_ptr<verbs::Rails> rails_;
+  RegistrationPtr memory_;
   std::mutex mutex_;
 
  private:
@@ -117,16 +121,12 @@ class End {
 class ReceivingEnd final : public End, private tcp::TransferSink {
  public:
   ReceivingEnd(const Options& options, Shared& shared)
-      : End(options), shared_(shared), ports_(ports_of('b', options.paths)), memory_(kSlots * kMostBytes) {
+      : End(options), shared_(shared), ports_(ports_of('b', options.paths)), places_(kSlots * kMostBytes) {
     if (options.receiver_has_rails) {
-      open_rails();
-      if (!rails_->keep_registered(ports_, memory_.data(), memory_.size()))
-        throw guest::Failure{"cannot register"};
-      for (uint32_t p = 0; p < ports_.size(); ++p)
-        if (const auto key = rails_->remote_key(ports_[p], memory_.data(), memory_.size()))
-          shared.keys[p] = *key;
+      open_rails(ports_, places_);
+      shared.keys = memory_->remote_keys;
     }
-    shared_.destinations = reinterpret_cast<uint64_t>(memory_.data());
+    shared_.destinations = reinterpret_cast<uint64_t>(places_.data());
     doors_.emplace(reactor_, ports_, [this](const Hello& hello, auto connection, const tcp::Port& port) {
       called(hello, std::move(connection), port);
     });
@@ -158,13 +158,13 @@ class ReceivingEnd final : public End, private tcp::TransferSink {
     if (flow_) flow_->port_changed(index, up);
   }
   std::byte* destination(const FrameHeader& header) override {
-    return memory_.data() + header.place[0] * kMostBytes;
+    return places_.data() + header.place[0] * kMostBytes;
   }
   void accept(const FrameHeader& header, const std::byte* control) override {
     const uint64_t expected = shared_.accepted;
     uint64_t number;
     std::memcpy(&number, control, sizeof number);
-    const std::byte* slot = memory_.data() + (expected % kSlots) * kMostBytes;
+    const std::byte* slot = places_.data() + (expected % kSlots) * kMostBytes;
     bool right = number == expected && header.payload_bytes == payload_bytes(expected);
     for (uint32_t at = 0; right && at < header.payload_bytes; ++at) right = slot[at] == value(expected, at);
     if (!right) shared_.damaged = true;
@@ -178,7 +178,7 @@ class ReceivingEnd final : public End, private tcp::TransferSink {
 
   Shared& shared_;
   std::vector<tcp::Port> ports_;
-  std::vector<std::byte> memory_;
+  std::vector<std::byte> places_;
   std::optional<tcp::Doors> doors_;
   std::optional<tcp::ReceivingFlow> flow_;
   std::optional<tcp::PortWatch> watch_;
@@ -194,10 +194,10 @@ class SendingEnd final : public End, private tcp::TransferSource {
         ports_(ports_of('a', options.paths)),
         registered_(kSlots * kMostBytes),
         plain_(kSlots * kMostBytes) {
-    open_rails();
-    if (!rails_->keep_registered(ports_, registered_.data(), registered_.size()))
-      throw guest::Failure{"cannot register"};
-    for (uint32_t p = 0; p < kMaxPaths; ++p) keys_[p] = shared.keys[p] ^ (options.bad_key ? 0x5500 : 0);
+    open_rails(ports_, registered_);
+    keys_ = shared.keys;
+    for (uint32_t& key : keys_.of)
+      if (options.bad_key && key != 0) key ^= 0x5500;
     flow_.emplace(tcp::SendingOptions{1, 2, 1, options.policy, tcp::pair_ports(ports_, theirs),
                                       lengths_of(options), std::move(rings), rails_.get()},
                   reactor_, static_cast<tcp::TransferSource&>(*this), cpu::monotonic_ns());
@@ -238,7 +238,8 @@ class SendingEnd final : public End, private tcp::TransferSource {
   std::byte* source(uint64_t sequence) {
     return (sequence % 2 ? registered_ : plain_).data() + sequence % kSlots * kMostBytes;
   }
-  // Every way that a payload can go: from registered memory or not, into its place or by the ring.
+  // Every way that a payload can go: from registered memory into its place or by the ring, or by the ring
+  // from other memory.
   Outgoing transfer(uint64_t sequence) override {
     Outgoing out;
     out.control = reinterpret_cast<const std::byte*>(&numbers_[sequence % kSlots]);
@@ -246,10 +247,9 @@ class SendingEnd final : public End, private tcp::TransferSource {
     out.payload = source(sequence);
     out.payload_bytes = payload_bytes(sequence);
     out.place[0] = sequence % kSlots;
-    if (shared_.keys[0] != 0 && sequence / 2 % 3 != 0) {
-      out.remote_address = shared_.destinations + sequence % kSlots * kMostBytes;
-      out.remote_keys = keys_;
-    }
+    out.source = sequence % 2 ? &memory_ : nullptr;
+    if (sequence / 2 % 3 != 0)
+      out.remote = {shared_.destinations + sequence % kSlots * kMostBytes, keys_, 0, Placed::kInSlot};
     return out;
   }
   void port_changed(uint32_t index, bool up) override {
@@ -265,7 +265,7 @@ class SendingEnd final : public End, private tcp::TransferSource {
   std::vector<tcp::Port> ports_;
   std::vector<std::byte> registered_, plain_;
   uint64_t numbers_[kSlots] = {};
-  uint32_t keys_[kMaxPaths] = {};
+  RemoteKeys keys_ = {};
   std::atomic<uint64_t> limit_{0};
   std::atomic<uint64_t> down_event_ns_{0};
   uint64_t offered_ = 0;

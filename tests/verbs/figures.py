@@ -37,11 +37,21 @@ def main() -> None:
             events.setdefault(kind, []).append(float(event))
     if not gaps:
         sys.exit(console[-2000:])
+    result = {
+        **place(load),
+        "port event to resumed traffic, ms": {k: summary(v) for k, v in events.items()},
+        "standstill, ms": {k: summary(v) for k, v in gaps.items()},
+    }
+    show(result, arguments.json)
+
+
+def place(load: float) -> dict[str, object]:
+    """Where and when, with the load before."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True
     )
     version = guest.qemu_version()
-    result = {
+    return {
         "command": "python " + " ".join(sys.argv),
         "commit": commit.stdout.strip(),
         "date": time.strftime("%Y-%m-%d"),
@@ -49,12 +59,13 @@ def main() -> None:
         "load": load,
         "load at the end": os.getloadavg()[0],
         "kernel": (guest.guest_kernel.folder() / "package").read_text().strip(),
-        "port event to resumed traffic, ms": {k: summary(v) for k, v in events.items()},
-        "standstill, ms": {k: summary(v) for k, v in gaps.items()},
     }
+
+
+def show(result: dict[str, object], file: Path | None) -> None:
     text = json.dumps(result, indent=1)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
+    if file:
+        file.write_text(text + "\n")
     print(text)
 
 

@@ -1,6 +1,7 @@
 """Goal: flows and collectives over RDMA survive their rails. Method: Soft-RoCE in a guest that QEMU emulates
 (guest.py); one guest runs all cases of link_program.cc and collectives_program.cc, another one those of the conformance
-suite of links (link/conformance.h) that need no connection to be reset; their lines are read here."""
+suite of links (link/conformance.h) that need no connection to be reset, a third one those of straight_program.cc; their
+lines are read here."""
 
 import functools
 import re
@@ -16,6 +17,7 @@ BIN = ROOT / "build/dev/tests/bin"
 GUESTS = {
     "flows and collectives": ["link_program cases", "collectives_program"],
     "conformance suite": ["conformance_program"],
+    "large messages": ["straight_program cases"],
 }
 
 

@@ -57,8 +57,10 @@ TEST(HelloBytes, AreTheseForEver) {
   pairs.ring_address = 8;
   pairs.ring_bytes = 64;
   pairs.most_frame_bytes = 16;
+  pairs.device = 2;
+  pairs.offers_void = 0x21;
   std::vector<uint8_t> bytes(sizeof hello),
-      expected = {'S', 'T', 'L', 'I', 'N', 'K', '0', '3', 1, 0, 0,    0, 0, 0, 0,   0, 2,
+      expected = {'S', 'T', 'L', 'I', 'N', 'K', '0', '4', 1, 0, 0,    0, 0, 0, 0,   0, 2,
                   0,   0,   0,   0,   0,   0,   0,   3,   0, 0, 0,    4, 0, 0, 0,   5, 0,
                   0,   0,   1,   0,   0,   0,   2,   0,   0, 0, 0x11, 0, 0, 0, 0x12};
   expected.resize(sizeof hello);
@@ -71,6 +73,8 @@ TEST(HelloBytes, AreTheseForEver) {
   expected[88] = 8;
   expected[96] = 64;
   expected[100] = 16;
+  expected[104] = 2;
+  expected[112] = 0x21;
   std::memcpy(bytes.data(), &hello, sizeof hello);
   EXPECT_EQ(bytes, expected);
 }
@@ -80,6 +84,18 @@ TEST(MessagePlaceBytes, AreTheseForEver) {
   std::vector<uint8_t> bytes(sizeof place),
       expected = {4, 3, 2, 1, 5, 0, 0, 0, 6, 0, 7, 0x80, 0x14, 0x13, 0x12, 0x11};
   std::memcpy(bytes.data(), &place, sizeof place);
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(OfferBytes, AreTheseForEver) {
+  const OfferRecord offer{1, 2, 3, 0x04030201, 5, 6, {{7, 8, 9, 10}}, 11, 0};
+  std::vector<uint8_t> bytes(sizeof offer), expected(sizeof offer);
+  const uint8_t words[] = {1, 2, 3, 0, 5, 6};
+  for (int k = 0; k < 6; ++k) expected[8 * k] = words[k];
+  for (int k = 0; k < 4; ++k) expected[24 + k] = uint8_t(k + 1);
+  for (int k = 0; k < 4; ++k) expected[48 + 4 * k] = uint8_t(7 + k);
+  expected[64] = 11;
+  std::memcpy(bytes.data(), &offer, sizeof offer);
   EXPECT_EQ(bytes, expected);
 }
 

@@ -51,7 +51,10 @@ class Lane:
 
 @dataclass(frozen=True)
 class Path:
-    """What a rank sends to one other by one port. link: what carries it now, "tcp" or "verbs"."""
+    """What a rank sends to one other by one port. link: what carries it now, "tcp" or "verbs".
+
+    straight_bytes, copied_bytes: payloads over RDMA that nobody copied on their way, and those that somebody did.
+    """
 
     ring: int
     peer: int
@@ -62,6 +65,8 @@ class Path:
     bytes: int
     left_bytes: int
     waiting_ns: int
+    straight_bytes: int
+    copied_bytes: int
     closed: int
     missed: int
     window_transfers: int

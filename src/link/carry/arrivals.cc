@@ -53,13 +53,18 @@ std::byte* PeerLink::destination(const FrameHeader& header) {
   if (place.channel >= shape.channels || place.slot >= shape.slots ||
       at + header.payload_bytes > shape.slot_bytes)
     return nullptr;
-  if (std::byte* wanted = landing_of(*lane, place, at, header.payload_bytes)) return wanted;
-  return channels.slot(channels.arrivals(), place.channel, place.slot) + at;
+  std::byte* const slot = channels.slot(channels.arrivals(), place.channel, place.slot) + at;
+  std::byte* const wanted = landing_of(*lane, place, at, header);
+  if (wanted == nullptr) return slot;
+  // Its first piece came by another way, and found where the message is wanted. All of this one has come.
+  if (header.placed == Placed::kInSlot) std::memcpy(wanted, slot, header.payload_bytes);
+  return wanted;
 }
 
 // Null: nobody had said where the message is wanted when it began to come, so it goes to its slot. A piece
 // that comes again, since its path broke, goes where it went before.
-std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64_t at, uint32_t bytes) {
+std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64_t at,
+                                const FrameHeader& header) {
   Inbox& inbox = lane.channels->arrivals().inbox[place.channel];
   Landings& landings = lane.landings[place.channel];
   const uint64_t message = inbox.posted + uint32_t(place.message - uint32_t(inbox.posted));
@@ -67,17 +72,18 @@ std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64
     return message - w.landing.first < w.landing.messages;
   });
   const bool wanted = found != landings.wanted.end();
+  const bool first = landings.begun[message % kMaxCredits] != message + 1;
   // Plain: the block reads it behind `posted`, and has read what it said before when it granted this message.
   uint32_t& where = inbox.bytes[message % kMaxCredits];
-  uint64_t& begun = landings.begun[message % kMaxCredits];
-  const uint32_t place_now = wanted ? kElsewhere : 0;
-  if (begun != message + 1 && where != place_now) where = place_now;  // a GPU that polls shares the line
-  begun = message + 1;
+  const uint32_t place_now = wanted && header.placed != Placed::kInSlot ? kElsewhere : 0;
+  if (first && where != place_now) where = place_now;  // a GPU that polls shares the line
+  landings.begun[message % kMaxCredits] = message + 1;
   if (where == 0) return nullptr;
   if (!wanted) return nowhere_.data();  // it was taken back
   coming_ += !found->comes;
   found->comes = true;
   const Landing& landing = found->landing;
+  const uint32_t bytes = header.payload_bytes;
   at += (message - landing.first) * landing.message_bytes;
   // Beyond it: ranks that mean different things. Their boards tell.
   return at + bytes > landing.bytes ? nowhere_.data() : landing.to + at;
@@ -165,6 +171,7 @@ void PeerLink::apply_to_theirs(const RecordHeader& record, const std::byte* body
       theirs_[record.lane].reset();
       return;
     case RecordKind::kBoard: return post_board(lane, read<BoardRecord>(body));
+    case RecordKind::kSlots: lane.slots = read<SlotsRecord>(body); return;
     case RecordKind::kSubmitted:
       // Release: pairs with the acquire in match_any_source(). Nothing but the count is read by it.
       release(lane.shadow->submitted, read<WordRecord>(body).value);
@@ -247,6 +254,11 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
       if (const uint32_t slots = lane->channels->shape().slots; grants.granted > slots)
         note_taken(*lane->channels, grants.channel, grants.granted - slots, header);
       cpu::ring(&header->daemon);
+      return;
+    }
+    case RecordKind::kOffer: {
+      const auto offer = read<OfferRecord>(body);
+      if (offer.channel < lane->offers.size()) lane->offers[offer.channel].push_back(offer);
       return;
     }
     case RecordKind::kFault: {

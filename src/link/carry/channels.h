@@ -46,7 +46,8 @@ class Channels {
   std::byte* slot(const Half& half, uint32_t channel, uint32_t number) const {
     return half.slots + (uint64_t(channel) * shape_.slots + number) * shape_.slot_bytes;
   }
-  uint64_t bytes() const { return 2 * half_bytes_; }
+  std::byte* memory() const { return memory_; }
+  uint64_t bytes() const { return 2 * half_bytes_; }  // of it, both halves
 
  private:
   Half half_at(std::byte* memory) const;

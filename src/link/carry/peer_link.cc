@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -79,32 +80,44 @@ uint32_t PeerLink::open_lane(LaneShared* own, std::shared_ptr<Channels> channels
                              const OpenRecord& description) {
   own_.push_back(
       std::make_unique<OwnLane>(OwnLane{own, std::move(channels), description.rank, description.hearer}));
-  if (own_.back()->channels != nullptr) own_.back()->landings.resize(own_.back()->channels->shape().channels);
+  OwnLane& lane = *own_.back();
   const auto number = uint32_t(own_.size() - 1);
   tell(RecordKind::kOpen, number, description);
+  if (lane.channels == nullptr) return number;
+  lane.landings.resize(lane.channels->shape().channels);
+  lane.loans.resize(lane.channels->shape().channels);
+  lane.offers.resize(lane.channels->shape().channels);
   return number;
 }
 
-void PeerLink::pair(uint32_t lane, LaneShared* theirs) {
+void PeerLink::pair(uint32_t lane, LaneShared* theirs, RegistrationPtr slots) {
+  OwnLane& own = *own_[lane];
   for (auto& known : theirs_)
-    if (known != nullptr && known->shadow == theirs) known->own = own_[lane].get();
+    if (known != nullptr && known->shadow == theirs) known->own = &own;
+  if (slots == nullptr) return;
+  own.slots = std::move(slots);
+  tell(RecordKind::kSlots, lane,
+       SlotsRecord{reinterpret_cast<uint64_t>(own.channels->arrivals().slots), own.slots->remote_keys});
 }
 
 void PeerLink::unpublish(uint32_t lane) { tell(RecordKind::kUnpublished, lane, WordRecord{}); }
 
-void PeerLink::forget(uint32_t lane) {
+uint64_t PeerLink::forget(uint32_t lane) {
   scan(kAtOnce);  // our last words in the peer's region
   for (auto& known : theirs_)
     if (known != nullptr && known->own == own_[lane].get()) known->own = nullptr;
+  const uint64_t bytes = own_[lane]->slots != nullptr ? own_[lane]->channels->bytes() : 0;
   own_[lane].reset();
   tell(RecordKind::kGone, lane, WordRecord{});
+  return bytes;
 }
 
-void PeerLink::expect(uint32_t lane, uint32_t channel, const Landing& landing) {
+void PeerLink::expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory) {
   const OwnLane& own = *own_[lane];
   // All are in their slots already: nothing would end the landing, which must not outlive its operation.
   if (own.channels->arrivals().inbox[channel].posted >= landing.first + landing.messages) return;
-  own_[lane]->landings[channel].wanted.push_back({landing});
+  own_[lane]->offers_due |= memory != nullptr;
+  own_[lane]->landings[channel].wanted.push_back({landing, std::move(memory)});
 }
 
 void PeerLink::take_back(uint32_t lane) {
@@ -120,8 +133,10 @@ void PeerLink::take_back(uint32_t lane) {
     if (!transfer.named || transfer.channels != own->channels || !transfer.copy.empty()) continue;
     transfer.copy.assign(transfer.payload, transfer.payload + transfer.payload_bytes);
     transfer.payload = transfer.copy.data();
+    transfer.source = nullptr;
     if (sending_) sending_->move_source(first_ + k, transfer.payload);
   }
+  if (receiving_ && is_written_by_peer(*own)) receiving_->fence_writes(offers_ + 1);
   for (Landings& landings : own->landings) {
     for (const Wanted& wanted : landings.wanted) {
       if (receiving_) receiving_->move_destination(wanted.landing.to, wanted.landing.bytes, nowhere_.data());
@@ -129,6 +144,7 @@ void PeerLink::take_back(uint32_t lane) {
     }
     landings.wanted.clear();
   }
+  for (auto& loans : own->loans) loans.clear();
 }
 
 void PeerLink::leave() {
@@ -172,6 +188,7 @@ bool PeerLink::scan(uint64_t now_ns) {
   tell_waiting();
   for (auto& lane : theirs_)
     if (lane != nullptr && lane->own != nullptr) {
+      tell_offers(*lane);
       tell_messages(*lane);
       tell_grants(*lane);
     }
@@ -268,6 +285,20 @@ void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
   tell(RecordKind::kBroken, number, record);
 }
 
+// Before grants: a message that is offered a place has its grant later, or has it already.
+void PeerLink::tell_offers(TheirLane& lane) {
+  if (!std::exchange(lane.own->offers_due, false)) return;
+  for (uint32_t c = 0; c < lane.own->landings.size(); ++c)
+    for (Wanted& wanted : lane.own->landings[c].wanted) {
+      if (wanted.offered || wanted.memory == nullptr) continue;
+      wanted.offered = true;
+      const Landing& landing = wanted.landing;
+      tell(RecordKind::kOffer, lane.number,
+           OfferRecord{++offers_, landing.first, landing.messages, reinterpret_cast<uint64_t>(landing.to),
+                       landing.message_bytes, landing.bytes, wanted.memory->remote_keys, c, 0});
+    }
+}
+
 void PeerLink::tell_messages(TheirLane& lane) {
   const std::shared_ptr<Channels>& channels = lane.own->channels;
   for (uint32_t c = 0; c < lane.carried.size(); ++c)
@@ -278,6 +309,8 @@ void PeerLink::tell_messages(TheirLane& lane) {
       const uint32_t bytes = message.bytes & ~kElsewhere;
       const std::byte* from = channels->slot(channels->departures(), c, message.slot);
       if (named) std::memcpy(&from, from, sizeof from);
+      const RegistrationPtr source = source_of(*lane.own, c, message.number, named);
+      const RemotePlace remote = source != nullptr ? place_of(lane, c, message, bytes) : RemotePlace();
       for (uint32_t at = 0; at == 0 || at < bytes; at += kCarriedSlotBytes) {
         const bool last = bytes - at <= kCarriedSlotBytes;
         transfers_.emplace_back();
@@ -289,6 +322,9 @@ void PeerLink::tell_messages(TheirLane& lane) {
         transfer.place = {lane.number, c, uint16_t(message.slot),
                           uint16_t(at / kCarriedSlotBytes | (last ? kLastPiece : 0)),
                           uint32_t(message.number)};
+        transfer.source = source;
+        transfer.remote = remote;
+        transfer.remote.address += remote.address != 0 ? at : 0;
         transfer.named = named;
         named_ += named;
         transfer.taken = message.number + last;
@@ -351,6 +387,8 @@ Outgoing PeerLink::transfer(uint64_t sequence) {
   out.payload = transfer.payload;
   out.payload_bytes = transfer.payload_bytes;
   std::memcpy(out.place, &transfer.place, sizeof out.place);
+  out.source = &transfer.source;
+  out.remote = transfer.remote;
   return out;
 }
 

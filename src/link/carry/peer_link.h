@@ -53,6 +53,13 @@ struct Landing {
   uint64_t bytes;  // of all
 };
 
+// Where messages of a connector lie that are sent from there, as Landing.
+struct Loan {
+  uint64_t first;
+  uint64_t messages;
+  RegistrationPtr source;
+};
+
 class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
  public:
   PeerLink(const Common& common, const RemoteRank& remote, std::vector<std::pair<tcp::Port, tcp::Port>> paths,
@@ -66,13 +73,18 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
 
   // A region of ours is there, with these connectors (null: it has none). Gives the number to name it by.
   uint32_t open_lane(LaneShared* own, std::shared_ptr<Channels> channels, const OpenRecord& description);
-  // Our region `lane` is used with this one of the peer's.
-  void pair(uint32_t lane, LaneShared* theirs);
+  // Our region `lane` is used with this one of the peer's. slots: what is registered of its channels.
+  void pair(uint32_t lane, LaneShared* theirs, RegistrationPtr slots);
+  // What would be gained by it: their memory where it should be registered, or null.
+  const Channels* straight_channels(uint32_t lane) const;
   void unpublish(uint32_t lane);
-  void forget(uint32_t lane);
+  // How much of it was registered.
+  uint64_t forget(uint32_t lane);
   // Messages that our region's channel will get, in order of `first`. What has begun to come before the call
-  // goes into slots.
-  void expect(uint32_t lane, uint32_t channel, const Landing& landing);
+  // goes into slots. memory: of the landing, or null; with it the peer is offered to write there itself.
+  void expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory);
+  // What messages of ours will name, in order of `first`, is registered.
+  void lend(uint32_t lane, uint32_t channel, Loan loan);
   // From here on nobody reads what messages of ours name, and nothing lands but in slots. What was named is
   // sent all the same: the peer must not take anything else for it.
   void take_back(uint32_t lane);
@@ -90,6 +102,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void listen() { shadow_.listen(); }
   void silence() { shadow_.silence(); }
 
+  // Some path goes over queue pairs: memory that is registered need not be copied.
+  bool sends_by_rdma() const { return sending_ && sending_->has_queue_pairs(); }
+  bool receives_by_rdma() const { return receiving_ && receiving_->has_queue_pairs(); }
   // Large messages are on their way, in either direction. Not: wanted, of a peer that has not begun.
   bool is_bulky() const { return !gone() && (named_ > 0 || coming_ > 0); }
 
@@ -101,7 +116,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
  private:
   struct Wanted {
     Landing landing;
+    RegistrationPtr memory;
     bool comes = false;  // a message of it does, or did
+    bool offered = false;  // the peer may write there
   };
   struct Landings {
     std::deque<Wanted> wanted;  // until all that they want was published
@@ -119,6 +136,10 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     bool fault_told = false;
     bool mismatch = false;  // nothing of it is published any more
     std::vector<Landings> landings = {};  // by channel
+    bool offers_due = false;  // a landing may not have been offered
+    RegistrationPtr slots = nullptr;
+    std::vector<std::deque<Loan>> loans = {};  // by channel: of messages that are not transfers yet
+    std::vector<std::deque<OfferRecord>> offers = {};  // likewise, of the peer
   };
   struct TheirLane {
     LaneShared* shadow;
@@ -126,6 +147,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     uint32_t number;
     OwnLane* own = nullptr;
     std::vector<Carried> carried;  // by channel
+    SlotsRecord slots{};
     uint64_t fault_seen = 0, met = 0, met_seen = 0, out_seen = 0, closed_seen = 0;
     bool fault_known = false, out_told = false, closed_told = false;
   };
@@ -135,6 +157,8 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     const std::byte* payload = nullptr;
     uint32_t payload_bytes = 0;
     MessagePlace place{};
+    RegistrationPtr source;  // of the payload
+    RemotePlace remote{};
     bool named = false;  // the payload is its caller's, not in a slot
     uint64_t taken = 0;  // so many messages of the channel are here no more when this one has landed
     std::vector<std::byte> copy = {};  // that the payload lies in since it was taken back
@@ -149,7 +173,12 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void read_words(TheirLane& lane);
   void read_counters(TheirLane& lane);
   void tell_boards(uint32_t number, OwnLane& lane);
+  void tell_offers(TheirLane& lane);
+  // The peer may write to where a message of the lane is wanted.
+  static bool is_written_by_peer(const OwnLane& lane);
   void tell_messages(TheirLane& lane);
+  RegistrationPtr source_of(OwnLane& lane, uint32_t channel, uint64_t message, bool named);
+  RemotePlace place_of(TheirLane& lane, uint32_t channel, const CarriedMessage& message, uint32_t bytes);
   static void note_taken(const Channels& channels, uint32_t channel, uint64_t taken, ArenaHeader* own);
   void tell_grants(TheirLane& lane);
   void tell_words(TheirLane& lane);
@@ -170,7 +199,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void post_board(TheirLane& lane, const BoardRecord& board);
   void compare(TheirLane& lane, const BoardRecord& board);
   void publish(const MessagePlace& place);
-  std::byte* landing_of(OwnLane& lane, const MessagePlace& place, uint64_t at, uint32_t bytes);
+  std::byte* landing_of(OwnLane& lane, const MessagePlace& place, uint64_t at, const FrameHeader& header);
   OwnLane* own_lane(uint32_t number) { return number < own_.size() ? own_[number].get() : nullptr; }
 
   Outgoing transfer(uint64_t sequence) override;
@@ -187,6 +216,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // Of what came: a message of several pieces, or the last one that was wanted where it is. Its sender may
   // wait for its buffer.
   bool awaited_ = false;
+  uint64_t offers_ = 0;  // that were made
   uint64_t coming_ = 0;  // landings to which something comes, of all lanes
   std::vector<std::byte> batch_;  // records that go with the next transfer
   uint64_t waiting_version_ = 0;

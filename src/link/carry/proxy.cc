@@ -157,17 +157,28 @@ void Proxy::open_rails() {
   if (options_.rdma == Rdma::kNever) return;
   std::string why;
   rails_ = verbs::open_rails(
-      reactor_, {options_.queue_pairs, arena_.header()->pool_slot_bytes},
+      reactor_, {options_.queue_pairs, kCarriedSlotBytes},
       [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); }, why);
   if (rails_ != nullptr && !options_.device.empty())
     log(LogLevel::info, "links over RDMA: messages of GPU ", options_.device,
         " pass through pinned memory of the host; network cards do not reach the GPU's own (no GPUDirect)");
-  if (rails_ != nullptr) return;
+  if (rails_ != nullptr) return rails_->open(port_list_);
   if (options_.rdma == Rdma::kAlways)
     throw Error(Code::system, "STARLING_LINK=verbs, but " + why, "set STARLING_LINK=auto, or tcp");
   // Once a context, at the level that users have: they may think that they have RDMA.
   log(LogLevel::warn, "links to other hosts go over TCP: ", why,
       "; STARLING_LINK=tcp says that this is wanted, and nothing is said here");
+}
+
+// Registers without the lock: it takes as long as its pages are many.
+RegistrationPtr Proxy::enroll(bool useful, std::byte* begin, uint64_t bytes,
+                              std::unique_lock<std::mutex>& lock) {
+  if (!useful || !options_.straight || rails_ == nullptr) return nullptr;
+  const std::vector<verbs::Device*> devices = rails_->devices();
+  lock.unlock();
+  RegistrationPtr memory = verbs::enroll(devices, begin, bytes);
+  lock.lock();
+  return memory;
 }
 
 Proxy::~Proxy() {

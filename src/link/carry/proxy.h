@@ -41,6 +41,7 @@ struct ProxyOptions {
   uint64_t shadow_bytes = 0;  // address space for each peer
   Rdma rdma = Rdma::kWherePossible;
   verbs::QueuePairSettings queue_pairs;
+  bool straight = true;  // memory is registered where that spares copies
   bool recorded = false;  // transfers, for watchers (monitor/publish.h)
   bool polls = false;  // blocks do not ring
   std::string device;  // PCI address: its nearest ports come first, where `interfaces` names none
@@ -97,6 +98,7 @@ class Proxy final : public Carrier {
   friend class Way;
 
   void open_rails();
+  RegistrationPtr enroll(bool useful, std::byte* begin, uint64_t bytes, std::unique_lock<std::mutex>& lock);
   void run();
   bool look_at_all();
   void listen();
@@ -132,6 +134,7 @@ class Proxy final : public Carrier {
   tcp::Reactor reactor_;
   std::unique_ptr<verbs::Rails> rails_;  // none: sockets only
   std::unique_ptr<tcp::BulkSender> bulk_;  // where the thread polls
+  uint64_t slots_bytes_ = 0;  // registered, of all lanes
   std::unique_ptr<Alarm> alarm_;
   std::unique_ptr<Alarm> helper_alarm_;
   std::vector<std::unique_ptr<Listener>> listeners_;
@@ -161,6 +164,7 @@ class Way {
   void unpublish(uint32_t lane);
   void forget(uint32_t lane);
   void expect(uint32_t lane, uint32_t channel, const Landing& landing);
+  void lend(uint32_t lane, uint32_t channel, const Landing& of);
   void take_back(uint32_t lane);
   void wake() { proxy_.wake(); }
 

@@ -18,9 +18,17 @@ uint32_t Way::open_lane(LaneShared* own, std::shared_ptr<Channels> channels, con
   return number;
 }
 
+// Slots are registered up to a limit: all their pages are kept, in use or not.
 void Way::pair(uint32_t lane, LaneShared* theirs) {
-  std::lock_guard lock(proxy_.mutex_);
-  link_->pair(lane, theirs);
+  constexpr uint64_t kMostBytes = 256 << 20;
+  std::unique_lock lock(proxy_.mutex_);
+  RegistrationPtr slots;
+  if (const Channels* channels = link_->straight_channels(lane);
+      channels != nullptr && proxy_.slots_bytes_ + channels->bytes() <= kMostBytes) {
+    slots = proxy_.enroll(true, channels->memory(), channels->bytes(), lock);
+    if (slots != nullptr) proxy_.slots_bytes_ += channels->bytes();
+  }
+  link_->pair(lane, theirs, std::move(slots));
   proxy_.wake();
 }
 
@@ -32,15 +40,25 @@ void Way::unpublish(uint32_t lane) {
 
 void Way::forget(uint32_t lane) {
   std::lock_guard lock(proxy_.mutex_);
-  link_->forget(lane);
+  proxy_.slots_bytes_ -= link_->forget(lane);
   proxy_.wake();
 }
 
 void Way::expect(uint32_t lane, uint32_t channel, const Landing& landing) {
-  std::lock_guard lock(proxy_.mutex_);
+  std::unique_lock lock(proxy_.mutex_);
   try {
-    link_->expect(lane, channel, landing);
+    link_->expect(lane, channel, landing,
+                  proxy_.enroll(link_->receives_by_rdma(), landing.to, landing.bytes, lock));
   } catch (const std::bad_alloc&) {  // then the messages come to slots
+  }
+}
+
+void Way::lend(uint32_t lane, uint32_t channel, const Landing& of) {
+  std::unique_lock lock(proxy_.mutex_);
+  try {
+    if (RegistrationPtr source = proxy_.enroll(link_->sends_by_rdma(), of.to, of.bytes, lock))
+      link_->lend(lane, channel, {of.first, of.messages, std::move(source)});
+  } catch (const std::bad_alloc&) {  // then they are copied on their way
   }
 }
 

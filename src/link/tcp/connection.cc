@@ -96,11 +96,12 @@ bool Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transf
   return true;
 }
 
-void Connection::move_source(uint64_t sequence, const std::byte* to) {
+bool Connection::move_source(uint64_t sequence, const std::byte* to) {
   STARLING_ASSERT(lent_ == 0, "who sends large batches has none whose source moves");
   for (Out& out : out_)
     if (!out.plain_bytes && out.header.kind == FrameKind::kTransfer && out.header.sequence == sequence)
       out.body.payload = to;
+  return true;
 }
 
 // What goes with the next call of the system, from the first byte that has not gone.

@@ -27,7 +27,7 @@ class Connection final : public Channel {
   void queue(const LinkMessage& message, const ArrivalAges* ages) override;
   bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;
   void free_below(uint64_t) override {}
-  void move_source(uint64_t sequence, const std::byte* to) override;
+  bool move_source(uint64_t sequence, const std::byte* to) override;
   void move_destination(const std::byte* from, uint64_t bytes, std::byte* to) override;
   bool waits_to_write() const override { return !out_.empty(); }
 

@@ -84,7 +84,8 @@ std::unique_ptr<Channel> ReceivingFlow::upgrade(const Hello& hello, std::unique_
   const uint32_t count = hello.queue_pairs.count;
   if (count == 0) return connection;
   if (count > kMaxQueuePairs) return nullptr;
-  std::unique_ptr<Upgrade> upgrade = upgrades_ != nullptr ? upgrades_->begin_receiving(port, count) : nullptr;
+  std::unique_ptr<Upgrade> upgrade =
+      upgrades_ != nullptr ? upgrades_->begin_receiving(port, count, offers_void_) : nullptr;
   const QueuePairs answer = upgrade != nullptr ? upgrade->ours() : QueuePairs{};
   Connection& socket = *connection;
   std::unique_ptr<Channel> channel = std::move(connection);
@@ -242,6 +243,12 @@ void ReceivingFlow::arm(Timer timer, uint32_t path, uint32_t step) {
 void ReceivingFlow::move_destination(const std::byte* from, uint64_t bytes, std::byte* to) {
   for (const auto& path : paths_)
     if (path->connection != nullptr) path->connection->move_destination(from, bytes, to);
+}
+
+void ReceivingFlow::fence_writes(uint64_t offers_void) {
+  offers_void_ = offers_void;
+  for (const auto& path : paths_)
+    if (path->connection != nullptr && path->connection->kind() == LinkKind::kVerbs) broke(*path, 0);
 }
 
 void ReceivingFlow::port_changed(uint32_t interface_index, bool up) {

@@ -41,9 +41,17 @@ class ReceivingFlow final : private Link {
   bool failed() const { return !failure_.empty(); }
   const std::string& failure() const { return failure_; }
   uint64_t done() const { return state_.done; }
+  bool has_queue_pairs() const {
+    return std::any_of(paths_.begin(), paths_.end(), [](const auto& path) {
+      return path->connection != nullptr && path->connection->kind() == LinkKind::kVerbs;
+    });
+  }
 
   // As Channel::move_destination(), on all paths.
   void move_destination(const std::byte* from, uint64_t bytes, std::byte* to);
+  // From here on nothing that peers write by RDMA lands by the paths that are open, and those to come know
+  // that offers before this number are void. The flow goes on by them, as after any failure.
+  void fence_writes(uint64_t offers_void);
   void port_changed(uint32_t interface_index, bool up);
   void expire(uint64_t now_ns);
   uint64_t next_deadline() const {
@@ -121,6 +129,7 @@ class ReceivingFlow final : private Link {
   LinkMessage held_{};      // kind 0: none
   uint32_t held_path_ = 0;
   uint64_t held_until_ns_ = Timers::kNever;
+  uint64_t offers_void_ = 0;
   bool awaited_ = false;  // a sender may wait for the report that is held, to have its buffer back
   std::string failure_;
 };

@@ -241,10 +241,12 @@ bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
   if (channel == nullptr) return false;  // it broke: the flow will be told in a moment
   if (!has_least_under_way(path)) return false;  // the sender tries the others
   channel->free_below(state_.acked);
-  Outgoing transfer = source_.transfer(sequence);
-  if (transfer.remote_keys != nullptr) transfer.remote_key = transfer.remote_keys[path];
+  const Outgoing transfer = source_.transfer(sequence);
+  const PayloadBytes before = channel->payloads();
   refused_ = !channel->queue(epoch, sequence, transfer);
   if (refused_) return false;
+  const PayloadBytes after = channel->payloads();
+  recorder_.went(path, after.straight - before.straight, after.copied - before.copied);
   bytes_[sequence % kFlowWindow] = transfer.control_bytes + transfer.payload_bytes;
   if (recorder_.on())
     recorder_.posted(path, sequence, transfer.control_bytes + transfer.payload_bytes, cpu::monotonic_ns());
@@ -288,7 +290,8 @@ void SendingFlow::offer(uint64_t end) {
 
 void SendingFlow::move_source(uint64_t sequence, const std::byte* to) {
   for (const auto& path : paths_)
-    if (path->connection != nullptr) path->connection->move_source(sequence, to);
+    if (path->connection != nullptr && !path->connecting && !path->connection->move_source(sequence, to))
+      broke(*path, 0);
 }
 
 void SendingFlow::port_changed(uint32_t interface_index, bool up) {

@@ -4,6 +4,7 @@
 // Connections of the first incarnation are made at the start; transfers wait for them. Those that cannot be
 // made in time are told to the flow as paths that broke, and are tried again like those.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
@@ -55,8 +56,14 @@ class SendingFlow final : private Link {
   // "": it has not failed.
   const std::string& failure() const { return failure_; }
   const SenderState& state() const { return state_; }
+  bool has_queue_pairs() const {
+    return std::any_of(paths_.begin(), paths_.end(), [](const auto& path) {
+      return path->connection != nullptr && path->connection->kind() == LinkKind::kVerbs;
+    });
+  }
 
-  // As Channel::move_source(), on all paths.
+  // As Channel::move_source(), on all paths; one that cannot is given up, and opened again like any that
+  // broke.
   void move_source(uint64_t sequence, const std::byte* to);
   void port_changed(uint32_t interface_index, bool up);
   // The peer called from this address at the port that we listen at there: it may have another one now.

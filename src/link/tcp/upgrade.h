@@ -23,9 +23,10 @@ class Upgrades {
  public:
   virtual ~Upgrades() = default;
   // Over this port. None: the port can do no more than sockets. `sending`: at the flow's sender; the receiver
-  // has `count` queue pairs like it.
+  // has `count` queue pairs like it, and has taken back offers before that number.
   virtual std::unique_ptr<Upgrade> begin_sending(const tcp::Port& ours) = 0;
-  virtual std::unique_ptr<Upgrade> begin_receiving(const tcp::Port& ours, uint32_t count) = 0;
+  virtual std::unique_ptr<Upgrade> begin_receiving(const tcp::Port& ours, uint32_t count,
+                                                   uint64_t offers_void) = 0;
 };
 
 }  // namespace starling::link

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "link/verbs/completion.h"
+#include "link/verbs/place.h"
 #include "machine/cpu/futex.h"
 
 namespace starling::link::verbs {
@@ -69,6 +70,8 @@ VerbsChannel::VerbsChannel(const Device& device, const Gid& gid, const Options& 
   ours_.lid = device.lid(gid.port);
   ours_.mtu = uint16_t(device.mtu(gid.port));
   if (options.sending) return;
+  ours_.device = device.number();
+  ours_.offers_void = options.offers_void;
   ours_.most_frame_bytes =
       uint32_t((sizeof(FrameHeader) + kMostControlBytes + options.most_payload_bytes + 63) & ~uint64_t{63});
   ours_.ring_bytes = kRingFrames * ours_.most_frame_bytes;
@@ -78,7 +81,11 @@ VerbsChannel::VerbsChannel(const Device& device, const Gid& gid, const Options& 
   for (Lane& lane : lanes_) lane.ring = FrameRing(ours_.ring_bytes, ours_.most_frame_bytes);
 }
 
-VerbsChannel::~VerbsChannel() { device_.undertaker().bury(remains_); }
+VerbsChannel::~VerbsChannel() {
+  for (Lane& lane : lanes_)
+    for (auto& [sequence, source] : lane.sources) has_.sources.push_back(std::move(source));
+  device_.undertaker().bury(remains_);
+}
 
 Remains::Memory VerbsChannel::allocate(uint64_t bytes) const {
   Remains::Memory memory;
@@ -177,17 +184,27 @@ void VerbsChannel::post_messages() {
   }
 }
 
+bool VerbsChannel::move_source(uint64_t sequence, const std::byte*) {
+  const auto& sources = lanes_[sequence % lanes_.size()].sources;
+  return std::none_of(sources.begin(), sources.end(),
+                      [&](const auto& source) { return source.first == sequence; });
+}
+
 bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
   post_messages();  // what was sent before comes before
   const auto index = uint32_t(sequence % lanes_.size());
   Lane& lane = lanes_[index];
-  const uint64_t frame_bytes = sizeof(FrameHeader) + transfer.control_bytes + transfer.payload_bytes;
+  const bool registered = transfer.source != nullptr && *transfer.source != nullptr;
+  const uint32_t source_key =
+      registered && device_.number() < kMaxRdmaDevices ? (*transfer.source)->local_keys[device_.number()] : 0;
+  const bool placed = transfer.payload_bytes > 0 && source_key != 0 && is_good(transfer.remote, theirs_);
+  const uint64_t frame_bytes =
+      sizeof(FrameHeader) + transfer.control_bytes + (placed ? 0 : transfer.payload_bytes);
   STARLING_ASSERT(frame_bytes <= theirs_.most_frame_bytes, "a transfer fits in the receiver's ring");
   if (!messages_.empty() || broken_ != 0 || lane.pair->sends_posted + kMostMessages + 2 > kSends / 2 ||
       !lane.frames.has_room(frame_bytes))
     return false;
 
-  const bool placed = transfer.remote_address != 0 && transfer.payload_bytes > 0;
   const uint64_t at = uint64_t(index) * theirs_.ring_bytes + lane.frames.add(sequence, frame_bytes);
   std::byte* frame = has_.ring.bytes.get() + at;
   FrameHeader header{};
@@ -198,7 +215,7 @@ bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& tran
   header.payload_bytes = transfer.payload_bytes;
   header.place[0] = transfer.place[0];
   header.place[1] = transfer.place[1];
-  header.placed = placed;
+  if (placed) header.placed = transfer.remote.placed;
   std::memcpy(frame, &header, sizeof header);
   if (transfer.control_bytes > 0)
     std::memcpy(frame + sizeof header, transfer.control, transfer.control_bytes);
@@ -208,14 +225,14 @@ bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& tran
   const auto head_bytes = uint32_t(sizeof header + transfer.control_bytes);
   ibv_sge pieces[2] = {{reinterpret_cast<uint64_t>(frame), head_bytes, ring_key},
                        {reinterpret_cast<uint64_t>(transfer.payload), transfer.payload_bytes, 0}};
-  if (transfer.payload_bytes > 0) {
-    if (const Registered* registered = device_.find(transfer.payload, transfer.payload_bytes)) {
-      pieces[1].lkey = registered->local_key();
-    } else {
-      std::memcpy(frame + head_bytes, transfer.payload, transfer.payload_bytes);
-      pieces[1] = {pieces[0].addr + head_bytes, transfer.payload_bytes, ring_key};
-    }
+  if (transfer.payload_bytes > 0 && source_key != 0) {
+    pieces[1].lkey = source_key;
+    lane.sources.emplace_back(sequence, *transfer.source);
+  } else if (transfer.payload_bytes > 0) {
+    std::memcpy(frame + head_bytes, transfer.payload, transfer.payload_bytes);
+    pieces[1] = {pieces[0].addr + head_bytes, transfer.payload_bytes, ring_key};
   }
+  (placed ? payloads_.straight : payloads_.copied) += transfer.payload_bytes;
   ibv_send_wr frame_write{};
   frame_write.wr_id = work_id(Work::kTransfer, index, sequence);
   frame_write.sg_list = pieces;
@@ -231,8 +248,8 @@ bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& tran
   payload_write.sg_list = pieces + 1;
   payload_write.num_sge = 1;
   payload_write.opcode = IBV_WR_RDMA_WRITE;
-  payload_write.wr.rdma.remote_addr = transfer.remote_address;
-  payload_write.wr.rdma.rkey = transfer.remote_key;
+  payload_write.wr.rdma.remote_addr = transfer.remote.address;
+  if (placed) payload_write.wr.rdma.rkey = transfer.remote.keys.of[theirs_.device];
   post(index, placed ? payload_write : frame_write);
   return true;
 }
@@ -298,6 +315,8 @@ void VerbsChannel::take(const ibv_wc& done) {
       --lane.pair->sends_posted;
       if (done.status != IBV_WC_SUCCESS) return;
       lane.frames.complete_next();
+      if (!lane.sources.empty() && lane.sources.front().first == number_of(done.wr_id))
+        lane.sources.pop_front();
       sent_.push_back(number_of(done.wr_id));
       return;
     case Work::kPayload: return;  // failed: the frame behind it fails, too
@@ -344,7 +363,8 @@ void VerbsChannel::deliver_frame(FrameSink& sink, uint32_t index, uint32_t immed
   const std::byte* frame = has_.ring.bytes.get() + uint64_t(index) * ours_.ring_bytes + lane.ring.next();
   FrameHeader header;
   std::memcpy(&header, frame, sizeof header);
-  const uint64_t bytes = sizeof header + uint64_t(header.control_bytes) + header.payload_bytes;
+  const bool placed = header.placed != Placed::kInFrame;
+  const uint64_t bytes = sizeof header + uint64_t(header.control_bytes) + (placed ? 0 : header.payload_bytes);
   std::byte* control = nullptr;
   std::byte* payload = nullptr;
   if (header.kind != FrameKind::kTransfer || header.control_bytes > kMostControlBytes ||
@@ -355,7 +375,7 @@ void VerbsChannel::deliver_frame(FrameSink& sink, uint32_t index, uint32_t immed
   }
   lane.ring.pass(bytes);
   if (header.control_bytes > 0) std::memcpy(control, frame + sizeof header, header.control_bytes);
-  if (header.payload_bytes > 0 && !header.placed)
+  if (header.payload_bytes > 0 && !placed)
     std::memcpy(payload, frame + sizeof header + header.control_bytes, header.payload_bytes);
   sink.end(header, 0);
 }

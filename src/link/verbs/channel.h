@@ -1,6 +1,6 @@
 // One incarnation of a path over queue pairs.
 //
-//   transfer   [RDMA write: payload, where the owner knows its place]  then
+//   transfer   [RDMA write: payload, where its place is known and good by this path]  then
 //              RDMA write with immediate: the frame (header, control, the payload else) into the receiver's
 //              ring
 //   message    send, on every queue pair of the path; it is heard when all have brought it, so that it comes
@@ -34,6 +34,7 @@ class VerbsChannel final : public Channel {
     uint32_t count;  // queue pairs
     uint64_t most_payload_bytes;
     bool sending;  // at the flow's sender: the other end has the ring
+    uint64_t offers_void = 0;  // at its receiver
   };
   // Throws Error(system).
   VerbsChannel(const Device& device, const Gid& gid, const Options& options);
@@ -48,8 +49,10 @@ class VerbsChannel final : public Channel {
   void queue(const LinkMessage& message, const ArrivalAges* ages) override;
   bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;
   void free_below(uint64_t acked) override;
-  // What is not registered with the device was copied when it was queued, and is placed when it is delivered.
-  void move_source(uint64_t, const std::byte*) override {}
+  // What is not registered with the device was copied when it was queued; what is, the device may be reading.
+  bool move_source(uint64_t sequence, const std::byte* to) override;
+  PayloadBytes payloads() const override { return payloads_; }
+  // What comes by the ring is placed when it is delivered. What the peer writes itself only the fence ends.
   void move_destination(const std::byte*, uint64_t, std::byte*) override {}
   bool waits_to_write() const override { return false; }
   int flush(std::vector<uint64_t>& sent) override;
@@ -67,6 +70,8 @@ class VerbsChannel final : public Channel {
     std::deque<Item> items;  // in order, not delivered
     FrameRing ring;  // at the receiver
     FrameQueue frames;  // at the sender
+    // Likewise, in order: what the device reads until the transfer's completion.
+    std::deque<std::pair<uint64_t, RegistrationPtr>> sources;
     uint32_t messages = 0;  // posted, not completed
     bool flushed = false;  // a receive came back unused: the queue pair takes nothing any more
   };
@@ -97,6 +102,7 @@ class VerbsChannel final : public Channel {
   std::vector<Lane> lanes_;
   std::deque<LinkMessage> messages_;  // not posted yet
   std::vector<uint64_t> sent_;
+  PayloadBytes payloads_;
   int broken_ = 0;
   bool fatal_ = false;  // a completion came that no other path would help against
   bool fenced_ = false;

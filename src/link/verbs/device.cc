@@ -8,11 +8,12 @@
 
 namespace starling::link::verbs {
 
-Device::Device(const Library& library, ibv_context* context, std::string name, tcp::Reactor& reactor,
-               PortChanged port_changed)
+Device::Device(const Library& library, ibv_context* context, std::string name, uint32_t number,
+               tcp::Reactor& reactor, PortChanged port_changed)
     : library_(library),
       context_(context),
       name_(std::move(name)),
+      number_(number),
       reactor_(reactor),
       port_changed_(std::move(port_changed)),
       domain_(library.alloc_pd(context)) {
@@ -30,7 +31,6 @@ Device::Device(const Library& library, ibv_context* context, std::string name, t
 Device::~Device() {
   reactor_.remove(watch_, context_->async_fd);
   undertaker_.reset();
-  kept_.clear();
   library_.dealloc_pd(domain_);
   library_.close_device(context_);
 }
@@ -47,20 +47,6 @@ uint16_t Device::lid(uint8_t port) const { return query(port).lid; }
 std::unique_ptr<Registered> Device::register_memory(std::byte* begin, uint64_t bytes) const {
   ibv_mr* mr = library_.reg_mr(domain_, begin, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   return mr == nullptr ? nullptr : std::make_unique<Registered>(library_, mr);
-}
-
-bool Device::keep_registered(std::byte* begin, uint64_t bytes) {
-  auto registered = register_memory(begin, bytes);
-  if (registered == nullptr) return false;
-  kept_[begin] = std::move(registered);
-  return true;
-}
-
-const Registered* Device::find(const std::byte* at, uint64_t bytes) const {
-  auto after = kept_.upper_bound(at);
-  if (after == kept_.begin()) return nullptr;
-  const Registered* registered = std::prev(after)->second.get();
-  return registered->holds(at, bytes) ? registered : nullptr;
 }
 
 // Events of queue pairs are told by their completions, too.

@@ -1,8 +1,8 @@
-// One RDMA device: opened once, with its protection domain, its registered memory and its events. One
-// thread's.
+// One RDMA device: opened once, with its protection domain and its events. One thread's, but for what says
+// otherwise.
 #pragma once
+#include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -22,10 +22,6 @@ class Registered {
   ~Registered() { library_.dereg_mr(mr_); }
   uint32_t local_key() const { return mr_->lkey; }
   uint32_t remote_key() const { return mr_->rkey; }
-  bool holds(const std::byte* at, uint64_t bytes) const {
-    const auto* begin = static_cast<const std::byte*>(mr_->addr);
-    return at >= begin && at + bytes <= begin + mr_->length;
-  }
 
  private:
   const Library& library_;
@@ -38,26 +34,25 @@ class Device final : public tcp::Watched {
   using PortChanged = std::function<void(const std::string& device, uint32_t port, bool up)>;
 
   // Throws Error(system).
-  Device(const Library& library, ibv_context* context, std::string name, tcp::Reactor& reactor,
-         PortChanged port_changed);
+  Device(const Library& library, ibv_context* context, std::string name, uint32_t number,
+         tcp::Reactor& reactor, PortChanged port_changed);
   Device(const Device&) = delete;
   ~Device() override;
 
   const Library& library() const { return library_; }
   const std::string& name() const { return name_; }
+  uint32_t number() const { return number_; }  // of this rank's: keys are told by it
   ibv_context* context() const { return context_; }
   ibv_pd* domain() const { return domain_; }
   Undertaker& undertaker() const { return *undertaker_; }
   ibv_mtu mtu(uint8_t port) const;
   uint16_t lid(uint8_t port) const;
 
-  // Null: the system refuses (see errno).
+  // Null: the system refuses (see errno). Any thread.
   std::unique_ptr<Registered> register_memory(std::byte* begin, uint64_t bytes) const;
-  // Memory of long life: payloads in it are read, and may be written by peers, without a copy.
-  bool keep_registered(std::byte* begin, uint64_t bytes);
-  void forget_registered(const std::byte* begin) { kept_.erase(begin); }
-  // Null: it is in nothing that is kept registered.
-  const Registered* find(const std::byte* at, uint64_t bytes) const;
+
+  // True once: the system has refused to register memory. Any thread.
+  bool refuses_at_first() { return !has_refused_.exchange(true, std::memory_order_relaxed); }
 
   void ready(uint32_t events) override;
 
@@ -67,12 +62,13 @@ class Device final : public tcp::Watched {
   const Library& library_;
   ibv_context* const context_;
   const std::string name_;
+  const uint32_t number_;
+  std::atomic<bool> has_refused_{false};
   tcp::Reactor& reactor_;
   const PortChanged port_changed_;
   ibv_pd* domain_ = nullptr;
   std::unique_ptr<Undertaker> undertaker_;
   uint64_t watch_ = 0;
-  std::map<const std::byte*, std::unique_ptr<Registered>> kept_;  // by its beginning
 };
 
 }  // namespace starling::link::verbs

@@ -1,12 +1,14 @@
 #include "link/verbs/rails.h"
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "link/verbs/channel.h"
+#include "link/verbs/undertaker.h"
 
 namespace starling::link::verbs {
 namespace {
@@ -25,6 +27,26 @@ class Handshake final : public Upgrade {
   std::unique_ptr<VerbsChannel> channel_;
 };
 
+// Unregistered by the devices' undertakers: that keeps a thread in the system, too.
+class Enrolled final : public Registration {
+ public:
+  ~Enrolled() override {
+    for (auto& [device, registered] : parts_) device->undertaker().bury(registered);
+  }
+  bool add(Device& device, std::byte* begin, uint64_t bytes) {
+    auto registered = device.register_memory(begin, bytes);
+    if (registered == nullptr) return false;
+    local_keys[device.number()] = registered->local_key();
+    remote_keys.of[device.number()] = registered->remote_key();
+    parts_.emplace_back(&device, std::list<std::unique_ptr<Registered>>{})
+        .second.push_back(std::move(registered));
+    return true;
+  }
+
+ private:
+  std::vector<std::pair<Device*, std::list<std::unique_ptr<Registered>>>> parts_;
+};
+
 class OpenRails final : public Rails {
  public:
   OpenRails(const Library& library, tcp::Reactor& reactor, const RailOptions& options,
@@ -34,38 +56,34 @@ class OpenRails final : public Rails {
         options_(options),
         interface_changed_(std::move(interface_changed)) {}
 
-  std::unique_ptr<Upgrade> begin_sending(const tcp::Port& ours) override {
-    return begin(ours, options_.queue_pairs.count, true);
-  }
-  std::unique_ptr<Upgrade> begin_receiving(const tcp::Port& ours, uint32_t count) override {
-    return begin(ours, count, false);
+  // What one device's undertaker has may be another one's memory.
+  ~OpenRails() override {
+    for (int twice = 0; twice < 2; ++twice)
+      for (auto& [name, device] : devices_)
+        if (device != nullptr) device->undertaker().finish();
   }
 
-  bool keep_registered(const std::vector<tcp::Port>& ports, std::byte* begin, uint64_t bytes) override {
-    bool all = true;
+  std::unique_ptr<Upgrade> begin_sending(const tcp::Port& ours) override {
+    return begin(ours, {options_.queue_pairs, options_.queue_pairs.count, options_.most_payload_bytes, true});
+  }
+  std::unique_ptr<Upgrade> begin_receiving(const tcp::Port& ours, uint32_t count,
+                                           uint64_t offers_void) override {
+    return begin(ours, {options_.queue_pairs, count, options_.most_payload_bytes, false, offers_void});
+  }
+
+  void open(const std::vector<tcp::Port>& ports) override {
     for (const tcp::Port& port : ports)
-      if (const auto gid = this->gid(port))
-        if (Device* device = this->device(gid->device)) all = all && device->keep_registered(begin, bytes);
-    if (!all) forget_registered(begin);
-    return all;
+      if (const auto gid = this->gid(port)) device(gid->device);
   }
-  void forget_registered(const std::byte* begin) override {
-    for (auto& [name, device] : devices_)
-      if (device != nullptr) device->forget_registered(begin);
-  }
-  std::optional<uint32_t> remote_key(const tcp::Port& ours, const std::byte* at,
-                                     uint64_t bytes) const override {
-    const auto gid = find_gid(ours);
-    if (!gid) return {};
-    const auto found = devices_.find(gid->device);
-    if (found == devices_.end() || found->second == nullptr) return {};
-    const Registered* registered = found->second->find(at, bytes);
-    if (registered == nullptr) return {};
-    return registered->remote_key();
+  std::vector<Device*> devices() const override {
+    std::vector<Device*> devices;
+    for (const auto& [name, device] : devices_)
+      if (device != nullptr && device->number() < kMaxRdmaDevices) devices.push_back(device.get());
+    return devices;
   }
 
  private:
-  std::unique_ptr<Upgrade> begin(const tcp::Port& ours, uint32_t count, bool sending) {
+  std::unique_ptr<Upgrade> begin(const tcp::Port& ours, const VerbsChannel::Options& options) {
     // Asked each time: what heals may have another place in the port's table.
     const auto gid = this->gid(ours);
     Device* device = gid ? this->device(gid->device) : nullptr;
@@ -79,9 +97,7 @@ class OpenRails final : public Rails {
       return nullptr;
     }
     try {
-      return std::make_unique<Handshake>(std::make_unique<VerbsChannel>(
-          *device, *gid,
-          VerbsChannel::Options{options_.queue_pairs, count, options_.most_payload_bytes, sending}));
+      return std::make_unique<Handshake>(std::make_unique<VerbsChannel>(*device, *gid, options));
     } catch (const Error& error) {
       log(LogLevel::warn, error.what(), ": the path goes over TCP");
       return nullptr;
@@ -107,7 +123,7 @@ class OpenRails final : public Rails {
       try {
         if (ibv_context* context = library_.open_device(list[k]))
           device = std::make_unique<Device>(
-              library_, context, name, reactor_,
+              library_, context, name, uint32_t(devices_.size() - 1), reactor_,
               [this](const std::string& of, uint32_t port, bool up) { port_changed(of, port, up); });
       } catch (const Error& error) {
         log(LogLevel::warn, error.what());
@@ -138,6 +154,21 @@ class OpenRails final : public Rails {
 };
 
 }  // namespace
+
+RegistrationPtr enroll(const std::vector<Device*>& devices, std::byte* begin, uint64_t bytes) {
+  if (devices.empty()) return nullptr;
+  auto enrolled = std::make_shared<Enrolled>();
+  for (Device* device : devices) {
+    if (enrolled->add(*device, begin, bytes)) continue;
+    const Error why =
+        system_error("cannot register " + std::to_string(bytes) + " bytes with " + device->name(),
+                     "allow more locked memory (ulimit -l)");
+    if (device->refuses_at_first())
+      log(LogLevel::warn, why.what(), ": what is not registered is copied on its way");
+    return nullptr;
+  }
+  return enrolled;
+}
 
 std::unique_ptr<Rails> open_rails(tcp::Reactor& reactor, const RailOptions& options,
                                   InterfaceChanged interface_changed, std::string& why) {

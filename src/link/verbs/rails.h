@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "link/registration.h"
 #include "link/tcp/reactor.h"
 #include "link/tcp/upgrade.h"
 #include "link/verbs/settings.h"
@@ -20,16 +21,20 @@ struct RailOptions {
 // A port's state, by the index of its interface.
 using InterfaceChanged = std::function<void(uint32_t interface_index, bool up)>;
 
+class Device;
+
 class Rails : public Upgrades {
  public:
-  // Payloads in it are read without a copy, and peers may write there. On the devices of all these ports.
-  // False: one refuses, and nothing is registered.
-  virtual bool keep_registered(const std::vector<tcp::Port>& ports, std::byte* begin, uint64_t bytes) = 0;
-  virtual void forget_registered(const std::byte* begin) = 0;
-  // What a peer that comes by this port needs to write there; none: it cannot.
-  virtual std::optional<uint32_t> remote_key(const tcp::Port& ours, const std::byte* at,
-                                             uint64_t bytes) const = 0;
+  // The devices of these ports.
+  virtual void open(const std::vector<tcp::Port>& ports) = 0;
+  // Those that are open; they live as long as the rails.
+  virtual std::vector<Device*> devices() const = 0;
 };
+
+// With all of these devices. Null: there are none, or one refuses, which the log says the first time. It
+// costs a call of the system for each, which finds and keeps every page (docs/design/0015-verbs.md). Any
+// thread's; the registration ends before the devices do.
+RegistrationPtr enroll(const std::vector<Device*>& devices, std::byte* begin, uint64_t bytes);
 
 // Null: there is no libibverbs, or no device, which `why` says; paths stay sockets. The reactor and the rails
 // are one thread's.

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "link/registration.h"
 #include "link/verbs/queue_pair.h"
 
 namespace starling::link::verbs {
@@ -31,6 +32,7 @@ struct Remains {
   Memory receives;  // messages that come
   Memory ring;  // the receiver's frames; of the sender, the same bytes as they go out
   std::vector<std::unique_ptr<QueuePair>> pairs;
+  std::vector<RegistrationPtr> sources;  // that the queue pairs may still have been reading; end after them
 };
 
 class Undertaker {
@@ -40,6 +42,10 @@ class Undertaker {
   ~Undertaker();
   // Any thread's. Allocates nothing: the entries change lists.
   void bury(std::list<Remains>& remains);
+  // Likewise; a registration keeps its place in a list for this.
+  void bury(std::list<std::unique_ptr<Registered>>& memory);
+  // Returns when it has nothing left.
+  void finish();
 
  private:
   void run();
@@ -47,6 +53,8 @@ class Undertaker {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Remains> waiting_;
+  std::list<std::unique_ptr<Registered>> memory_;  // likewise
+  bool busy_ = false;
   bool ending_ = false;
   std::thread thread_;
 };

@@ -1,0 +1,71 @@
+// What goes straight over RDMA (docs/design/0015-verbs.md): which memory of ours is registered, what the peer
+// is offered, and where its messages go there.
+#include <algorithm>
+
+#include "link/carry/peer_link.h"
+
+namespace starling::link::carry {
+namespace {
+
+// Of a message over RDMA: a shorter one is copied sooner than two writes are posted for it.
+constexpr uint32_t kStraightBytes = 16 << 10;
+
+}  // namespace
+
+// Not where the largest messages touch no slot, and not where slots are small: all pages of what is
+// registered are kept.
+const Channels* PeerLink::straight_channels(uint32_t lane) const {
+  const Channels* channels = own_[lane]->channels.get();
+  if (channels == nullptr || !receives_by_rdma()) return nullptr;
+  const uint32_t bytes = channels->shape().slot_bytes;
+  return bytes < 2 * kStraightBytes || bytes >= kNamedSlotBytes ? nullptr : channels;
+}
+
+void PeerLink::lend(uint32_t lane, uint32_t channel, Loan loan) {
+  own_[lane]->loans[channel].push_back(std::move(loan));
+}
+
+// Until the peer has left the lane only the fence ends that.
+bool PeerLink::is_written_by_peer(const OwnLane& lane) {
+  // Acquire: pairs with the release in apply_to_own(); what it wrote before, in this lane, has landed.
+  if (std::atomic_ref<uint64_t>(withdrawals_of(lane.shared)[lane.peer].out).load(std::memory_order_acquire))
+    return false;
+  return std::any_of(lane.landings.begin(), lane.landings.end(), [](const Landings& landings) {
+    return std::any_of(landings.wanted.begin(), landings.wanted.end(),
+                       [](const Wanted& wanted) { return wanted.offered; });
+  });
+}
+
+// What is registered of the message's source.
+RegistrationPtr PeerLink::source_of(OwnLane& lane, uint32_t channel, uint64_t message, bool named) {
+  if (!named) return lane.slots;
+  auto& loans = lane.loans[channel];
+  while (!loans.empty() && message >= loans.front().first + loans.front().messages) loans.pop_front();
+  if (loans.empty() || message < loans.front().first) return nullptr;
+  const RegistrationPtr source = loans.front().source;
+  if (message + 1 == loans.front().first + loans.front().messages) loans.pop_front();
+  return source;
+}
+
+// Of all its pieces, also where one goes again: where the peer wants the message, if it has said so before;
+// else into its slot.
+RemotePlace PeerLink::place_of(TheirLane& lane, uint32_t channel, const CarriedMessage& message,
+                               uint32_t bytes) {
+  if (bytes < kStraightBytes) return {};
+  auto& offers = lane.own->offers[channel];
+  while (!offers.empty() && message.number >= offers.front().first + offers.front().messages)
+    offers.pop_front();
+  if (!offers.empty() && message.number >= offers.front().first) {
+    const OfferRecord& offer = offers.front();
+    const uint64_t at = (message.number - offer.first) * offer.message_bytes;
+    // Beyond it: ranks that mean different things.
+    if (at + bytes > offer.bytes) return {};
+    return {offer.address + at, offer.keys, offer.number, Placed::kAsOffered};
+  }
+  if (lane.slots.address == 0) return {};
+  const OpenRecord& shape = lane.description;
+  const uint64_t at = (uint64_t(channel) * shape.private_slots + message.slot) * shape.slot_bytes;
+  return {lane.slots.address + at, lane.slots.keys, 0, Placed::kInSlot};
+}
+
+}  // namespace starling::link::carry

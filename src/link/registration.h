@@ -1,0 +1,21 @@
+// Memory that this rank's RDMA devices may read, and that peers may write into. It is so until nobody holds
+// the registration any more, and a little longer: whoever gave the memory back to its owner has seen to it
+// that no peer writes there (docs/design/0015-verbs.md, Straight).
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "wire/queue_pairs.h"
+
+namespace starling::link {
+
+struct Registration {
+  virtual ~Registration() = default;
+  uint32_t local_keys[kMaxRdmaDevices] = {};  // by device; 0: not with that one
+  RemoteKeys remote_keys = {};
+};
+
+// Null: the memory is not registered.
+using RegistrationPtr = std::shared_ptr<const Registration>;
+
+}  // namespace starling::link

@@ -143,6 +143,16 @@ TEST_F(FlowRecorderTest, APathThatOpensAgainMayBeASocket) {
   EXPECT_EQ(records_of(0), (std::vector<Seen>{{3, 9, 10, 0}}));
 }
 
+TEST_F(FlowRecorderTest, SaysWhatWentStraight) {
+  recorder.went(0, 100, 0);
+  recorder.went(0, 20, 3);
+  recorder.went(1, 0, 7);
+  EXPECT_EQ(rings[0].straight_bytes, 120u);
+  EXPECT_EQ(rings[0].copied_bytes, 3u);
+  EXPECT_EQ(rings[1].straight_bytes, 0u);
+  EXPECT_EQ(rings[1].copied_bytes, 7u);
+}
+
 TEST(FlowRecorder, WithoutRingsNothingIsRecorded) {
   FlowRecorder recorder;
   EXPECT_FALSE(recorder.on());

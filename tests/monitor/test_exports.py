@@ -39,7 +39,7 @@ def test_windows_and_anomalies() -> None:
 
 def path(**changes: object) -> monitor.Path:
     made = monitor.Path(
-        *(64, 1, 0, "tcp", "rail0 -> rail0", 100, 5_000_000, 0, 0, 0, 0),
+        *(64, 1, 0, "tcp", "rail0 -> rail0", 100, 5_000_000, 0, 0, 70_000, 3_000, 0, 0),
         *(8, 65536, 2_000, 1e9, 1e9, 2, 3_000_000, 1, 500_000, None),
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
@@ -64,6 +64,8 @@ def test_prometheus_escapes_and_tells_twins_apart() -> None:
     samples = samples_of(text)
     assert 'link="tcp"' in text
     assert 'link="verbs"' in monitor.prometheus_text([rank(counters=whole, paths=[path(link="verbs")])])
+    assert [v for s, v in samples.items() if s.startswith("starling_path_straight")] == [70_000] * 2
+    assert [v for s, v in samples.items() if s.startswith("starling_path_copied")] == [3_000] * 2
     assert 'lane="a \\"lane\\"\\n\\\\"' in text
     of_twins = [value for series, value in samples.items() if 'lane="twin#' in series and "broken" in series]
     assert sorted(of_twins) == [0, 0, 1, 1]

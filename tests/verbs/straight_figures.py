@@ -1,6 +1,6 @@
-"""How long large messages and all-reduces take over Soft-RoCE in a guest when they go straight, and when they are copied.
+"""How long large messages and all-reduces take over Soft-RoCE in a guest, straight, and copied by the rings.
 
-The FIGURE lines of straight_program.cc, where the two ways take turns; and what registering memory takes, beside a copy.
+The FIGURE lines of straight_program.cc, where the two ways take turns; what registering memory takes, beside a copy.
 """
 
 import argparse

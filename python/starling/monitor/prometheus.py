@@ -43,6 +43,13 @@ _PATH: Sequence[tuple[str, str, str, Callable[[Path], float]]] = (
         "throughput of the last window of transfers",
         lambda path: path.bytes_per_second,
     ),
+    (
+        "straight_bytes",
+        "counter",
+        "payload over RDMA that nobody copied on its way",
+        lambda path: path.straight_bytes,
+    ),
+    ("copied_bytes", "counter", "payload over RDMA that was copied", lambda path: path.copied_bytes),
     ("closed", "counter", "times that the path was closed", lambda path: path.closed),
     (
         "slow_seconds",

@@ -26,7 +26,7 @@ def document(
     return {
         "schema": SCHEMA,
         "benchmark": benchmark,
-        "command": shlex.join(["starling", *sys.argv[1:]]),
+        "command": command(),
         "version": starling.__version__,
         "commit": commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -35,6 +35,17 @@ def document(
         **more,
         "rows": rows,
     }
+
+
+def command() -> str:
+    """What was typed: a script by its name in the repository, or ``starling``."""
+    script = Path(sys.argv[0])
+    known = [folder for folder in ("bench", "tests", "scripts") if folder in script.absolute().parent.parts]
+    if script.suffix != ".py" or script.name == "__main__.py" or not known:
+        return shlex.join(["starling", *sys.argv[1:]])
+    parts = script.absolute().parts
+    at = max(len(parts) - 1 - parts[::-1].index(folder) for folder in known)
+    return shlex.join(["python", *["/".join(parts[at:])], *sys.argv[1:]])
 
 
 def write(path: Path, doc: dict[str, Any]) -> None:

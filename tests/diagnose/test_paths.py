@@ -54,6 +54,8 @@ def watched(
             int(ends_ms * MS) if left_bytes else 0,
             0,
             0,
+            0,
+            0,
         ),
         *(8, 0, 0, 0.0, 0.0, 0, 0, 0, 0, current),
     )

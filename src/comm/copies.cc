@@ -15,7 +15,7 @@ namespace starling {
 namespace {
 
 constexpr uint64_t kLeastPatienceNs = 200'000;
-constexpr uint64_t kEagerNs = 100'000;
+constexpr uint64_t kEagerWaitNs = 100'000;
 constexpr uint64_t kEngineNapNs = 10'000;
 
 }  // namespace
@@ -219,7 +219,7 @@ void Context::await_engine(const Request& request) {
     if (waited > patience)
       return copy_patience_ns_.store(std::max(patience / 4, kLeastPatienceNs), std::memory_order_relaxed);
     poll_once();
-    if (waited < kEagerNs)
+    if (waited < kEagerWaitNs)
       sched_yield();
     else
       std::this_thread::sleep_for(std::chrono::nanoseconds(kEngineNapNs));

@@ -123,7 +123,7 @@ std::vector<std::byte> bytes_of(const Postcondition& postcondition) {
 Postcondition postcondition_in(std::span<const std::byte> bytes, std::size_t& at) {
   const auto take = [&](void* to, std::uint64_t size) {
     if (at > bytes.size() || bytes.size() - at < size) refuse("its postcondition is not there as a whole");
-    std::memcpy(to, bytes.data() + at, size);
+    if (size != 0) std::memcpy(to, bytes.data() + at, size);  // of no records `to` may be null
     at += size;
   };
   PostconditionHeader header;

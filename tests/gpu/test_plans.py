@@ -130,7 +130,7 @@ def test_a_custom_collective_on_a_stream(ranks: int) -> None:
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("name", ("results", "disorder", "named"))
+@pytest.mark.parametrize("name", ("results", "disorder", "named", "all_to_next"))
 def test_through_pytorch(name: str) -> None:
     if gpus.places() < 2:
         pytest.skip("needs two GPUs")

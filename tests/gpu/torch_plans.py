@@ -95,5 +95,32 @@ def named(p: Place) -> None:
         raise AssertionError("a plan for the CPU ran on a GPU")
 
 
+@check
+def all_to_next(p: Place) -> None:
+    """The library's own needs no plan: small and large, each rank's lanes in an order of its own."""
+    counts = (1, 1000, 100_000, 3_000_000)
+    inputs = [torch.arange(count, device=p.device) + 7 * p.rank for count in counts]
+    outputs = [torch.full_like(tensor, -1) for tensor in inputs]
+    works = []
+    for lane in random.Random(p.rank).sample(range(len(counts)), len(counts)):
+        with starling.torch.lane(f"next {lane}"):
+            works.append(
+                starling.torch.run_plan(
+                    "all_to_next" if lane % 2 else "all_to_next_direct",
+                    inputs[lane],
+                    outputs[lane],
+                    async_op=True,
+                )
+            )
+    torch.cuda.synchronize()
+    for work in works:
+        assert work is not None
+        work.wait()
+    for count, tensor in zip(counts, outputs, strict=True):
+        before = torch.arange(count, device=p.device) + 7 * (p.rank - 1)
+        wanted = before if p.rank else torch.full_like(before, -1)
+        assert torch.equal(tensor, wanted), (count, tensor[:8], wanted[:8])
+
+
 if __name__ == "__main__":
     sys.exit(main())

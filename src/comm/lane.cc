@@ -412,7 +412,7 @@ void HostLane::make_turns() {
   const uint64_t first = captures_          ? captures_->first
                          : flights_.empty() ? next_sequence_
                                             : flights_.front().sequence;
-  std::vector<Turn> turns(handover_.width, Turn{first, 0, 0, 0, {}});
+  std::vector<Turn> turns(handover_.width, Turn{first, 0, 0, 0, 0, 0, {}});
   if (captures_ != nullptr) turns[0].issued = first * kIssued;
   place_.write(handover_.turns, turns.data(), turns.size() * sizeof(Turn));
   image_.handover = reinterpret_cast<Handover*>(turns_.memory + turns_.bytes - align64(sizeof(Handover)));

@@ -90,6 +90,7 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together
   requires !M::kStagesPlans || requires {
     { m.add_relaxed(q, v) } -> std::same_as<uint64_t>;  // fetch_add() that orders nothing
+    { m.compare_exchange_relaxed(q, v, v) } -> std::same_as<uint64_t>;  // likewise
     { m.load_before_stores(p) } -> std::same_as<uint64_t>;
     { m.load_early(from, v) } -> std::same_as<Pack>;
     m.use_early(from, v, Pack{});

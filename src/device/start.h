@@ -17,6 +17,7 @@
 
 #include "device/bound.h"
 #include "device/bound_pull.h"
+#include "device/captured.h"
 #include "device/handover.h"
 #include "device/interpreter.h"
 #include "device/machine.h"
@@ -70,7 +71,8 @@ struct alignas(16) StartState {
   uint32_t urgent;  // the daemon has something more urgent
   uint32_t stays;
   uint32_t left;  // the operation lies where the daemon looks for it
-  uint64_t number;  // of a captured operation, in this replay
+  uint64_t number;  // of a captured operation, in this replay ...
+  Entrance entrance;  // ... and what this block does with it
   Combine operands[kOperandSets];
   NearEnds ends;
   BoundState bound;
@@ -124,54 +126,6 @@ class StartBlock {
 
   M& m_;
   const StartArguments& a_;
-};
-
-// The number that a captured operation has in this replay.
-template <class M>
-class CapturedNumber : StartBlock<M> {
- public:
-  STARLING_HOST_DEVICE CapturedNumber(M& machine, const StartArguments& arguments)
-      : StartBlock<M>(machine, arguments) {}
-
-  // Leader only. The lane's start kernels run one after the other, so all blocks of one find the same number;
-  // the last that comes makes it the next one. Relaxed: their stream orders them, as it does who reads
-  // `captured`; the host only looks whether anything is under way.
-  STARLING_HOST_DEVICE uint64_t take() {
-    uint64_t* issued = &a_.handover.turns[0].issued;
-    const bool alone = a_.operation.block_count == 1;
-    const uint64_t before = alone ? m_.load_relaxed(issued) : m_.add_relaxed(issued, 1);
-    const uint64_t number = before / kIssued;
-    if (before % kIssued + 1 == a_.operation.block_count) m_.store_relaxed(issued, (number + 1) * kIssued);
-    if (m_.block_index() == 0) {
-      m_.store_relaxed(a_.captured, number);
-      m_.store_relaxed(a_.handover.begun, number + 1);
-    }
-    await_place(number);
-    return number;
-  }
-
-  STARLING_HOST_DEVICE void put_into(Operation& operation, uint64_t number) const {
-    operation.sequence = number;
-    operation.finished_target = finished_before(number) + a_.handover.width;
-    operation.previous_target = finished_before(number - 1) + a_.handover.width;
-  }
-
- private:
-  using StartBlock<M>::m_;
-  using StartBlock<M>::a_;
-
-  // No host has seen to it that the place in the lane's rings is free. Mostly it is, long since.
-  STARLING_HOST_DEVICE void await_place(uint64_t number) {
-    const uint64_t* finished = &a_.near.finished[number % M::kLaneDepth];
-    // Acquire: pairs with are_last(): nobody looks at the operation that had the place.
-    for (uint32_t attempt = 0; !reached(m_.load_acquire(finished), finished_before(number)); ++attempt)
-      m_.pause(attempt);
-  }
-
-  // What the place has counted when operation `number` comes to it: every part, in each one before.
-  STARLING_HOST_DEVICE uint64_t finished_before(uint64_t number) const {
-    return number / M::kLaneDepth * a_.handover.width;
-  }
 };
 
 // An operation that comes bound.
@@ -271,11 +225,12 @@ class StartKernel : StartBlock<M> {
     if constexpr (M::kStagesPlans) bring_near();
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
     if (a_.captured != nullptr) {
-      if (leads(m_)) CapturedNumber<M>(m_, a_).put_into(s_.operation, s_.number);
+      if (leads(m_)) CapturedNumber<M>::put_into(s_.operation, s_.number, a_.handover.width);
       m_.barrier();
     }
     const bool missed = look();
     others_wait_ = m_.any(missed);
+    if (a_.captured != nullptr && s_.entrance == Entrance::kEntersForAll && leads(m_)) park_others();
     if (s_.turn != 0 && (s_.urgent == 0 || begun_ != 0))
       interpret();
     else if (leads(m_))
@@ -385,6 +340,14 @@ class StartKernel : StartBlock<M> {
     leave(m_.block_index());
   }
 
+  // Leader only: parts whose blocks have left, for want of a place, to us. Nobody has touched them.
+  STARLING_HOST_DEVICE void park_others() {
+    for (uint32_t b = 0; b < op_->block_count; ++b)
+      if (CapturedNumber<M>::has_left(m_, a_.handover.turns[b], op_->sequence)) leave(b);
+    if (!CapturedNumber<M>::has_left(m_, a_.handover.turns[0], op_->sequence)) return;
+    for (uint32_t b = op_->block_count; b < a_.handover.width; ++b) leave(b);
+  }
+
   STARLING_HOST_DEVICE void leave(uint32_t part) {
     if (s_.left == 0) {
       if (a_.gate != 0) s_.stays = becomes_gate();
@@ -448,17 +411,22 @@ template <class M>
 STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArguments& arguments,
                                                     StartState& state) {
   uint32_t begun = 0;
+  bool waited = false;  // others have left their parts to this block
   if (arguments.captured != nullptr) {
     if constexpr (requires { machine.await_stream(); }) machine.await_stream();
     if (leads(machine)) {
-      CapturedNumber<M> captured(machine, arguments);
-      state.number = captured.take();
+      CapturedNumber<M> number(machine, arguments.handover, arguments.near.finished,
+                               arguments.operation.block_count);
+      state.entrance = number.take(arguments.captured);
+      state.number = number.number();
       state.operation = arguments.operation;
-      captured.put_into(state.operation, state.number);
+      number.put_into(state.operation, state.number, arguments.handover.width);
     }
     machine.barrier();
+    if (state.entrance == Entrance::kLeaves) return;
+    waited = state.entrance == Entrance::kEntersForAll;
   }
-  if (arguments.bound.count != 0) {
+  if (arguments.bound.count != 0 && !waited) {
     M own = machine;  // what a call is told of by address does not stay in registers
     bool ended = false;
     begun = BoundStart<M>(own, arguments, state).run(ended);

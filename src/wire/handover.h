@@ -21,6 +21,10 @@ inline constexpr uint64_t kPoison = uint64_t(1) << 62;
 
 // Turn::issued: more than an operation has blocks.
 inline constexpr uint64_t kIssued = 256;
+// Added to it: the lane is broken, and its operations begin no more.
+inline constexpr uint64_t kClosed = uint64_t(1) << 63;
+// Added to Turn::waiting: more than blocks can wait.
+inline constexpr uint64_t kPlaceIsFree = 128;
 
 struct alignas(64) Turn {
   uint64_t next;  // operation whose turn it is on this block; writer: who owns the part (release)
@@ -30,7 +34,11 @@ struct alignas(64) Turn {
                // and the blocks that have come to the next one; writers: blocks of start kernels, atomically
   uint64_t ended;  // the last operation whose turn a start kernel has handed to it; writer: start kernels'
                    // blocks, with `next`. Whoever began after such a kernel had ended needs no acquire
-  uint64_t reserved[4];
+  uint64_t waiting;  // of part 0 alone, and of captured operations: kIssued * (s + 1), and how many blocks
+                     // found no place for operation s (device/captured.h); writers: those, atomically
+  uint64_t
+      left;  // s + 1: the block of this part left captured operation s to the first that waits; writer: it
+  uint64_t reserved[2];
 };
 static_assert(sizeof(Turn) == 64);
 

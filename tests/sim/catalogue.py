@@ -15,6 +15,7 @@ DAEMON = "daemon.h"
 DAEMON_BLOCK = "daemon_block.h"
 HANDOVER = "handover.h"
 START = "start.h"
+CAPTURED = "captured.h"
 BOUND = "bound.h"
 BOUND_PULL = "bound_pull.h"
 BIND = "bind.h"
@@ -1144,36 +1145,85 @@ MUTATIONS = [
     Mutation(
         "block_does_not_count",
         "the second block of a captured operation does not count",
-        START,
+        CAPTURED,
         "m_.add_relaxed(issued, 1);",
         "m_.add_relaxed(issued, m_.block_index() == 1 ? 0 : 1);",
     ),
     Mutation(
         "gate_of_first_replay",
         "a gate reads an old number, that of the first replay: later ones do not wait",
-        START,
-        "      m_.store_relaxed(a_.captured, number);",
-        "      if (m_.load_relaxed(a_.captured) == 0) m_.store_relaxed(a_.captured, number);",
+        CAPTURED,
+        "if (m_.block_index() == 0) m_.store_relaxed(captured, number_);",
+        "if (m_.block_index() == 0 && m_.load_relaxed(captured) == 0) m_.store_relaxed(captured, number_);",
     ),
     Mutation(
         "target_of_the_capture",
         "a captured operation is complete at the count of the first replay",
-        START,
-        "    operation.finished_target = finished_before(number) + a_.handover.width;\n",
+        CAPTURED,
+        "    operation.finished_target = finished_before(number, width) + width;\n",
         "",
     ),
     Mutation(
         "fence_of_the_capture",
         "a captured operation fences until the operation before it in the first replay is complete",
-        START,
-        "    operation.previous_target = finished_before(number - 1) + a_.handover.width;\n",
+        CAPTURED,
+        "    operation.previous_target = finished_before(number - 1, width) + width;\n",
         "",
     ),
     Mutation(
         "place_not_awaited",
         "a captured operation takes a place of its lane's ring whose operation is under way",
+        CAPTURED,
+        "    if (!has_place()) return await_place();\n",
+        "",
+    ),
+    Mutation(
+        "who_waits_keeps_the_gpu",
+        "all blocks that find no place in the ring keep theirs on the GPU, which the daemon needs",
+        CAPTURED,
+        "    if (before != 0) {\n",
+        "    if (before != 0) {\n      for (uint32_t n = 0; !has_place(); ++n) m_.pause(n);\n",
+    ),
+    Mutation(
+        "left_parts_forgotten",
+        "who enters for all parks nothing for the blocks that have left",
         START,
-        "    await_place(number);\n",
+        "op_->sequence)) leave(b);",
+        "op_->sequence) && b == ~0u) leave(b);",
+    ),
+    Mutation(
+        "parts_of_block_0_forgotten",
+        "block 0 has left, and nobody parks the parts without a block",
+        START,
+        "b < a_.handover.width; ++b) leave(b);",
+        "b < a_.handover.width; ++b) break;",
+    ),
+    Mutation(
+        "leaves_when_nobody_looks",
+        "a block leaves its part to one that has entered before",
+        CAPTURED,
+        "      if (before >= kPlaceIsFree) return false;\n",
+        "",
+    ),
+    Mutation(
+        "broken_lane_waits_for_a_place",
+        "a place is waited for in a broken lane, whose streams nobody releases then",
+        CAPTURED,
+        "if (is_poisoned() && close())",
+        "if (is_poisoned() && false)",
+    ),
+    Mutation(
+        "closes_beside_one_that_entered",
+        "a lane is closed although a block of the operation has found its place",
+        CAPTURED,
+        "    if (m_.load_acquire(&first().waiting) % kIssued != came) return false;\n",
+        "",
+    ),
+    Mutation(
+        "closed_lane_goes_on",
+        "a block that comes to a closed lane begins",
+        CAPTURED,
+        "    if (closed) return Entrance::kLeaves;\n",
         "",
     ),
     Mutation(

@@ -7,6 +7,7 @@
 
 #include "machine/sim/campaign.h"
 #include "sim/crossed_messages.h"
+#include "sim/crowded_replays.h"
 #include "sim/mutants.h"
 #include "sim/one_lane.h"
 #include "support/in_child.h"
@@ -16,7 +17,8 @@ namespace starling::sim {
 // What a daemon does in vain until then is most of the time of many a hunt. Timeouts are 2 ms.
 inline constexpr uint64_t kProgressBoundMs = 8;
 inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
-inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h; the others: `mixed`
+inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
+inline constexpr uint64_t kCrowdedEvery = 8;  // likewise, 6 later: of crowded_replays.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -37,9 +39,11 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
   const Campaign campaign = turn_in_mixed(seed);
   const bool one_lane = seed % kOneLaneEvery == 0;
   const bool crossed = seed % kCrossedEvery == 4;
-  const bool special = one_lane || crossed;
+  const bool crowded = seed % kCrowdedEvery == 6;
+  const bool special = one_lane || crossed || crowded;
   Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
                : crossed ? crossed_messages(seed, simulation.plans())
+               : crowded ? crowded_replays(seed, simulation.plans())
                          : draw_case(campaign, seed, simulation.plans());
   drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
   drawn.options.step_bound = 20'000'000;

@@ -9,6 +9,7 @@
 #include "machine/sim/campaign.h"
 #include "machine/sim/stream_program.h"
 #include "sim/crossed_messages.h"
+#include "sim/crowded_replays.h"
 #include "sim/one_lane.h"
 #include "sim/run_seeds.h"
 
@@ -79,6 +80,19 @@ TEST(Streams, CrossedMessagesBeginTogether) {
   }
   EXPECT_GT(kernels, operations / 2);
 }
+
+// Who finds no place in the ring keeps no daemon out, and a broken lane's replays end though nobody can be
+// launched. Seed 800090044 of a soak of `mixed` was such a program.
+TEST(Streams, CrowdedReplays) {
+  Simulation simulation;
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    const Case drawn = crowded_replays(seed, simulation.plans());
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+  }
+}
+
+TEST(Streams, ReplaysOfBrokenLanesLeaveRoomForTheDaemon) { run_seeds(Campaign::kMixed, 800090044, 1); }
 
 // In the ordered case nobody needs the daemon: every operation ends in the kernel it began as.
 TEST(Streams, OrderedOperationsNeverMeetTheDaemon) {

@@ -121,6 +121,14 @@ class CudaMachine {
                  : "memory");
     return old;
   }
+  __device__ uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t desired) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(p), "l"(expected), "l"(desired)
+                 : "memory");
+    return old;
+  }
   __device__ void fence() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
   // Every release is a fence and a store, and a fence takes until all stores before it have arrived. One for

@@ -121,7 +121,7 @@ void leave_few_slots(StreamKind kind, Case& drawn) {
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
   drawn.program = stream_program(kind, seed, drawn.options, plans);
-  drawn.options.sm_slots += slots_of_graphs(drawn.program, drawn.options.blocks);
+  drawn.options.sm_slots += slots_of_graphs(drawn.program);
   leave_few_slots(kind, drawn);
   return drawn;
 }

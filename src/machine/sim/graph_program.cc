@@ -131,13 +131,11 @@ void add_graphs(Program& program, uint32_t graphs, Random& random, const Options
   }
 }
 
-// A branch stands at one gate, or at one start kernel of all blocks; and so does the tail.
-uint32_t slots_of_graphs(const Program& program, uint32_t blocks) {
+// A branch stands at one gate, or at one block of a start kernel; and so does the tail.
+uint32_t slots_of_graphs(const Program& program) {
   uint32_t slots = 0;
   for (size_t g = 0; !program.graphs.empty() && g < program.graphs[0].size(); ++g)
     slots += uint32_t(program.graphs[0][g].branches.size());
-  for (const LaneSpec& lane : program.lanes)
-    if (lane.captured && lane.calls.size() > kLaneDepth) slots += blocks;
   return slots;
 }
 

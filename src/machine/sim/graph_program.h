@@ -10,6 +10,6 @@ namespace starling::sim {
 void add_graphs(Program& program, uint32_t graphs, Random& random, const Options& machine, PlanCache& plans);
 
 // Slots that standing kernels of all graphs keep at most, at the same time.
-uint32_t slots_of_graphs(const Program& program, uint32_t blocks);
+uint32_t slots_of_graphs(const Program& program);
 
 }  // namespace starling::sim

@@ -261,6 +261,14 @@ Operation SimLane::capture(uint32_t k) {
   return op;
 }
 
+uint64_t SimLane::drop_skipped() {
+  if (!broken || handover_->turns[0].issued < kClosed) return 0;
+  if (completed_ != *handover_->begun - options_->first_sequence) return 0;
+  const uint64_t skipped = submitted_ - completed_;
+  submitted_ = placed_ = completed_;
+  return skipped;
+}
+
 bool SimLane::look_at_begun(SimMachine& host, uint64_t now) {
   // Relaxed: only a count.
   const uint64_t begun = host.load_relaxed(handover_->begun) - options_->first_sequence;

@@ -95,6 +95,8 @@ class SimLane {
   uint64_t* captured(uint32_t k) { return &captured_[k]; }
   // One more replay is put into its stream.
   void count_replay() { placed_ = submitted_ += spec_->calls.size(); }
+  // Of a lane that is closed, whose operations have all ended: gives up those that will not begin. How many.
+  uint64_t drop_skipped();
   // By the poller: what the blocks say. True: an operation that has begun is not complete.
   bool look_at_begun(SimMachine& host, uint64_t now);
   bool under_way() const { return spec_->captured ? captured_under_way_ : submitted_ != completed_; }

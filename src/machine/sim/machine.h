@@ -107,6 +107,10 @@ class SimMachine {
     w_.scheduler.step(p);
     return w_.memory.compare_exchange(p, expected, desired);
   }
+  uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t desired) {
+    w_.scheduler.step(p);
+    return w_.memory.compare_exchange(p, expected, desired, false);
+  }
   void fence() {
     w_.scheduler.step();
     w_.memory.fence();

@@ -278,16 +278,19 @@ uint64_t Memory::fetch_add(uint64_t* word, uint64_t value, bool ordered) {
   return before;
 }
 
-uint64_t Memory::compare_exchange(uint64_t* word, uint64_t expected, uint64_t desired) {
+uint64_t Memory::compare_exchange(uint64_t* word, uint64_t expected, uint64_t desired, bool ordered) {
   const uint32_t fiber = scheduler_->current_id();
   Location& location = at(word);
   watch(location, fiber);
-  drain(fiber);
+  if (ordered)
+    drain(fiber);
+  else
+    drain_word(fiber, word);
   if (*word != expected) {
-    acquire(location, fiber);
+    if (ordered) acquire(location, fiber);
     return *word;
   }
-  fetch_add(word, desired - expected);
+  fetch_add(word, desired - expected, ordered);
   return expected;
 }
 

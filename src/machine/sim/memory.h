@@ -43,7 +43,7 @@ class Memory {
   bool seen(const uint64_t* word) const;
   void store(uint64_t* word, uint64_t value, bool release);
   uint64_t fetch_add(uint64_t* word, uint64_t value, bool ordered = true);
-  uint64_t compare_exchange(uint64_t* word, uint64_t expected, uint64_t desired);
+  uint64_t compare_exchange(uint64_t* word, uint64_t expected, uint64_t desired, bool ordered = true);
   void fence() { drain(scheduler_->current_id()); }
 
   // A counter may get another writer, one that is ordered after the last one's last store.

@@ -22,10 +22,25 @@ std::string StreamRank::leftovers() {
     for (uint32_t b = 0; b < handover.width; ++b)
       if (handover.turns[b].next != o_->first_sequence + lane->placed() || handover.turns[b].marked)
         return name() + ": lane " + std::to_string(lane->number()) + ": a turn was not handed on to the end";
-    if (lane->spec().captured && handover.turns[0].issued != (o_->first_sequence + lane->placed()) * kIssued)
+    const uint64_t issued = (o_->first_sequence + lane->placed()) * kIssued;
+    const bool closed = lane->broken && handover.turns[0].issued >= kClosed;
+    if (lane->spec().captured && handover.turns[0].issued != issued + (closed ? kClosed : 0))
       return name() + ": lane " + std::to_string(lane->number()) + ": blocks came to too few operations";
   }
   return "";
+}
+
+// Of a lane of captured operations: how far it is, and who finds no place in its rings.
+std::string StreamRank::place_text(SimLane& lane) const {
+  const Handover& handover = lane.handover();
+  const uint64_t first = o_->first_sequence;
+  std::string text = "; lane " + std::to_string(lane.number()) + ": " +
+                     std::to_string(*handover.begun - first) + " captured operations begun, " +
+                     std::to_string(lane.completed()) + " complete";
+  const uint64_t waiting = handover.turns[0].waiting;
+  if (waiting / kIssued == *handover.begun + 1 && waiting % kIssued < kPlaceIsFree)
+    text += ", " + std::to_string(waiting % kIssued) + " blocks found no place for the next";
+  return handover.turns[0].issued >= kClosed ? text + ", closed" : text;
 }
 
 std::string StreamRank::state() const {
@@ -34,8 +49,10 @@ std::string StreamRank::state() const {
                      " through the queue, " + std::to_string(by_path_[2]) + " by marks" + gpu_.state();
   if (has_proxy()) text += proxy_.state();
   if (locked_) text += "; the host's lock is taken";
-  for (SimLane* lane : lanes_.mine())
+  for (SimLane* lane : lanes_.mine()) {
     if (*lane->fault() != 0) text += "; lane " + std::to_string(lane->number()) + " is broken";
+    if (lane->spec().captured && lane->core().handover != nullptr) text += place_text(*lane);
+  }
   for (uint32_t b = 0; b < daemon_->block_count; ++b) {
     const BlockMemory& block = daemon_->blocks[b];
     text += "; block " + std::to_string(b) + " has tasks";

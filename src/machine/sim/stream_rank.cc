@@ -85,6 +85,7 @@ void StreamRank::add_fibers() {
       continue;
     }
     memory.allow_many_writers(&lane->handover().turns[0].issued);
+    memory.allow_many_writers(&lane->handover().turns[0].waiting);
     for (uint32_t s = 0; s < kLaneDepth; ++s) {
       memory.allow_many_writers(&lane->core().finished[s]);
       memory.allow_many_writers(&lane->handover().done[s].done);
@@ -348,6 +349,11 @@ bool StreamRank::take_told_captured(SimLane& lane) {
   while (lane.completed() < lane.submitted() &&
          core_->was_told(host, lane.handover(), o_->first_sequence + lane.completed()))
     finish_operation(lane, lane.completed());
+  // What comes to a closed lane begins no more: nobody will tell of it.
+  if (const uint64_t skipped = lane.drop_skipped(); skipped != 0) {
+    submitted_ -= skipped;
+    w_->scheduler.wake(app_fiber_);
+  }
   return lane.completed() > before;
 }
 

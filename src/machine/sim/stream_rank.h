@@ -46,6 +46,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   static uint32_t unit_count(const Options& options) { return options.sm_slots + 3; }
 
  private:
+  std::string place_text(SimLane& lane) const;
   void make_handovers();
   void make_parked_rings();
   void make_traces();

@@ -1,0 +1,85 @@
+// Replays on a GPU that has room for what stands of them and for a daemon, or for less: captured operations
+// that come to places of their lane's ring where others are under way still (docs/design/0019-cuda-graphs.md),
+// because nobody waited for those, or because a rank died and broken lanes release their streams. Where it
+// died, peers are at times in calls that wait in the driver for the replay, and no daemon can be launched.
+// Beside the campaigns, where such lanes and so little room are seldom.
+#pragma once
+#include "machine/sim/campaign.h"
+#include "machine/sim/graph_program.h"
+#include "machine/sim/stream_program.h"
+
+namespace starling::sim {
+
+namespace crowded {
+
+// More operations than the ring has places, or a few of which several replays are under way in a broken lane.
+inline LaneSpec lane(Random& random, const Program& program, uint32_t blocks, PlanCache& plans) {
+  LaneSpec lane;
+  for (uint32_t r = 0; r < program.rank_count; ++r) lane.ranks.push_back(r);
+  const uint32_t size = program.rank_count;
+  const uint32_t operations =
+      random.chance(kAlways / 2) ? kLaneDepth + 1 + random.below(6) : 1 + random.below(4);
+  for (uint32_t k = 0; k < operations; ++k) {
+    CallSpec& call = lane.calls.emplace_back();
+    const char* const name = random.chance(kAlways / 2) ? "ring" : "one_shot_packets";
+    call.plan = plans.get(name, {Collective::kAllReduce, size, 0, 1 + random.below(blocks), false});
+    call.count = 1 + random.below(100);
+  }
+  lane.captured = true;
+  return lane;
+}
+
+inline void capture(Graph& graph, const LaneSpec& lane, uint32_t number, bool held) {
+  using Kind = GraphNode::Kind;
+  std::vector<GraphNode>& branch = graph.branches.emplace_back();
+  for (uint32_t k = 0; k < lane.calls.size(); ++k) {
+    branch.push_back({Kind::kFill, number, k});
+    branch.push_back({held ? Kind::kHeldStart : Kind::kStart, number, k});
+    if (held) branch.push_back({Kind::kCheck, number, k});
+  }
+  if (held) return;
+  graph.tail.push_back({Kind::kGate, number, uint32_t(lane.calls.size()) - 1});
+  for (uint32_t k = 0; k < lane.calls.size(); ++k) graph.tail.push_back({Kind::kCheck, number, k});
+}
+
+}  // namespace crowded
+
+inline Case crowded_replays(uint64_t seed, PlanCache& plans) {
+  Random random(seed, 24);
+  Case drawn{{}, stream_options(StreamKind::kGraphs, seed), seed};
+  Options& o = drawn.options;
+  o.blocks = 2 + random.below(3);
+  o.gate_limit = random.below(2);
+  o.gates = 1;
+  Program& program = drawn.program;
+  program.name = "crowded replays";
+  program.rank_count = 2 + random.below(2);
+  program.streams = 1;
+  const uint32_t branches = 1 + random.below(3);
+  Graph graph;
+  for (uint32_t b = 0; b < branches; ++b) {
+    program.lanes.push_back(crowded::lane(random, program, o.blocks, plans));
+    crowded::capture(graph, program.lanes.back(), b, random.chance(kAlways / 3));
+  }
+  program.graphs.assign(program.rank_count, {graph});
+  o.sm_slots = o.gate_limit + branches + o.blocks - random.below(o.blocks);
+  const bool dies = random.chance(kAlways / 2);
+  if (dies) {
+    o.dying_rank = int32_t(random.below(program.rank_count));
+    o.dying_ns = random.skewed(300'000);
+    o.timeout_ns = 2'000'000;
+  }
+  for (uint32_t rank = 0; rank < program.rank_count; ++rank) {
+    Random own(hash_combine(seed, rank), 25);
+    std::vector<Step>& steps = program.steps.emplace_back();
+    for (uint32_t replay = 0; replay < 3; ++replay) {
+      if (own.chance(kAlways / 4)) steps.push_back({StepKind::kPause, 0, own.skewed(100'000)});
+      steps.push_back({StepKind::kReplay, 0});
+      if (dies && own.chance(kAlways / 2))
+        steps.push_back({own.chance(kAlways / 2) ? StepKind::kCopyBack : StepKind::kLoadKernels});
+    }
+  }
+  return drawn;
+}
+
+}  // namespace starling::sim

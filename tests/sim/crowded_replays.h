@@ -51,6 +51,11 @@ inline Case crowded_replays(uint64_t seed, PlanCache& plans) {
   o.blocks = 2 + random.below(3);
   o.gate_limit = random.below(2);
   o.gates = 1;
+  // Blocks of one kernel that look at the same place, one before it is free and one behind.
+  if (random.chance(kAlways / 2)) {
+    o.stall_chance = kAlways / 32;
+    o.stall_ns = 2'000;
+  }
   Program& program = drawn.program;
   program.name = "crowded replays";
   program.rank_count = 2 + random.below(2);

@@ -85,7 +85,7 @@ TEST(Streams, CrossedMessagesBeginTogether) {
 // launched. Seed 800090044 of a soak of `mixed` was such a program.
 TEST(Streams, CrowdedReplays) {
   Simulation simulation;
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+  for (uint64_t seed = 1; seed <= 1500; ++seed) {
     const Case drawn = crowded_replays(seed, simulation.plans());
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;

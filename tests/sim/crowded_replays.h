@@ -71,8 +71,8 @@ inline Case crowded_replays(uint64_t seed, PlanCache& plans) {
   const bool dies = random.chance(kAlways / 2);
   if (dies) {
     o.dying_rank = int32_t(random.below(program.rank_count));
-    o.dying_ns = random.skewed(300'000);
-    o.timeout_ns = 2'000'000;
+    o.dying_ns = random.skewed(100'000);
+    o.timeout_ns = 400'000;
   }
   for (uint32_t rank = 0; rank < program.rank_count; ++rank) {
     Random own(hash_combine(seed, rank), 25);

@@ -18,7 +18,7 @@ namespace starling::sim {
 inline constexpr uint64_t kProgressBoundMs = 8;
 inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
-inline constexpr uint64_t kCrowdedEvery = 8;  // likewise, 6 later: of crowded_replays.h; the others: `mixed`
+inline constexpr uint64_t kCrowdedEvery = 16;  // likewise, 14 later: of crowded_replays.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -39,7 +39,7 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
   const Campaign campaign = turn_in_mixed(seed);
   const bool one_lane = seed % kOneLaneEvery == 0;
   const bool crossed = seed % kCrossedEvery == 4;
-  const bool crowded = seed % kCrowdedEvery == 6;
+  const bool crowded = seed % kCrowdedEvery == 14;
   const bool special = one_lane || crossed || crowded;
   Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
                : crossed ? crossed_messages(seed, simulation.plans())

@@ -32,9 +32,9 @@ class CapturedNumber {
                                       uint32_t blocks)
       : m_(machine), handover_(handover), finished_(finished), blocks_(blocks) {}
 
-  // The lane's start kernels run one after the other, so all blocks of one find the same number; the last that
-  // comes makes it the next one. Relaxed: their stream orders them, as it does who reads `captured`; the host
-  // only looks whether anything is under way.
+  // The lane's start kernels run one after the other, so all blocks of one find the same number; the last
+  // that comes makes it the next one. Relaxed: their stream orders them, as it does who reads `captured`; the
+  // host only looks whether anything is under way.
   STARLING_HOST_DEVICE Entrance take(uint64_t* captured) {
     uint64_t* issued = &first().issued;
     const uint64_t before = blocks_ == 1 ? m_.load_relaxed(issued) : m_.add_relaxed(issued, 1);
@@ -128,7 +128,8 @@ class CapturedNumber {
     const auto others = uint32_t(seen % kIssued) - 1;
     // They are about to say who they are: nothing keeps them from it.
     for (uint32_t attempt = 0; count_left() != others; ++attempt) m_.pause(attempt);
-    if (m_.block_index() != 0 && has_left(m_, first(), number_)) m_.store_relaxed(handover_.begun, number_ + 1);
+    if (m_.block_index() != 0 && has_left(m_, first(), number_))
+      m_.store_relaxed(handover_.begun, number_ + 1);
     begin();
     return others == 0 ? Entrance::kEnters : Entrance::kEntersForAll;
   }
@@ -145,7 +146,8 @@ class CapturedNumber {
     uint64_t* issued = &first().issued;
     const uint64_t seen = m_.load_relaxed(issued);
     const uint64_t came = seen / kIssued == number_ ? seen % kIssued : blocks_;
-    // Acquire: pairs with the exchange in join(); who has joined has come in the `issued` that we change, too.
+    // Acquire: pairs with the exchange in join(); who has joined has come in the `issued` that we change,
+    // too.
     if (m_.load_acquire(&first().waiting) % kIssued != came) return false;
     return m_.compare_exchange_relaxed(issued, seen, kClosed + number_ * kIssued) == seen;
   }

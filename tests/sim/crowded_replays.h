@@ -1,8 +1,8 @@
 // Replays on a GPU that has room for what stands of them and for a daemon, or for less: captured operations
-// that come to places of their lane's ring where others are under way still (docs/design/0019-cuda-graphs.md),
-// because nobody waited for those, or because a rank died and broken lanes release their streams. Where it
-// died, peers are at times in calls that wait in the driver for the replay, and no daemon can be launched.
-// Beside the campaigns, where such lanes and so little room are seldom.
+// that come to places of their lane's ring where others are under way still
+// (docs/design/0019-cuda-graphs.md), because nobody waited for those, or because a rank died and broken lanes
+// release their streams. Where it died, peers are at times in calls that wait in the driver for the replay,
+// and no daemon can be launched. Beside the campaigns, where such lanes and so little room are seldom.
 #pragma once
 #include "machine/sim/campaign.h"
 #include "machine/sim/graph_program.h"

@@ -18,7 +18,8 @@ namespace starling::sim {
 inline constexpr uint64_t kProgressBoundMs = 8;
 inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
-inline constexpr uint64_t kCrowdedEvery = 16;  // likewise, 14 later: of crowded_replays.h; the others: `mixed`
+inline constexpr uint64_t kCrowdedEvery =
+    16;  // likewise, 14 later: of crowded_replays.h; the others: `mixed`
 
 struct Found {
   bool found = false;

@@ -66,3 +66,17 @@ def test_a_tile_has_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         (found,) = tune(tuning, works).table.rows
         assert ("@" in found.algorithm) == ("@" in row) and found.time_us == samples[row][0]
+
+
+def test_a_tile_in_the_finals_without_its_plain_plan_has_to_gain_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning = Tuning(["all_reduce"], 2, [1 << 20], places=(False,), dtypes=("float32",), most=1, tiled=1)
+    works = works_of(tuning)
+    plain, tiled, choice = (candidate.name for candidate in works[0].candidates)
+    for us, wanted in ((97.5, (plain, 100.0)), (90.0, (tiled, 90.0))):
+        samples = {plain: [100.0], tiled: [us] * 9, choice: [1.0]}
+        monkeypatch.setattr(
+            "starling.tune.tuning.measured", lambda *_, found=samples, **__: ("here", [found])
+        )
+        (found,) = tune(tuning, works).table.rows
+        name, time_us = wanted
+        assert ("@" in found.algorithm) == ("@" in name) and found.time_us == time_us

@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,14 +164,14 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
         )
     for (collective, in_place, types), found in groups.items():
         by_name = {c.name: c for one in found for c in one.work.candidates}
-        by_size = {one.work.point.size_bytes: _plain_first(one.finals, by_name) for one in found}
+        by_size = {one.work.point.size_bytes: _plain_first(one.finals, by_name, one.times) for one in found}
         rest = {one.work.point.size_bytes: _plain_first(one.times, by_name) for one in found}
         limits = {c.name: c.plan.sizes for c in by_name.values() if c.plan and c.plan.sizes}
         for largest, name, size in ranges(by_size.items(), limits=limits, rest=rest):
             key, blocks = key_of(by_name[name])
             if blocks == 0:
                 result.table.plans[key] = by_name[name].text
-            time_us = round(by_size[size].get(name, rest[size][name]), 2)
+            time_us = round(_time_of(name, by_size[size], rest[size]), 2)
             result.table.rows.append(
                 Row(topology, collective, in_place, types, largest, key, blocks, time_us, size)
             )
@@ -187,13 +187,26 @@ class _Measured:
     times: dict[str, float]
 
 
-def _plain_first(times: dict[str, float], by_name: dict[str, Candidate]) -> dict[str, float]:
-    """Without choices, and without tiles that do not gain ``TILE_GAIN`` over the usual ones."""
+def _plain_first(
+    times: dict[str, float], by_name: dict[str, Candidate], rest: Mapping[str, float] = {}
+) -> dict[str, float]:
+    """Without choices, and without tiles that do not gain ``TILE_GAIN`` over the usual ones.
+
+    rest: where the plan of the usual ones has its time if it was not measured to the end.
+    """
+
+    def usual(name: str) -> float:
+        origin = by_name[name].origin
+        return times.get(origin, rest.get(origin, math.inf))
+
     return {
-        name: us
-        for name, us in times.items()
-        if name != CHOICE.name and us < times.get(by_name[name].origin, math.inf) * (1 - TILE_GAIN)
+        name: us for name, us in times.items() if name != CHOICE.name and us < usual(name) * (1 - TILE_GAIN)
     }
+
+
+def _time_of(name: str, times: Mapping[str, float], rest: Mapping[str, float]) -> float:
+    """As it was measured to the end, where it was."""
+    return times[name] if name in times else rest[name]
 
 
 def _agreed(launches: list[dict[str, float]]) -> dict[str, float]:

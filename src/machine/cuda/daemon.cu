@@ -32,7 +32,7 @@ __device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch)
 // The grid is the daemon's block count, the guard, or its helpers; a block's state lives in shared memory.
 __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kernel(DaemonLaunch launch) {
   __shared__ device::BlockState state;
-  __shared__ volatile uint32_t leaving;
+  __shared__ uint32_t leaving;
   __shared__ alignas(16) std::byte stage[device::kActiveSlots * CudaMachine::kStageBytes];
   if (launch.daemon.daemon == nullptr) return;  // preload_daemon()
   DaemonMachine machine(kDaemonThreads, stage, launch.daemon.first);
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
   device::run_daemon(machine, launch.daemon, state);
   if (threadIdx.x >= 32) return;
   if (relays) {
-    if (threadIdx.x == 0) leaving = 1;
+    if (threadIdx.x == 0) atomicExch(&leaving, 1);
     __syncwarp();
     meet_relay();
   }

@@ -26,10 +26,10 @@ class Relay {
         daemon_(*launch.daemon.daemon),
         lane_(threadIdx.x % 32) {}
 
-  // Until `leaving` is not 0. All threads of one warp.
-  __device__ void run(const volatile uint32_t& leaving) {
+  // Until `leaving`, in the block's shared memory, is not 0. All threads of one warp.
+  __device__ void run(uint32_t& leaving) {
     uint64_t position = *relayed_;
-    for (uint32_t looks = 0; leaving == 0; ++looks) {
+    for (uint32_t looks = 0; !has_ended(leaving); ++looks) {
       if (looks % kLooksPerReport == 0) report();
       uint64_t entry = 0;
       // Acquire: pairs with the release in push_submission(); after it the operation is readable.
@@ -48,6 +48,14 @@ class Relay {
 
  private:
   static constexpr uint32_t kLooksPerReport = 16;
+
+  // One thread looks for all: two looks could differ, and the warp would part. No order is needed: what the
+  // leader has left is read behind meet_relay().
+  __device__ bool has_ended(uint32_t& leaving) {
+    uint32_t seen = 0;
+    if (lane_ == 0) seen = atomicOr(&leaving, 0);
+    return __shfl_sync(~0u, seen, 0) != 0;
+  }
 
   __device__ void report() {
     for (uint32_t b = lane_; b < daemon_.block_count; b += 32) {

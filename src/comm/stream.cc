@@ -61,7 +61,7 @@ bool Context::may_enter_stream(const Departing& departing, uint32_t before, Stre
     if (!lane.resolved() && cpu::monotonic_ns() < wait.begin + kMeetNs) return false;
   }
   return streams.may_enter(
-      {flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false, false, before});
+      {flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false, false, before, &lane});
 }
 
 // After it the operations may enter, as long as the lock is held; but for those whose lanes are broken.
@@ -140,8 +140,11 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
   const bool placed = lane.next_for_device() == &flight;
-  flight.entry = executor_->streams()->enter(
-      {flight.stream, flight.held, needs_no_host(lane), placed, lane.last_kernel() == flight.stream});
+  const bool follows = lane.last_kernel() == flight.stream;
+  // Streams do not wait for what the CPU submitted.
+  const void* const waited_for = flight.called ? nullptr : &lane;
+  flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane), placed,
+                                              follows, false, 0, waited_for});
   flight.entered = true;
   lane.note_entry(flight);
   if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others
@@ -161,8 +164,17 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
                 "submit it on a stream, or wait for it on the CPU");
   poll_once();  // complete already?
   std::unique_lock lock(mutex_);
-  auto may_hold = [&] {
-    return lanes_by_id_[place->lane]->by_copies() ? may_stand(streams) : streams.may_hold();
+  // While the request is not done its lane is there.
+  const auto entry = [&]() -> device::StreamEntry* {
+    for (Flight& flight : lanes_by_id_[place->lane]->flights())
+      if (flight.sequence == place->sequence && flight.entered) return &flight.entry;
+    return nullptr;
+  };
+  const auto may_hold = [&] {
+    const HostLane& lane = *lanes_by_id_[place->lane];
+    if (lane.by_copies()) return may_stand(streams);
+    const device::StreamEntry* const entered = needs_no_host(lane) ? entry() : nullptr;
+    return entered != nullptr ? streams.may_hold(*entered) : streams.may_hold();
   };
   while (!request.done() && !may_hold()) {
     lock.unlock();
@@ -171,8 +183,7 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
   }
   if (request.done()) return false;  // its lane may be gone
   HostLane& lane = *lanes_by_id_[place->lane];
-  for (Flight& flight : lane.flights())
-    if (flight.sequence == place->sequence && flight.entered) streams.hold(flight.entry);
+  if (device::StreamEntry* const entered = entry()) streams.hold(*entered);
   const Handover handover = lane.handover();
   const bool by_copies = lane.by_copies();
   lock.unlock();

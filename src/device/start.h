@@ -15,6 +15,7 @@
 #pragma once
 #include <cstddef>
 
+#include "device/alone.h"
 #include "device/bound.h"
 #include "device/bound_pull.h"
 #include "device/captured.h"
@@ -38,8 +39,8 @@ struct StartArguments {
   int16_t priority;
   uint16_t gate;  // 1: if any block parks, one stays until the operation is complete: it holds the stream
   Budget budget;
-  uint64_t patience;  // with `yield`: the value that it has until others come
-  const uint64_t* yield;  // host memory; not null: a stuck block stays as long as it does not change
+  uint64_t patience;  // with `alone`: Alone::patience() at its entry
+  AloneWords* alone;  // not null: a stuck block may stay (device/alone.h)
   const BlockMemory* blocks;  // the daemon's: is something more urgent? Null: the order is FIFO, nothing is
   TraceRing* trace;  // [width], each written by one kernel at a time; null: none
   uint32_t plan_bytes;  // the plan's total_bytes: it is brought near without a look at its header
@@ -305,8 +306,10 @@ class StartKernel : StartBlock<M> {
     }
     if (begun_ == 0) note(TraceEvent::kRun, op_->sequence, 0);
     Outcome outcome = interpreter.run(context);
-    while (a_.yield != nullptr && outcome == Outcome::kStuck && !m_.any(leads(m_) && !patient()))
+    for (uint32_t round = 0; a_.alone != nullptr && outcome == Outcome::kStuck; ++round) {
+      if (m_.any(leads(m_) && !stays(round))) break;
       outcome = interpreter.run(context);
+    }
     m_.barrier();  // all threads are through with the part
     if (!leads(m_)) return;
     if (outcome != Outcome::kStuck) {
@@ -322,11 +325,10 @@ class StartKernel : StartBlock<M> {
     park();
   }
 
-  // Leader only. Its stream is held, and nothing else is under way: nobody needs this place, and a daemon
-  // would have to be launched first. Until the host says that others have come, or releases the stream.
-  STARLING_HOST_DEVICE bool patient() {
-    // Acquire: pairs with end_solo(); nothing hangs on it.
-    if (m_.load_acquire(a_.yield) != a_.patience) return false;
+  // Leader only. Nothing else is under way: nobody needs this place. Until the host says that others have
+  // come, or releases the streams that stand.
+  STARLING_HOST_DEVICE bool stays(uint32_t round) {
+    if (!keeps_place(m_, a_.alone, a_.patience, round)) return false;
     return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth].done),
                     op_->sequence + 1);
   }

@@ -42,7 +42,7 @@ struct StreamFacts {
   // memory): no stream is held unless a daemon is there, which stays; or unless the operation does without
   // (StreamEntry::alone).
   uint32_t daemon_first = 0;
-  uint64_t* yield = nullptr;  // daemon_first: host memory that start kernels read; writer: the host
+  AloneWords* alone = nullptr;  // daemon_first: shared with start kernels
 };
 
 // clang-format off

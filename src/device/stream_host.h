@@ -20,6 +20,7 @@
 #pragma once
 #include <algorithm>
 
+#include "device/alone.h"
 #include "device/stream_device.h"
 #include "device/submission_queue.h"
 
@@ -43,6 +44,7 @@ struct StreamCall {
   bool copies = false;  // StreamPath::kCopies; then of the others `held` alone counts. may_stand() in the
                         // place of may_enter()
   uint32_t before = 0;  // may_enter(): operations that will enter with it, and before it
+  const void* lane = nullptr;  // its lane, if a stream may come to stand for it later, and it may wait for that
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -51,9 +53,9 @@ struct StreamEntry {
   uint8_t gate;  // a block may stay for it
   uint8_t waits;  // enqueue() adds a wait value
   uint8_t follows;  // as StreamCall's
-  uint8_t alone;  // all that is under way is held by one stream: its start kernel stays until others come
+  uint8_t alone;  // all that is under way is of one stream: its start kernel may stay (device/alone.h)
   uint32_t holds;  // streams that stand for it
-  uint64_t patience;  // alone: StreamFacts::yield at its entry
+  uint64_t patience;  // alone: Alone::patience() at its entry
 };
 
 // An operation that is put into its stream.
@@ -84,7 +86,13 @@ class StreamHost {
   // All live as long as it. `daemon`: as every residency gets it; number and stay are filled in here.
   StreamHost(M& machine, D& device, const StreamFacts& facts, const StreamPolicy& policy,
              const DaemonArguments& daemon, const HostEnds& ends)
-      : m_(machine), d_(device), facts_(facts), policy_(policy), daemon_(daemon), ends_(ends) {}
+      : m_(machine),
+        d_(device),
+        facts_(facts),
+        policy_(policy),
+        daemon_(daemon),
+        ends_(ends),
+        alone_(machine, facts.alone) {}
 
   // ---- under the host's lock ---------------------------------------------------------------------------
 
@@ -94,13 +102,16 @@ class StreamHost {
     if (d_.queued(call.stream) + 2 * (1 + call.before) > facts_.launch_limit) return false;
     observe();  // a daemon that has left meanwhile keeps nobody from being alone
     const bool stands = call.held || (facts_.daemon_first && (holds_ > 0 || stands_ > 0));
-    return !stands || lonely(call) || may_hold();
+    return !stands || enters_alone(call) || may_hold();
   }
 
   // As may_hold(), for a stream and an operation that copy engines move. It needs no daemon, but what is
   // under way beside it may: that could not be launched while a call of the program waits in the driver for
   // this stream.
-  bool may_stand() { return under_way_ == 0 || solo_ || may_hold(); }
+  bool may_stand() { return under_way_ == 0 || alone_.are_held() || may_hold(); }
+
+  // May a stream stand for an operation that has entered?
+  bool may_hold(const StreamEntry& entry) { return grant(entry) || may_hold(); }
 
   // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
   bool may_hold() {
@@ -118,14 +129,12 @@ class StreamHost {
       return {StreamPath::kCopies, 0, 0, 0, 0, call.held, 0};
     }
     StreamEntry entry{choose(call), 0, 0, call.follows, 0, 0, 0};
-    entry.alone = lonely(call);
-    if (entry.alone) {
-      entry.patience = m_.load_relaxed(facts_.yield);
-      solo_ = true;
-      solo_stream_ = call.stream;
-    } else {
-      end_solo();
-    }
+    entry.alone = enters_alone(call);
+    if (!entry.alone)
+      alone_.end();
+    else if (under_way_ == 0)
+      alone_.begin(call.stream, call.held, call.lane);
+    entry.patience = alone_.patience();
     ++under_way_;
     entry.gate =
         call.held && policy_.gates && entry.path == StreamPath::kKernel && gates_ < facts_.gate_limit;
@@ -137,15 +146,15 @@ class StreamHost {
     return entry;
   }
 
-  // One more stream is going to stand for the operation; after may_hold(), or may_stand(), under the same
-  // lock. Then wait_for().
+  // One more stream is going to stand for the operation; after may_hold(entry), or may_stand(), under the
+  // same lock. Then wait_for().
   void hold(StreamEntry& entry) {
     if (entry.path == StreamPath::kCopies) {
       ++entry.holds;
       ++stands_;
       return;
     }
-    end_solo();
+    if (!grant(entry)) alone_.end();
     count_hold(entry);
   }
 
@@ -159,7 +168,10 @@ class StreamHost {
     holds_ -= entry.holds;
     gates_ -= entry.gate;
     starts_ -= entry.path == StreamPath::kKernel;
-    if (--under_way_ == 0) solo_ = false;
+    if (--under_way_ == 0)
+      alone_.forget();
+    else if (holds_ == 0)
+      alone_.revoke();
     last_activity_ = d_.now();
   }
 
@@ -177,7 +189,7 @@ class StreamHost {
     if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && keeps_daemon()));
     call_helpers();
     // Also one that came for old news has places that the rest of the operation's blocks may wait for.
-    if (solo_ && resident_ && !launching_) end_solo();
+    if (resident_ && !launching_) alone_.end();
   }
 
   // Asks the residency under way to end at the blocks' next yields. Where a launch may stand behind a stream,
@@ -232,7 +244,7 @@ class StreamHost {
   uint64_t next_poll() {
     if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
     if (launching_) return d_.now() + facts_.restart_ns;
-    if (solo_) return d_.now();  // it is there: serve() has to end that
+    if (alone_.any()) return d_.now();  // it is there: serve() has to end that
     return daemon_.stays && !draining_ && !keeps_daemon() ? last_activity_ + idle_ns() : ~uint64_t(0);
   }
 
@@ -256,7 +268,7 @@ class StreamHost {
       StartArguments& start = *each[k].start;
       start.gate = entry.gate;
       start.follows = entry.follows;
-      start.yield = entry.alone ? facts_.yield : nullptr;
+      start.alone = entry.alone ? facts_.alone : nullptr;
       start.patience = entry.patience;
       if (entry.path == StreamPath::kKernel)
         starts[kernels++] = &start;
@@ -279,7 +291,7 @@ class StreamHost {
   void capture(Stream stream, StartArguments& start, bool gate) {
     start.gate = gate;
     start.follows = 1;  // the lane's captured operations run one after the other
-    start.yield = nullptr;
+    start.alone = nullptr;
     const StartArguments* const starts[] = {&start};
     d_.launch_start(stream, starts, 1);
   }
@@ -299,22 +311,23 @@ class StreamHost {
   // it is short once nothing is under way.
   uint64_t idle_ns() const { return under_way_ == 0 ? facts_.quit_ns / 16 : facts_.quit_ns; }
 
-  // All that is under way is held by this stream: its operations run one after the other, so the one that has
+  // All that is under way is of this stream: its operations run one after the other, so the one that has
   // begun may keep its place and wait, and no daemon is needed. Nor is anything else of the host: who
   // introduces peers may have to launch a daemon first, which may stand in the driver behind a call that
-  // waits for the stream.
-  bool lonely(const StreamCall& call) const {
-    if (!facts_.daemon_first || facts_.shared_queue || resident_ || replays_) return false;
-    if (!call.held || !call.connected || !by_kernel(call)) return false;
-    return under_way_ == 0 || (solo_ && solo_stream_ == call.stream);
+  // waits for the stream. Who holds nothing may be stuck and leave, which takes a daemon: not beside streams
+  // that stand for copies.
+  bool enters_alone(const StreamCall& call) const {
+    if (!may_be_alone() || !call.connected || !by_kernel(call)) return false;
+    if (!call.held && (call.lane == nullptr || stands_ > 0)) return false;
+    return under_way_ == 0 || alone_.takes(call.stream, call.held, call.lane);
   }
 
-  // Something else comes: start kernels that wait leave their operations to the daemon, which is there.
-  void end_solo() {
-    if (!solo_) return;
-    solo_ = false;
-    // Release: nothing hangs on it; pairs with the look in StartKernel::patient().
-    m_.store_release(facts_.yield, m_.load_relaxed(facts_.yield) + 1);
+  bool may_be_alone() const {
+    return facts_.daemon_first && !facts_.shared_queue && !resident_ && !replays_;
+  }
+
+  bool grant(const StreamEntry& entry) {
+    return entry.alone && may_be_alone() && alone_.grant(entry.patience);
   }
 
   void count_hold(StreamEntry& entry) {
@@ -344,7 +357,7 @@ class StreamHost {
   }
 
   bool wanted() {
-    if (guards() && keeps_daemon() && (!solo_ || replays_)) return true;
+    if (guards() && keeps_daemon() && (!alone_.stay() || replays_)) return true;
     if (!submissions_read()) return true;
     return d_.now() >= restart_at_ && (news_ = take_work());
   }
@@ -401,8 +414,7 @@ class StreamHost {
   bool replays_ = false;  // an operation of a replay was under way at the last look
   uint32_t starts_ = 0;  // operations under way that began as a kernel
   uint32_t under_way_ = 0;  // all of them but those that copy engines move
-  bool solo_ = false;  // they are all held by `solo_stream_`, and there is no daemon
-  Stream solo_stream_ = nullptr;
+  Alone<M> alone_;
   bool resident_ = false;  // from when it was asked for
   bool launching_ = false;  // it may not be there yet
   bool draining_ = false;

@@ -50,6 +50,7 @@ class StreamOperations {
   // Under the context's lock. may_enter() may be asked without it: then its answer may be old at once.
   virtual bool may_enter(const device::StreamCall& call) = 0;
   virtual bool may_hold() = 0;
+  virtual bool may_hold(const device::StreamEntry& entry) = 0;
   virtual bool may_stand() = 0;
   virtual device::StreamEntry enter(const device::StreamCall& call) = 0;
   virtual void hold(device::StreamEntry& entry) = 0;

@@ -51,6 +51,13 @@ struct alignas(16) Done {
 };
 static_assert(sizeof(Done) == 16);
 
+// How a host tells start kernels whether they may keep their places (device/alone.h). In the host's memory.
+struct AloneWords {
+  uint64_t stay;  // 2 * period: who is stuck leaves after a while; + 1: stays. Of another period: leaves.
+                  // Writer: the host
+  uint64_t leaving;  // 2 * period: a block of it leaves; writers: such blocks
+};
+
 // Of one lane; null in a lane that no stream uses.
 struct Handover {
   Turn* turns;  // [width]

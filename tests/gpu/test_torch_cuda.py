@@ -5,6 +5,7 @@ Method: ``torch_checks.py`` in processes of its own, one a GPU; each run has a t
 """
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,15 @@ def run(*names: str, **settings: str) -> None:
         pytest.skip("needs two GPUs")
     command = [sys.executable, str(SCRIPT), "2", *names]
     environment = {**os.environ, **settings}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as checks:
+        try:
+            output, _ = checks.communicate(timeout=100)
+        except subprocess.TimeoutExpired:
+            os.killpg(checks.pid, signal.SIGKILL)  # its ranks too, which would keep the GPUs from who comes next
+            output, _ = checks.communicate()
+            pytest.fail("not ended within 100 s:\n" + output[-12000:])
+    assert checks.returncode == 0, output[-12000:]
 
 
 @pytest.mark.timeout(120)
@@ -33,7 +41,12 @@ def run(*names: str, **settings: str) -> None:
         ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
         ("messages_waited_for_or_not",),
         ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
-        ("disorder", "disorder_with_synchronization", "groups_in_any_order"),
+        (
+            "disorder",
+            "disorder_with_synchronization",
+            "groups_in_any_order",
+            "groups_in_any_order_with_synchronization",
+        ),
         ("ddp", "ddp_with_lanes_and_synchronization"),
         ("tensor_parallel",),
         ("pipelining",),

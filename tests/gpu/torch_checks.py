@@ -371,7 +371,7 @@ def disorder_with_synchronization(p: Place) -> None:
 
 
 @check
-def groups_in_any_order(p: Place) -> None:
+def groups_in_any_order(p: Place, synchronize: bool = False) -> None:
     groups = [dist.new_group(range(p.size)) for _ in range(4)]
     for group in groups:
         dist.all_reduce(p.filled(1), group=group)  # all connect in one order
@@ -380,12 +380,18 @@ def groups_in_any_order(p: Place) -> None:
     works = {}
     for k in order:
         works[k] = dist.all_reduce(tensors[k], group=groups[k], async_op=True)
-        torch.cuda.synchronize()
+        if synchronize:
+            torch.cuda.synchronize()
     for k in range(4):
         works[k].wait()
         expect(tensors[k], p.total(float) + p.size * k, "groups in any order")
     for group in groups:
         dist.destroy_process_group(group)
+
+
+@check
+def groups_in_any_order_with_synchronization(p: Place) -> None:
+    groups_in_any_order(p, synchronize=True)
 
 
 @check

@@ -15,6 +15,7 @@ DAEMON = "daemon.h"
 DAEMON_BLOCK = "daemon_block.h"
 HANDOVER = "handover.h"
 START = "start.h"
+ALONE = "alone.h"
 CAPTURED = "captured.h"
 BOUND = "bound.h"
 BOUND_PULL = "bound_pull.h"
@@ -843,15 +844,15 @@ MUTATIONS = [
         "alone_by_holds",
         "solo decided from the wrong count: operations under way that hold no stream do not matter",
         HOST,
-        "return under_way_ == 0 || (solo_ && solo_stream_ == call.stream);",
-        "return holds_ == 0 || (solo_ && solo_stream_ == call.stream);",
+        "return under_way_ == 0 || alone_.takes(",
+        "return holds_ == 0 || alone_.takes(",
     ),
     Mutation(
         "alone_without_a_place",
         "an operation is let in without a daemon, and starts by a mark, which needs one",
         HOST,
-        "if (!call.held || !call.connected || !by_kernel(call)) return false;",
-        "if (!call.held || !call.connected) return false;",
+        "if (!may_be_alone() || !call.connected || !by_kernel(call)) return false;",
+        "if (!may_be_alone() || !call.connected) return false;",
     ),
     Mutation(
         "holds_before_the_launch",
@@ -863,9 +864,37 @@ MUTATIONS = [
     Mutation(
         "patient_for_ever",
         "a start kernel that waits at its place is not told that others have come",
+        ALONE,
+        "    say(State::kMayStay);  // in a period of nobody's\n",
+        "",
+    ),
+    Mutation(
+        "granted_to_who_leaves",
+        "a stream stands for an operation that a block is leaving to a daemon, which is not there",
+        ALONE,
+        "if (m_.load_relaxed(&words_->leaving) != patience) return true;",
+        "return true;",
+    ),
+    Mutation(
+        "leaves_unseen",
+        "a block leaves without a last look whether a stream has come to stand for its operation",
+        ALONE,
+        "    m.fence();\n    stay = m.load_relaxed(&words->stay);\n",
+        "",
+    ),
+    Mutation(
+        "stays_for_nobody",
+        "an operation that nobody waits for any more keeps its place, and a device synchronization waits for it",
         HOST,
-        "m_.store_release(facts_.yield, m_.load_relaxed(facts_.yield) + 1);",
-        "m_.store_release(facts_.yield, m_.load_relaxed(facts_.yield));",
+        "    else if (holds_ == 0)\n      alone_.revoke();\n",
+        "",
+    ),
+    Mutation(
+        "alone_with_another_lane",
+        "an operation that stays at its place stands before one of another lane, in the same stream",
+        ALONE,
+        "return lane_ == lane && (stay() || !held);",
+        "return stay() || !held;",
     ),
     Mutation(
         "patient_after_release",
@@ -1575,7 +1604,7 @@ MUTATIONS = [
         "copies_stand_without_daemon",
         "a stream is made to stand for copies where an operation beside it needs a daemon that is not there",
         HOST,
-        "bool may_stand() { return under_way_ == 0 || solo_ || may_hold(); }",
+        "bool may_stand() { return under_way_ == 0 || alone_.are_held() || may_hold(); }",
         "bool may_stand() { return true; }",
     ),
     Mutation(

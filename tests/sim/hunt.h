@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "machine/sim/campaign.h"
+#include "sim/awaited_soon.h"
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
 #include "sim/mutants.h"
@@ -19,7 +20,7 @@ inline constexpr uint64_t kProgressBoundMs = 8;
 inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
 inline constexpr uint64_t kCrowdedEvery =
-    16;  // likewise, 14 later: of crowded_replays.h; the others: `mixed`
+    16;  // likewise, 14 later: of crowded_replays.h; 10 later: of awaited_soon.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -41,10 +42,12 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
   const bool one_lane = seed % kOneLaneEvery == 0;
   const bool crossed = seed % kCrossedEvery == 4;
   const bool crowded = seed % kCrowdedEvery == 14;
-  const bool special = one_lane || crossed || crowded;
+  const bool awaited = seed % kCrowdedEvery == 10;
+  const bool special = one_lane || crossed || crowded || awaited;
   Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
                : crossed ? crossed_messages(seed, simulation.plans())
                : crowded ? crowded_replays(seed, simulation.plans())
+               : awaited ? awaited_soon(seed, simulation.plans())
                          : draw_case(campaign, seed, simulation.plans());
   drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
   drawn.options.step_bound = 20'000'000;

@@ -32,7 +32,7 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
         "cudaDeviceGetAttribute");
   const uint32_t gates = std::max(1u, uint32_t(processors) / kGateShare);
   return {kLaunchLimit,  gates, device::kStartLimit, single_hardware_queue() ? 1u : 0u, kRestartPeriodNs,
-          kQuitPeriodNs, 1,     options.yield};
+          kQuitPeriodNs, 1,     options.alone};
 }
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -120,6 +120,11 @@ bool CudaExecutor::may_enter(const device::StreamCall& call) {
 bool CudaExecutor::may_hold() {
   std::lock_guard lock(mutex_);
   return host_.may_hold();
+}
+
+bool CudaExecutor::may_hold(const device::StreamEntry& entry) {
+  std::lock_guard lock(mutex_);
+  return host_.may_hold(entry);
 }
 
 bool CudaExecutor::may_stand() {

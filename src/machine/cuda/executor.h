@@ -34,6 +34,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   // ---- StreamOperations
   bool may_enter(const device::StreamCall& call) override;
   bool may_hold() override;
+  bool may_hold(const device::StreamEntry& entry) override;
   bool may_stand() override;
   device::StreamEntry enter(const device::StreamCall& call) override;
   void hold(device::StreamEntry& entry) override;

@@ -157,7 +157,7 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
+                                reinterpret_cast<AloneWords*>(allocate_shared(sizeof(AloneWords))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 settings().guard};
   flush();

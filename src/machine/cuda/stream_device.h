@@ -29,7 +29,7 @@ struct ExecutorOptions {
   uint64_t* blocks_left;  // likewise; two words: of kernels that begin residencies, of helpers'
   uint64_t* left;         // host memory, zero; likewise
   uint64_t* drain;        // likewise; the relay passes it on
-  uint64_t* yield;        // likewise; start kernels read it
+  AloneWords* alone;      // likewise; shared with start kernels
   uint64_t* begun;        // likewise
   bool guards;            // device::StreamPolicy::guards
 };

@@ -149,13 +149,15 @@ class GpuDriver final : public StreamDriver {
         device_(*s.world, *s.gpu),
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
-               s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.yield},
+               s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0},
               {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, &s.daemon->drain}) {}
 
   bool may_enter(const StreamRequest& request) override { return host_.may_enter(call_of(request)); }
-  bool may_hold() override { return host_.may_hold(); }
+  bool may_hold(const StreamTicket* ticket) override {
+    return ticket == nullptr ? host_.may_hold() : host_.may_hold(entry_of(*ticket));
+  }
   bool may_stand() override { return host_.may_stand(); }
   StreamTicket enter(const StreamRequest& request) override {
     return ticket_of(host_.enter(call_of(request)));
@@ -221,7 +223,7 @@ class GpuDriver final : public StreamDriver {
             operation.plan == nullptr ? 0 : operation.plan->total_bytes};
   }
   static device::StreamCall call_of(const StreamRequest& r) {
-    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies, r.before};
+    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies, r.before, r.lane};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience};

@@ -25,6 +25,7 @@ struct StreamRequest {
   bool follows;
   bool copies = false;
   uint32_t before = 0;
+  const void* lane = nullptr;
 };
 
 // device::StreamEntry, without its namespace.
@@ -54,7 +55,7 @@ class StreamDriver {
  public:
   virtual ~StreamDriver() = default;
   virtual bool may_enter(const StreamRequest& request) = 0;
-  virtual bool may_hold() = 0;
+  virtual bool may_hold(const StreamTicket* ticket) = 0;  // null: of no operation under way
   virtual bool may_stand() = 0;
   virtual StreamTicket enter(const StreamRequest& request) = 0;
   virtual void hold(StreamTicket& ticket) = 0;
@@ -98,7 +99,7 @@ struct StreamSetup {
   Gpu* gpu;
   const Options* options;
   bool shared_queue;
-  uint64_t* yield;  // StreamFacts::yield
+  AloneWords* alone;  // StreamFacts::alone
   DaemonMemory* daemon;
   void* completions;
   std::byte* pool;

@@ -4,7 +4,8 @@
 namespace starling::sim {
 
 std::string StreamRank::describe(const void* address) const {
-  if (address == yield_) return "word that asks start kernels to yield, " + name();
+  if (address == &alone_->stay) return "word that lets start kernels stay, " + name();
+  if (address == &alone_->leaving) return "word by which a start kernel leaves, " + name();
   const std::string text = lanes_.describe(address);
   return text.empty() ? describe_core(address) : text + ", " + name();
 }

@@ -33,7 +33,7 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   copied_ = 0;
   if (program.has_copies()) copy_proxy_.build(*w_, *core_, gpu_);
   driver_ = core_->make_driver(
-      {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), yield_, daemon_, completions_, pool_});
+      {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), alone_, daemon_, completions_, pool_});
 }
 
 void StreamRank::make_parked_rings() {
@@ -44,7 +44,7 @@ void StreamRank::make_parked_rings() {
   daemon_->parts->roam_after = 16 * o_->quit_period;
   daemon_->parts->leave_after = 32 * o_->quit_period;
   daemon_->parts->holders = region.make<uint64_t>(o_->blocks);
-  yield_ = region.make<uint64_t>();
+  alone_ = region.make<AloneWords>();
   // Replays ask for no place.
   uint64_t captured = 0;
   for (const LaneSpec& lane : c_->program->lanes) captured += lane.captured ? kLaneDepth : 0;
@@ -237,7 +237,11 @@ void StreamRank::wait_on_stream(const Step& step) {
   if (lane.submitted() == 0) return;
   const uint64_t index = lane.submitted() - 1;
   if (index < before_streams_[step.lane]) return;  // of no stream
-  const auto may_wait = [&] { return lane.spec().copies ? driver_->may_stand() : driver_->may_hold(); };
+  const auto may_wait = [&] {
+    if (lane.spec().copies) return driver_->may_stand();
+    const auto entered = tickets_[step.lane].find(index);
+    return driver_->may_hold(entered == tickets_[step.lane].end() ? nullptr : &entered->second);
+  };
   for (lock(); !may_wait(); lock()) {
     unlock();
     w_->scheduler.sleep();

@@ -109,7 +109,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   std::vector<uint32_t> last_kernels_;  // per lane: the stream where its last operation began as a kernel
   std::vector<std::map<uint64_t, StreamTicket>> tickets_;  // per lane: of operations under way
   std::vector<uint32_t> before_streams_;  // per lane: operations before the first on a stream
-  uint64_t* yield_ = nullptr;  // StreamFacts::yield
+  AloneWords* alone_ = nullptr;  // StreamFacts::alone
   std::vector<std::byte*> block_states_;  // by slot
   std::vector<std::vector<TraceRecord>> records_;
   std::vector<std::vector<TraceRing>> slot_traces_;  // by slot and block

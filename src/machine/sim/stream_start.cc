@@ -86,7 +86,7 @@ void StreamRank::put_operations(std::vector<Starting>& all) {
 StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t before) const {
   const Step& step = *one.step;
   return {step.stream, step.held != 0, one.lane->resolved(), room, last_kernels_[step.lane] == step.stream,
-          false,       before};
+          false,       before,         one.lane};
 }
 
 // Under the lock.

@@ -59,6 +59,9 @@ std::byte* HostLane::captured_piece(uint64_t bytes) {
 
 // As bind_memory(), in memory that lives as long as the graph.
 void HostLane::bind_captured(Flight& flight) {
+  flight.sequence = next_sequence_;  // in the capture; in replays it has others
+  flight.lane = id();
+  bind_plan(flight, 0);
   Operation& op = flight.lowered.operation;
   bind_own_buffer(flight, uint32_t(flight.sequence % depth()));
   const uint64_t scratch = flight.lowered.plan->header(rank())->scratch_chunks * op.chunk_bytes;
@@ -73,20 +76,19 @@ void HostLane::bind_captured(Flight& flight) {
     place_.write(table, groups.data(), bytes);
     op.buffers[uint32_t(kind)].groups = reinterpret_cast<const GroupExtent*>(table);
   }
+  auto& numbers = captures_->numbers;
+  if (numbers.size() == captures_->operations.size())  // none was left by one that was not captured then
+    numbers.push_back(reinterpret_cast<uint64_t*>(captured_piece(sizeof(uint64_t))));
 }
 
 StreamLaunch HostLane::capture(Flight&& flight) {
-  flight.sequence = next_sequence_++;  // in the capture; in replays it has others
-  flight.lane = id();
-  bind_plan(flight, 0);
-  bind_captured(flight);
+  ++next_sequence_;
   Operation& op = flight.lowered.operation;
   const PlanHeader* plan = flight.lowered.plan->header(rank());
   // A plan's blocks that come by a fence do so in every replay: as if something were on the device. Plans
   // with scratch are not canonical, so each is fenced, and one piece of memory is enough for all.
   op.fence_previous = order_.place(*plan, 1);
   captures_->operations.push_back(std::move(flight));
-  captures_->numbers.push_back(reinterpret_cast<uint64_t*>(captured_piece(sizeof(uint64_t))));
   return launch_of(captures_->operations.back());
 }
 
@@ -121,68 +123,113 @@ bool Context::has_lane(const LaneKey& key) {
 }
 
 // Called on the capturing thread. What the driver does beside goes by relaxed mode (cuda/device_guard.h).
-void Context::capture(HostLane& lane, Flight&& flight, uint64_t capture) {
+// What may be refused comes first, of all operations: what throws has captured none of them.
+void Context::capture(std::vector<Departure>&& departures, uint64_t capture) {
   StreamOperations& streams = checked_streams();
-  const RequestPtr request = flight.request;
-  const device::Stream stream = flight.stream;
-  const bool held = flight.held;
-  const std::string refused = check_buffers(flight.lowered);
+  const device::Stream stream = departures.front().flight.stream;
+  std::vector<std::string> refused;
+  for (Departure& one : departures) refused.push_back(check_buffers(one.flight.lowered));
   std::unique_lock lock(mutex_);
+  check_captures(streams, departures);
+  std::vector<bool> news;
+  for (const Departure& one : departures) news.push_back(open_lane(*one.lane, one.flight.lowered));
+  for (const Departure& one : departures)
+    if (one.lane->captures() == nullptr) begin_captures(streams, one, capture);
+  for (size_t k = 0; k < departures.size(); ++k) {
+    HostLane& lane = *departures[k].lane;
+    if (!refused[k].empty())
+      starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
+                           "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " + refused[k]);
+  }
+  std::vector<Capturing> capturing;
+  for (size_t k = 0; k < departures.size(); ++k) {
+    Departure& one = departures[k];
+    const Fault fault = fault_of(*one.lane);
+    if (fault.kind == FaultKind::kNone)
+      capturing.push_back({&one, one.flight.request, one.flight.held, news[k]});
+    else
+      fail(one.flight.request, status_of(fault.kind), fault.text + " (the lane is broken since then)");
+  }
+  for (const Capturing& one : capturing) one.departure->lane->bind_captured(one.departure->flight);
+  take_parked_places(capturing);
+  std::erase_if(capturing, [&](Capturing& one) { return !take_over_captured(streams, one); });
+  lock.unlock();
+  if (capturing.empty()) return;
+  place_->flush();  // what kernels of the graph read
+  std::vector<CapturedLaunch> launches;
+  for (const Capturing& one : capturing) launches.push_back(one.launch);
+  streams.capture(launches);
+  // Behind all of them: an operation that is waited for stands before none that begins with it.
+  for (const Capturing& one : capturing)
+    if (one.held && one.launch.launch.entry.gate == 0)
+      streams.capture_wait(stream, one.launch.launch.handover, one.launch.number);
+  for (const Capturing& one : capturing) {
+    const RequestPtr& request = one.request;
+    request->set_captured({capture, one.launch.number}, one.launch.launch.handover);
+    if (request->complete(STARLING_SUCCESS, "") && request->callback_is_ours()) callbacks_.push(request);
+  }
+}
+
+void Context::check_captures(const StreamOperations& streams, std::span<const Departure> departures) const {
   if (!streams.may_capture())
     throw Error(Code::unsupported, "operations cannot be captured with CUDA_DEVICE_MAX_CONNECTIONS=1",
                 "unset it, or leave collectives out of the graph");
-  if (lane.carried())  // replays between hosts were not seen to work
-    throw Error(Code::unsupported, "a graph captures an operation between hosts",
-                "leave it out of the graph");
-  const bool news = open_lane(lane, flight.lowered);
-  if (lane.captures() == nullptr) {
-    auto dropped = std::make_shared<std::atomic<bool>>(false);
-    streams.watch_graph(stream, dropped);
-    lane.begin_captures(capture, flight.deadline_ns - flight.submitted_ns, std::move(dropped));
-    twins_.push_back(&lane);
-    if (lane.carried()) proxy_->begin_work();  // a replay tells nobody when it begins
-  }
-  if (!refused.empty())
-    starling::break_lane(lane, FaultKind::kMismatch, lane.next_sequence(),
-                         "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " + refused);
-  if (const Fault fault = fault_of(lane); fault.kind != FaultKind::kNone)
-    return fail(request, status_of(fault.kind), fault.text + " (the lane is broken since then)");
-  take_parked_places(lane, held);
+  for (const Departure& one : departures)
+    if (one.lane->carried())  // replays between hosts were not seen to work
+      throw Error(Code::unsupported, "a graph captures an operation between hosts",
+                  "leave it out of the graph");
+}
+
+// Of the lane's first operation.
+void Context::begin_captures(StreamOperations& streams, const Departure& first, uint64_t capture) {
+  HostLane& lane = *first.lane;
+  const Flight& flight = first.flight;
+  auto dropped = std::make_shared<std::atomic<bool>>(false);
+  streams.watch_graph(flight.stream, dropped);
+  lane.begin_captures(capture, flight.deadline_ns - flight.submitted_ns, std::move(dropped));
+  twins_.push_back(&lane);
+  if (lane.carried()) proxy_->begin_work();  // a replay tells nobody when it begins
+}
+
+// Each of a lane of its own, which holds so many under way at once: one, if each holds its stream, and else
+// one more for each that does not.
+void Context::take_parked_places(std::span<const Capturing> capturing) {
+  const auto more = [this](const Capturing& one) {
+    const uint32_t places = one.departure->lane->captures()->places;
+    const uint32_t wanted = places == 0 ? (one.held ? 1 : 2) : places + (one.held ? 0 : 1);
+    return std::min(wanted, place_->traits().lane_depth) - places;
+  };
+  uint32_t all = 0;
+  for (const Capturing& one : capturing) all += more(one);
+  if (parked_places_ + all > kCapturedPlaces)
+    throw Error(Code::exhausted, "graphs hold more operations than a GPU's daemon can be left with",
+                "wait for each operation where it is called (async_op=False), or keep fewer graphs");
+  for (const Capturing& one : capturing) one.departure->lane->captures()->places += more(one);
+  parked_places_ += all;
+}
+
+// False: peers call something else, and the request has failed.
+bool Context::take_over_captured(StreamOperations& streams, Capturing& one) {
+  HostLane& lane = *one.departure->lane;
   Captures& captures = *lane.captures();
-  if (held && !captures.gate_asked) {
+  if (one.held && !captures.gate_asked) {
     captures.gate_asked = true;
     captures.gate = streams.take_gate();
   }
-  flight.request = nullptr;  // it ends here, and its operation runs in each replay
-  StreamLaunch launch = lane.capture(std::move(flight));
-  launch.entry.gate = held && captures.gate;
+  one.departure->flight.request = nullptr;  // it ends here, and its operation runs in each replay
   uint64_t* const number = captures.numbers.back();
+  one.launch = {lane.capture(std::move(one.departure->flight)), number, &captures.order};
+  one.launch.launch.entry.gate = one.held && captures.gate;
   const Flight& captured = captures.operations.back();
   if (!announce(lane, captured)) {
     const Fault fault = fault_of(lane);
-    return fail(request, status_of(fault.kind), fault.text);
+    fail(one.request, status_of(fault.kind), fault.text);
+    return false;
   }
   connect_soon(lane, captured.lowered.opens);
-  if (news) ring_peers(lane);
+  if (one.news) ring_peers(lane);
   show_poller();
-  lock.unlock();
-  place_->flush();  // what kernels of the graph read
-  streams.capture(launch, number, captures.order);
-  if (held && launch.entry.gate == 0) streams.capture_wait(stream, launch.handover, number);
-  request->set_captured({capture, number}, launch.handover);
-  if (request->complete(STARLING_SUCCESS, "") && request->callback_is_ours()) callbacks_.push(request);
-}
-
-// Under way at once: one, if each holds its stream, and else one more for each that does not.
-void Context::take_parked_places(HostLane& lane, bool held) {
-  Captures& captures = *lane.captures();
-  const uint32_t wanted = captures.places == 0 ? (held ? 1 : 2) : captures.places + (held ? 0 : 1);
-  const uint32_t more = std::min(wanted, place_->traits().lane_depth) - captures.places;
-  if (parked_places_ + more > kCapturedPlaces)
-    throw Error(Code::exhausted, "graphs hold more operations than a GPU's daemon can be left with",
-                "wait for each operation where it is called (async_op=False), or keep fewer graphs");
-  captures.places += more;
-  parked_places_ += more;
+  return true;
 }
 
 bool Context::wait_for_captured(const Request& request, device::Stream stream) {

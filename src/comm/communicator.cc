@@ -259,7 +259,9 @@ Departure Communicator::collective_departure(const starling_operation& call, Req
 
 void Communicator::submit_to(HostLane& lane, Flight&& flight, Capture capture) {
   if (!capture) return context_.submit(lane, std::move(flight));
-  context_.capture(twin_of(lane, *capture), std::move(flight), *capture);
+  std::vector<Departure> captured;
+  captured.push_back({&twin_of(lane, *capture), std::move(flight)});
+  context_.capture(std::move(captured), *capture);
 }
 
 // Where the capture's operations of the lane go: the n-th capture in it is the n-th on all ranks.

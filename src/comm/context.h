@@ -111,9 +111,9 @@ class Context {
   // The same for operations of one stream and different lanes, kMostTogether at most, which begin together:
   // none of them stands behind another (device/stream_host.h).
   void submit_together(std::vector<Departure>&& departures);
-  // The same for an operation that `flight.stream` captures into a graph: `capture` says which, and the lane
-  // is the graph's own. Its request ends here.
-  void capture(HostLane& lane, Flight&& flight, uint64_t capture);
+  // The same for operations, one or several, that `flight.stream` captures into a graph: `capture` says
+  // which, and the lanes are the graph's own. Their requests end here.
+  void capture(std::vector<Departure>&& departures, uint64_t capture);
   // As StreamOperations::capture_of(); none, too, where there are no streams.
   std::optional<uint64_t> capture_of(device::Stream stream);
   bool has_lane(const LaneKey& key);
@@ -219,7 +219,17 @@ class Context {
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
   // Captured operations (capture.cc).
-  void take_parked_places(HostLane& lane, bool held);
+  struct Capturing {
+    Departure* departure;
+    RequestPtr request;
+    bool held;
+    bool news;  // peers have to be told of the lane
+    CapturedLaunch launch{};
+  };
+  void check_captures(const StreamOperations& streams, std::span<const Departure> departures) const;
+  void begin_captures(StreamOperations& streams, const Departure& first, uint64_t capture);
+  void take_parked_places(std::span<const Capturing> capturing);
+  bool take_over_captured(StreamOperations& streams, Capturing& one);
   bool wait_for_captured(const Request& request, device::Stream stream);
   bool look_at_replays();
   void maintain_replay(HostLane& twin, uint64_t now);

@@ -247,6 +247,8 @@ class HostLane {
   // A graph may still replay it: its memory stays.
   bool may_replay() const { return captures_ != nullptr && captures_->may_replay(); }
   // The graph's next operation, and what its start kernel is to be launched with.
+  // What the next operation needs of the place's memory, or an exception; then it is captured, as it is now.
+  void bind_captured(Flight& flight);
   StreamLaunch capture(Flight&& flight);
   // True if replays have begun operations, or completed some, since the last look.
   bool look_at_replays(cpu::CpuMachine& host, uint64_t now_ns);
@@ -299,7 +301,6 @@ class HostLane {
   void name_buffers(Flight& flight);
   void bind_own_buffer(Flight& flight, uint32_t at);
   void bind_memory(Flight& flight, uint32_t at);
-  void bind_captured(Flight& flight);
   std::byte* captured_piece(uint64_t bytes);
   void release_captures();
   std::byte* at_least(Private& memory, uint64_t bytes);

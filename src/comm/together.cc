@@ -46,7 +46,7 @@ bool Communicator::submit_in_one_kernel(std::span<const starling_operation> call
   for (const starling_operation& call : calls) requests.push_back(new_request(call));
   // All are of one stream: one look tells of all, and prepare_for_stream() asks for each.
   for (const starling_operation& call : calls) check_start(call);
-  if (check_stream_call(calls.front())) return false;  // it is captured
+  const Capture capture = check_stream_call(calls.front());
   const std::lock_guard lock(mutex_);
   if (refused_by_abort(requests.front())) {
     for (size_t k = 1; k < requests.size(); ++k) refused_by_abort(requests[k]);
@@ -61,15 +61,20 @@ bool Communicator::submit_in_one_kernel(std::span<const starling_operation> call
       check_peer(call);
       if (uint32_t(call.peer) == rank_) return false;
       requests[k]->set_source(call.peer);
-      departures.push_back(pair_departure(call, uint32_t(call.peer), requests[k], {}));
+      departures.push_back(pair_departure(call, uint32_t(call.peer), requests[k], capture));
     } else {
-      departures.push_back(collective_departure(call, requests[k], {}));
+      departures.push_back(collective_departure(call, requests[k], capture));
     }
     const HostLane* lane = departures.back().lane;
     const auto is_there = [lane](const Departure& other) { return other.lane == lane; };
     if (lane->by_copies() || std::any_of(departures.begin(), departures.end() - 1, is_there)) return false;
   }
-  context_.submit_together(std::move(departures));
+  if (capture) {
+    for (Departure& one : departures) one.lane = &twin_of(*one.lane, *capture);
+    context_.capture(std::move(departures), *capture);
+  } else {
+    context_.submit_together(std::move(departures));
+  }
   submitted = std::move(requests);
   return true;
 }

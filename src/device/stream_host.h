@@ -258,9 +258,7 @@ class StreamHost {
   // Puts operations that have entered together into their stream; may stand in the driver. start->gate and
   // what else is the entry's is filled in here. At most kMostTogether.
   void enqueue(Stream stream, Entering* each, uint32_t count) {
-    // A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one
-    // order, the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
-    std::sort(each, each + count, [](const Entering& a, const Entering& b) { return a.order < b.order; });
+    put_in_order(each, count);
     const StartArguments* starts[kMostTogether];
     uint32_t kernels = 0;
     for (uint32_t k = 0; k < count; ++k) {
@@ -286,14 +284,20 @@ class StreamHost {
     d_.wait_value(stream, &handover.done[sequence % handover.depth].done, sequence + 1);
   }
 
-  // Captures the operation: start.operation has the numbers of the first replay, and start.captured is there.
-  // `gate`: a block stays until it is complete. start.gate is filled in here.
-  void capture(Stream stream, StartArguments& start, bool gate) {
-    start.gate = gate;
-    start.follows = 1;  // the lane's captured operations run one after the other
-    start.alone = nullptr;
-    const StartArguments* const starts[] = {&start};
-    d_.launch_start(stream, starts, 1);
+  // Captures operations that begin together: start->operation has the numbers of the first replay, and
+  // start->captured is there. Of the entry `gate` alone counts: a block stays until the operation is
+  // complete. At most kMostTogether.
+  void capture(Stream stream, Entering* each, uint32_t count) {
+    put_in_order(each, count);
+    const StartArguments* starts[kMostTogether];
+    for (uint32_t k = 0; k < count; ++k) {
+      StartArguments& start = *each[k].start;
+      start.gate = each[k].entry.gate;
+      start.follows = 1;  // the lane's captured operations run one after the other
+      start.alone = nullptr;
+      starts[k] = &start;
+    }
+    d_.launch_start(stream, starts, count);
   }
 
   // The stream stands until the replay's operation is complete, whose start kernel is before it.
@@ -303,6 +307,12 @@ class StreamHost {
 
  private:
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
+
+  // A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one order,
+  // the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
+  static void put_in_order(Entering* each, uint32_t count) {
+    std::sort(each, each + count, [](const Entering& a, const Entering& b) { return a.order < b.order; });
+  }
 
   // A stream stands, and what blocks run is under way.
   bool keeps_daemon() const { return holds_ > 0 || (stands_ > 0 && under_way_ > 0); }

@@ -41,6 +41,13 @@ struct StreamLaunch {
 
 class CaptureOrder;  // an executor's, which owns them
 
+// What a stream's capture takes for one operation.
+struct CapturedLaunch {
+  StreamLaunch launch;
+  uint64_t* number;      // where its start kernel leaves its number in a replay
+  CaptureOrder** order;  // the lane's; points to null at first
+};
+
 // Operations ordered on streams of the caller: what device/stream_host.h says of each. The context's lock is
 // the host's lock.
 class StreamOperations {
@@ -86,10 +93,11 @@ class StreamOperations {
   // Without it. The capture that the stream is part of, by a number that no other capture of this process
   // has; none: what is put into it runs. Throws Error(invalid_argument) if the capture was invalidated.
   virtual std::optional<uint64_t> capture_of(device::Stream stream) = 0;
-  // Nodes of the stream's capture: a start kernel, which leaves its number at `captured`; the gate for one.
-  // Throw Error(system) if the driver refuses. `order` is the lane's, null at first: its start kernels come
-  // one behind the other, whatever their streams, because they take their numbers as they come.
-  virtual void capture(const StreamLaunch& launch, uint64_t* captured, CaptureOrder*& order) = 0;
+  // Nodes of the stream's capture: one start kernel for one operation, or for several of different lanes,
+  // device::kMostTogether at most; the gate for one. Throw Error(system) if the driver refuses. A lane's
+  // start kernels come one behind the other, whatever their streams, because they take their numbers as they
+  // come.
+  virtual void capture(std::span<const CapturedLaunch> together) = 0;
   virtual void capture_wait(device::Stream stream, const Handover& handover, const uint64_t* captured) = 0;
   // `dropped` becomes true when nothing can replay the stream's capture any more, and no replay runs.
   // Likewise.

@@ -130,13 +130,13 @@ void Backend::submit(Work& work, starling_operation operation) {
 // starts on a stream of the group's, after what is in the caller's now, and holds none, or one of the group's
 // (HoldingStreams). One from any source is not on a stream: the caller's thread waits, for what writes its
 // buffer and for the message. Of a send or receive it is not known yet whether its caller waits
-// (late_launch.h).
+// (late_launch.h), which does not matter in a capture; a coalescing block's begin together there, too.
 void Backend::submit_on_stream(Work& work, starling_operation operation) {
   const GroupStreams& streams = *work.cuda();
   const CudaSide side = cuda_side(streams.device);
   const c10::Stream current = current_stream(streams.device);
   const bool held = operation.waited == STARLING_WAITED;
-  const bool late = operation.waited == STARLING_PERHAPS_WAITED && !work.captured();
+  const bool late = operation.waited == STARLING_PERHAPS_WAITED && (!work.captured() || work.coalesces());
   operation.waited = STARLING_NOT_WAITED;  // no caller runs the daemon of a GPU
   if (operation.kind == STARLING_RECV && operation.peer < 0) {
     TORCH_CHECK(!work.captured(), "starling: a graph cannot hold a receive from any source; name the source");
@@ -185,7 +185,9 @@ c10::intrusive_ptr<c10d::Work> Backend::endCoalescing() {
     work = c10::make_intrusive<Work>(
         getRank(), WorkDescription{c10d::OpType::COALESCED, "starling:coalesced", sequence_, {}, {}, nullptr},
         communicator->in_flight());
-  if (work->has_late()) {
+  if (work->has_late() && work->captured()) {
+    work->submit_captured(work->cuda()->captured.sends);
+  } else if (work->has_late()) {
     const CudaSide side = cuda_side(work->cuda()->device);
     work->submit_late(side.communicator, side.late, side.streams->eager.sends);
     if (side.streams->holding) side.late->flush();

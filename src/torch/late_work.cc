@@ -19,8 +19,10 @@ bool Work::add_late(starling_comm* comm, const starling_operation& description) 
   operation.work = this;
   operation.comm = comm;
   operation.description = description;
-  operation.description.callback = on_done;
-  operation.description.user = &operation;
+  if (!captured_) {
+    operation.description.callback = on_done;
+    operation.description.user = &operation;
+  }
   kept_back_.push_back(&operation);
   return true;
 }
@@ -35,6 +37,13 @@ void Work::submit_late(std::shared_ptr<Communicator> communicator, const std::sh
                      work->launch_late(own, waited);
                    },
                    [work] { work->release_one(); }});
+}
+
+// One start kernel, as outside of captures; wait() brings gates (order_captured). They hold no stream: the
+// next batch would stand behind them.
+void Work::submit_captured(const c10::Stream& own) {
+  cuda_->order.after(own, *caller_);
+  enqueue_together(own, STARLING_START_ON_STREAM);
 }
 
 // Waited for, they hold the companion of the caller's stream: that stands behind it, so nothing that stands
@@ -71,14 +80,17 @@ void Work::enqueue_together(const c10::Stream& stream, starling_start start) {
   for (std::size_t k = 0; k < requests.size(); ++k) {
     Operation& operation = *kept_back_[k];
     operation.request = requests[k];
-    if (requests[k] != nullptr) continue;
+    if (requests[k] != nullptr && (status == STARLING_SUCCESS || !captured_)) continue;
     operation.settled = true;
     unsettled_.fetch_sub(1);
     operation.alive.reset();
   }
   if (status != STARLING_SUCCESS) std::rethrow_exception(error_of(status, message.c_str()));
-  if (cuda_->holding)
-    for (Operation* operation : kept_back_) hold(*operation);
+  for (Operation* operation : kept_back_)
+    if (captured_)
+      settle(*operation, starling_test(operation->request), starling_last_error());
+    else if (cuda_->holding)
+      hold(*operation);
 }
 
 // Before anything is asked of the operation.

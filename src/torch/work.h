@@ -52,14 +52,16 @@ class Work final : public c10d::Work {
   // lane, whose callback submits it.
   void submit(starling_comm* comm, const starling_operation& operation,
               const std::optional<std::string>& ready_lane = std::nullopt);
-  // Sends and receives of CUDA that begin together: for submit_late(). False: the stream that is current now
-  // is not that of those before.
+  // Sends and receives of CUDA that begin together: for submit_late() or submit_captured(). False: the stream
+  // that is current now is not that of those before.
   bool add_late(starling_comm* comm, const starling_operation& operation);
   bool has_late() const { return !kept_back_.empty(); }
   // They are kept back until the program waits for them or goes on. Then they are launched on `own`, or,
   // waited for by the stream that was current at the call, on that one's companion.
   void submit_late(std::shared_ptr<Communicator> communicator, const std::shared_ptr<LateLaunch>& late,
                    const c10::Stream& own);
+  // They are captured at once, on `own`, which comes behind the stream that was current at the call.
+  void submit_captured(const c10::Stream& own);
   // Runs once, when all operations succeeded, before anybody learns of it. On CUDA it puts copies into the
   // current stream behind the operations.
   void at_success(std::function<void()> step) { finish_steps_.push_back(std::move(step)); }

@@ -122,7 +122,10 @@ class Capture : public ::testing::Test {
     return flight;
   }
 
-  StreamLaunch capture(Flight&& flight) { return lane_->capture(std::move(flight)); }
+  StreamLaunch capture(Flight&& flight) {
+    lane_->bind_captured(flight);
+    return lane_->capture(std::move(flight));
+  }
   cpu::CpuMachine host() { return {0, {}, &arena_.header()->host, nullptr}; }
   bool look(uint64_t now = 1) {
     cpu::CpuMachine machine = host();

@@ -1262,6 +1262,20 @@ MUTATIONS = [
         "m.load_acquire(done)",
         "m.load_relaxed(done)",
     ),
+    Mutation(
+        "captured_together_by_the_first_gate",
+        "of captured operations that begin together, those have a gate in the kernel whose first one has it",
+        HOST,
+        "start.gate = each[k].entry.gate;",
+        "start.gate = each[0].entry.gate;",
+    ),
+    Mutation(
+        "captured_together_the_first_alone",
+        "of captured operations that begin together, the kernel has the first one's blocks alone",
+        HOST,
+        "d_.launch_start(stream, starts, count);",
+        "d_.launch_start(stream, starts, 1);",
+    ),
     # ---- what others would slip in ------------------------------------------------------------------------
     Mutation(
         "stuck_reads_no_submissions",

@@ -2,7 +2,9 @@
 // that come to places of their lane's ring where others are under way still
 // (docs/design/0019-cuda-graphs.md), because nobody waited for those, or because a rank died and broken lanes
 // release their streams. Where it died, peers are at times in calls that wait in the driver for the replay,
-// and no daemon can be launched. Beside the campaigns, where such lanes and so little room are seldom.
+// and no daemon can be launched. In half of the programs a branch has up to three lanes, whose operations
+// begin in one kernel each time, in another order on each rank. Beside the campaigns, where such lanes and so
+// little room are seldom.
 #pragma once
 #include "machine/sim/campaign.h"
 #include "machine/sim/graph_program.h"
@@ -12,13 +14,16 @@ namespace starling::sim {
 
 namespace crowded {
 
-// More operations than the ring has places, or a few of which several replays are under way in a broken lane.
-inline LaneSpec lane(Random& random, const Program& program, uint32_t blocks, PlanCache& plans) {
+// More than the ring has places, or a few of which several replays are under way in a broken lane.
+inline uint32_t operation_count(Random& random) {
+  return random.chance(kAlways / 2) ? kLaneDepth + 1 + random.below(6) : 1 + random.below(4);
+}
+
+inline LaneSpec lane(Random& random, uint32_t operations, const Program& program, uint32_t blocks,
+                     PlanCache& plans) {
   LaneSpec lane;
   for (uint32_t r = 0; r < program.rank_count; ++r) lane.ranks.push_back(r);
   const uint32_t size = program.rank_count;
-  const uint32_t operations =
-      random.chance(kAlways / 2) ? kLaneDepth + 1 + random.below(6) : 1 + random.below(4);
   for (uint32_t k = 0; k < operations; ++k) {
     CallSpec& call = lane.calls.emplace_back();
     const char* const name = random.chance(kAlways / 2) ? "ring" : "one_shot_packets";
@@ -29,17 +34,29 @@ inline LaneSpec lane(Random& random, const Program& program, uint32_t blocks, Pl
   return lane;
 }
 
-inline void capture(Graph& graph, const LaneSpec& lane, uint32_t number, bool held) {
+// A branch of lanes with as many operations each, the first of which begin together, and so on.
+struct Branch {
+  std::vector<uint32_t> lanes;
+  uint32_t operations;
+  bool held;
+};
+
+inline void capture(Graph& graph, Branch lanes, Random& order) {
   using Kind = GraphNode::Kind;
   std::vector<GraphNode>& branch = graph.branches.emplace_back();
-  for (uint32_t k = 0; k < lane.calls.size(); ++k) {
-    branch.push_back({Kind::kFill, number, k});
-    branch.push_back({held ? Kind::kHeldStart : Kind::kStart, number, k});
-    if (held) branch.push_back({Kind::kCheck, number, k});
+  for (uint32_t k = 0; k < lanes.operations; ++k) {
+    shuffle(lanes.lanes, order);
+    for (const uint32_t lane : lanes.lanes) branch.push_back({Kind::kFill, lane, k});
+    for (const uint32_t lane : lanes.lanes)
+      branch.push_back({lanes.held ? Kind::kHeldStart : Kind::kStart, lane, k, k + 1});
+    if (!lanes.held) continue;
+    for (const uint32_t lane : lanes.lanes) branch.push_back({Kind::kCheck, lane, k});
   }
-  if (held) return;
-  graph.tail.push_back({Kind::kGate, number, uint32_t(lane.calls.size()) - 1});
-  for (uint32_t k = 0; k < lane.calls.size(); ++k) graph.tail.push_back({Kind::kCheck, number, k});
+  if (lanes.held) return;
+  for (const uint32_t lane : lanes.lanes) {
+    graph.tail.push_back({Kind::kGate, lane, lanes.operations - 1});
+    for (uint32_t k = 0; k < lanes.operations; ++k) graph.tail.push_back({Kind::kCheck, lane, k});
+  }
 }
 
 }  // namespace crowded
@@ -60,14 +77,25 @@ inline Case crowded_replays(uint64_t seed, PlanCache& plans) {
   program.name = "crowded replays";
   program.rank_count = 2 + random.below(2);
   program.streams = 1;
-  const uint32_t branches = 1 + random.below(3);
-  Graph graph;
-  for (uint32_t b = 0; b < branches; ++b) {
-    program.lanes.push_back(crowded::lane(random, program, o.blocks, plans));
-    crowded::capture(graph, program.lanes.back(), b, random.chance(kAlways / 3));
+  std::vector<crowded::Branch> branches(1 + random.below(3));
+  Random apart(seed, 27);
+  const bool together = apart.chance(kAlways / 2);
+  for (crowded::Branch& branch : branches) {
+    branch.operations = crowded::operation_count(random);
+    branch.lanes.push_back(uint32_t(program.lanes.size()));
+    program.lanes.push_back(crowded::lane(random, branch.operations, program, o.blocks, plans));
+    for (uint32_t more = together ? apart.below(3) : 0; more > 0; --more) {
+      branch.lanes.push_back(uint32_t(program.lanes.size()));
+      program.lanes.push_back(crowded::lane(apart, branch.operations, program, o.blocks, plans));
+    }
+    branch.held = random.chance(kAlways / 3);
   }
-  program.graphs.assign(program.rank_count, {graph});
-  o.sm_slots = o.gate_limit + branches + o.blocks - random.below(o.blocks);
+  for (uint32_t rank = 0; rank < program.rank_count; ++rank) {
+    Graph& graph = program.graphs.emplace_back().emplace_back();
+    for (const crowded::Branch& branch : branches) crowded::capture(graph, branch, apart);
+  }
+  // Each lane may have a block that waits.
+  o.sm_slots = o.gate_limit + uint32_t(program.lanes.size()) + o.blocks - random.below(o.blocks);
   const bool dies = random.chance(kAlways / 2);
   if (dies) {
     o.dying_rank = int32_t(random.below(program.rank_count));

@@ -219,17 +219,24 @@ void CudaExecutor::note_replays(bool under_way) {
   host_.note_replays(under_way);
 }
 
-void CudaExecutor::capture(const StreamLaunch& launch, uint64_t* captured, CaptureOrder*& order) {
-  device::StartArguments start = start_of(launch);
-  start.captured = captured;
-  start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
-  // Ranks launch a graph at different moments, and a daemon is not there sooner: its host looks for replays
-  // once a millisecond.
-  start.budget.ticks = std::max(start.budget.ticks, kReplayBudgetNs);
-  start.budget.maximum = std::max(start.budget.maximum, kReplayBudgetNs);
-  device_.come_behind(launch.stream, order);
-  host_.capture(launch.stream, start, launch.entry.gate != 0);
-  device_.come_before(launch.stream, *order);
+void CudaExecutor::capture(std::span<const CapturedLaunch> together) {
+  std::array<std::optional<device::StartArguments>, device::kMostTogether> starts;
+  std::array<device::Entering, device::kMostTogether> entering;
+  for (size_t k = 0; k < together.size(); ++k) {
+    const StreamLaunch& launch = together[k].launch;
+    device::StartArguments& start = starts[k].emplace(start_of(launch));
+    start.captured = together[k].number;
+    start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
+    // Ranks launch a graph at different moments, and a daemon is not there sooner: its host looks for replays
+    // once a millisecond.
+    start.budget.ticks = std::max(start.budget.ticks, kReplayBudgetNs);
+    start.budget.maximum = std::max(start.budget.maximum, kReplayBudgetNs);
+    entering[k] = {launch.entry, &launch.handover, &start, launch.order};
+  }
+  const device::Stream stream = together.front().launch.stream;
+  for (const CapturedLaunch& one : together) device_.come_behind(stream, *one.order);
+  host_.capture(stream, entering.data(), uint32_t(together.size()));
+  for (const CapturedLaunch& one : together) device_.come_before(stream, **one.order);
 }
 
 void CudaExecutor::capture_wait(device::Stream stream, const Handover& handover, const uint64_t* captured) {

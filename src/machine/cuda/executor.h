@@ -57,7 +57,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void note_replays(bool under_way) override;
   std::optional<uint64_t> capture_of(device::Stream stream) override { return device_.capture_of(stream); }
   void end_order(CaptureOrder* order) override { device_.end_order(order); }
-  void capture(const StreamLaunch& launch, uint64_t* captured, CaptureOrder*& order) override;
+  void capture(std::span<const CapturedLaunch> together) override;
   void capture_wait(device::Stream stream, const Handover& handover, const uint64_t* captured) override;
   void watch_graph(device::Stream stream, std::shared_ptr<std::atomic<bool>> dropped) override {
     device_.watch_graph(stream, std::move(dropped));

@@ -177,15 +177,8 @@ class GpuDriver final : public StreamDriver {
   uint64_t launches() const override { return host_.launches(); }
   bool quiet() const override { return host_.quiet(); }
   void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) override {
-    std::vector<device::StartArguments> starts;
-    for (const StreamEntering& e : each) {
-      starts.push_back(start_of(*e.lane, *e.handover, e.operation, e.priority));
-      if (StreamPath(e.ticket.path) == StreamPath::kKernel)
-        starts.back().bound = ProgramBinder(*e.operation.plan, e.operation).bind();
-    }
-    std::vector<device::Entering> entering;
-    for (size_t k = 0; k < each.size(); ++k)
-      entering.push_back({entry_of(each[k].ticket), each[k].handover, &starts[k], each[k].order});
+    std::vector<device::StartArguments> starts = starts_of(each);
+    std::vector<device::Entering> entering = entering_of(each, starts);
     host_.enqueue(GpuDevice::handle_of(stream), entering.data(), uint32_t(entering.size()));
   }
   void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {
@@ -193,18 +186,35 @@ class GpuDriver final : public StreamDriver {
   }
   bool take_gate() override { return host_.take_gate(); }
   void note_replays(bool under_way) override { host_.note_replays(under_way); }
-  Kernel captured_start(Lane& lane, const Handover& handover, const Operation& operation, int16_t priority,
-                        bool gate, uint64_t* captured) override {
-    device::StartArguments start = start_of(lane, handover, operation, priority);
-    start.captured = captured;
-    start.bound = ProgramBinder(*operation.plan, operation).bind();
-    return device_.captured([&] { host_.capture(GpuDevice::handle_of(0), start, gate); });
+  Kernel captured_start(const std::vector<StreamEntering>& each) override {
+    std::vector<device::StartArguments> starts = starts_of(each);
+    std::vector<device::Entering> entering = entering_of(each, starts);
+    return device_.captured(
+        [&] { host_.capture(GpuDevice::handle_of(0), entering.data(), uint32_t(entering.size())); });
   }
   Kernel captured_gate(const Handover& handover, const uint64_t* captured) override {
     return device_.captured([&] { host_.capture_wait(GpuDevice::handle_of(0), handover, captured); });
   }
 
  private:
+  std::vector<device::StartArguments> starts_of(const std::vector<StreamEntering>& each) const {
+    std::vector<device::StartArguments> starts;
+    for (const StreamEntering& e : each) {
+      device::StartArguments& start =
+          starts.emplace_back(start_of(*e.lane, *e.handover, e.operation, e.priority));
+      start.captured = e.captured;
+      if (StreamPath(e.ticket.path) == StreamPath::kKernel)
+        start.bound = ProgramBinder(*e.operation.plan, e.operation).bind();
+    }
+    return starts;
+  }
+  static std::vector<device::Entering> entering_of(const std::vector<StreamEntering>& each,
+                                                   std::vector<device::StartArguments>& starts) {
+    std::vector<device::Entering> entering;
+    for (size_t k = 0; k < each.size(); ++k)
+      entering.push_back({entry_of(each[k].ticket), each[k].handover, &starts[k], each[k].order});
+    return entering;
+  }
   device::StartArguments start_of(Lane& lane, const Handover& handover, const Operation& operation,
                                   int16_t priority) const {
     const Options& o = *s_.options;

@@ -48,6 +48,7 @@ struct StreamEntering {
   Operation operation;
   int16_t priority;
   uint64_t order;
+  uint64_t* captured = nullptr;  // device::StartArguments::captured
 };
 
 // device::StreamHost over a Gpu, without its namespace.
@@ -71,11 +72,10 @@ class StreamDriver {
   // One operation, or several that have entered together.
   virtual void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) = 0;
   virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) = 0;
-  // Captured operations, and what a replay puts into its stream for them.
+  // Captured operations, one or several that begin together, and what a replay puts into its stream for them.
   virtual bool take_gate() = 0;
   virtual void note_replays(bool under_way) = 0;
-  virtual Kernel captured_start(Lane& lane, const Handover& handover, const Operation& operation,
-                                int16_t priority, bool gate, uint64_t* captured) = 0;
+  virtual Kernel captured_start(const std::vector<StreamEntering>& each) = 0;
   virtual Kernel captured_gate(const Handover& handover, const uint64_t* captured) = 0;
 };
 

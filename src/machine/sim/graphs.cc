@@ -1,6 +1,8 @@
 #include "machine/sim/graphs.h"
 
 #include <algorithm>
+#include <map>
+#include <span>
 
 namespace starling::sim {
 
@@ -35,36 +37,49 @@ std::vector<uint32_t> RankGraphs::lanes_of(uint32_t graph) const {
 void RankGraphs::capture(uint32_t graph, const LaneTable& lanes, StreamDriver& driver) {
   Captured& captured = graphs_[graph];
   captured.captured = true;
-  const auto kernel_of = [&](const GraphNode& node, bool gate) -> Kernel {
-    SimLane& lane = *lanes.at(node.lane);
-    uint64_t* number = lane.captured(node.operation);
-    Kernel kernel;
-    switch (node.kind) {
-      case GraphNode::Kind::kStart:
-      case GraphNode::Kind::kHeldStart:
-        return driver.captured_start(lane.core(), lane.handover(), lane.capture(node.operation),
-                                     lane.spec().priority, gate, number);
-      case GraphNode::Kind::kGate: return driver.captured_gate(lane.handover(), number);
-      case GraphNode::Kind::kFill: kernel.kind = Kernel::Kind::kFill; break;
-      case GraphNode::Kind::kCheck: kernel.kind = Kernel::Kind::kCheck; break;
-    }
-    kernel.lane = node.lane;
-    return kernel;
+  std::map<uint32_t, bool> gates;  // lanes with held operations: a block stays for them, or none
+  const auto gate_of = [&](const GraphNode& node) {
+    if (node.kind != GraphNode::Kind::kHeldStart) return false;
+    if (gates.count(node.lane) == 0) gates[node.lane] = driver.take_gate();
+    return gates[node.lane];
   };
-  std::vector<uint32_t> gates, gateless;  // lanes whose held operations have a block that stays, or none
+  const auto start_of = [&](std::span<const GraphNode> together) {
+    std::vector<StreamEntering> entering;
+    for (const GraphNode& node : together) {
+      SimLane& lane = *lanes.at(node.lane);
+      StreamTicket ticket{};
+      ticket.path = kByKernel;
+      ticket.gate = gate_of(node);
+      entering.push_back({ticket, &lane.core(), &lane.handover(), lane.capture(node.operation),
+                          lane.spec().priority, node.lane, lane.captured(node.operation)});
+    }
+    return driver.captured_start(entering);
+  };
+  const auto gate_kernel = [&](const GraphNode& node) {
+    SimLane& lane = *lanes.at(node.lane);
+    return driver.captured_gate(lane.handover(), lane.captured(node.operation));
+  };
   const auto take = [&](const std::vector<GraphNode>& nodes) {
     std::vector<Node> taken;
-    const auto add = [&](const GraphNode& node, bool gate) {
-      taken.push_back({node, lanes.at(node.lane)->spec().calls.size(), kernel_of(node, gate)});
+    const auto add = [&](const GraphNode& node, const Kernel& kernel) {
+      taken.push_back({node, lanes.at(node.lane)->spec().calls.size(), kernel});
     };
-    for (const GraphNode& node : nodes) {
-      const bool held = node.kind == GraphNode::Kind::kHeldStart;
-      const auto has = [&](const auto& list) {
-        return std::find(list.begin(), list.end(), node.lane) != list.end();
-      };
-      if (held && !has(gates) && !has(gateless)) (driver.take_gate() ? gates : gateless).push_back(node.lane);
-      add(node, held && has(gates));
-      if (held && !has(gates)) add({GraphNode::Kind::kGate, node.lane, node.operation}, false);
+    for (size_t k = 0, end = 0; k < nodes.size(); k = end) {
+      end = end_of_together(nodes, k);
+      const GraphNode& node = nodes[k];
+      if (node.starts()) {
+        const auto together = std::span(nodes).subspan(k, end - k);
+        add(node, start_of(together));
+        for (const GraphNode& one : together)
+          if (one.kind == GraphNode::Kind::kHeldStart && !gate_of(one)) add(one, gate_kernel(one));
+      } else if (node.kind == GraphNode::Kind::kGate) {
+        add(node, gate_kernel(node));
+      } else {
+        Kernel kernel;
+        kernel.kind = node.kind == GraphNode::Kind::kFill ? Kernel::Kind::kFill : Kernel::Kind::kCheck;
+        kernel.lane = node.lane;
+        add(node, kernel);
+      }
     }
     return taken;
   };

@@ -73,7 +73,18 @@ struct GraphNode {
   Kind kind;
   uint32_t lane;
   uint32_t operation;
+  uint32_t together = 0;  // starts in a row with one number begin in one kernel
+
+  bool starts() const { return kind == Kind::kStart || kind == Kind::kHeldStart; }
 };
+
+// Behind the node, and those that begin with it.
+inline size_t end_of_together(const std::vector<GraphNode>& nodes, size_t node) {
+  size_t end = node + 1;
+  while (nodes[node].together != 0 && end < nodes.size() && nodes[end].together == nodes[node].together)
+    ++end;
+  return end;
+}
 
 // As one rank captured it. Its branches run beside each other, and then the tail.
 struct Graph {

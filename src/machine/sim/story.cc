@@ -19,9 +19,12 @@ std::string graph_text(const Graph& graph, size_t rank, size_t number) {
                      std::to_string(graph.stream) + ":";
   const auto add = [&text](const char* what, const std::vector<GraphNode>& nodes) {
     text += std::string(" ") + what + " {";
-    for (const GraphNode& node : nodes)
-      text += std::string(" ") + kKinds[uint32_t(node.kind)] + " " + std::to_string(node.lane) + "." +
-              std::to_string(node.operation) + ";";
+    for (size_t k = 0; k < nodes.size(); ++k) {
+      const GraphNode& node = nodes[k];
+      const bool together = k > 0 && end_of_together(nodes, k - 1) > k;
+      text += std::string(together ? " with " : " ") + kKinds[uint32_t(node.kind)] + " " +
+              std::to_string(node.lane) + "." + std::to_string(node.operation) + ";";
+    }
     text += " }";
   };
   for (const auto& branch : graph.branches) add("branch", branch);

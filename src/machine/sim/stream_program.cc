@@ -218,7 +218,8 @@ Program stream_program(StreamKind kind, uint64_t seed, const Options& machine, P
   bool synchronizes = kind == StreamKind::kSynchronized || kind == StreamKind::kOneQueue;
   if (kind == StreamKind::kGraphs) {
     const uint32_t graphs = 1 + random.below(std::min(program.streams, 2u));
-    add_graphs(program, graphs, random, machine, plans);
+    Random apart(seed, 26);
+    add_graphs(program, graphs, random, apart, machine, plans);
     for (uint32_t g = 0; g < graphs; ++g)
       calls.insert(calls.end(), 1 + random.below(3), uint32_t(program.lanes.size()) + g);
     // One lane holds its stream, which is not one that replays stand in.

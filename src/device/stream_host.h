@@ -259,7 +259,7 @@ class StreamHost {
   // what else is the entry's is filled in here. At most kMostTogether.
   void enqueue(Stream stream, Entering* each, uint32_t count) {
     put_in_order(each, count);
-    const StartArguments* starts[kMostTogether];
+    const StartArguments* starts[kMostTogether] = {};
     uint32_t kernels = 0;
     for (uint32_t k = 0; k < count; ++k) {
       const StreamEntry& entry = each[k].entry;
@@ -289,7 +289,7 @@ class StreamHost {
   // complete. At most kMostTogether.
   void capture(Stream stream, Entering* each, uint32_t count) {
     put_in_order(each, count);
-    const StartArguments* starts[kMostTogether];
+    const StartArguments* starts[kMostTogether] = {};
     for (uint32_t k = 0; k < count; ++k) {
       StartArguments& start = *each[k].start;
       start.gate = each[k].entry.gate;

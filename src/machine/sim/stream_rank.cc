@@ -75,6 +75,7 @@ void StreamRank::add_fibers() {
   memory.allow_handing_over();
   share_core_words();
   memory.allow_many_writers(daemon_->work);
+  memory.allow_many_writers(&alone_->leaving);
   for (uint64_t* word : {&daemon_->parts->serving, &daemon_->parts->roamed}) memory.allow_many_writers(word);
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parts->holders[b]);
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parked[b].tail);

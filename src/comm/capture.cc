@@ -152,18 +152,22 @@ void Context::capture(std::vector<Departure>&& departures, uint64_t capture) {
   }
   for (const Capturing& one : capturing) one.departure->lane->bind_captured(one.departure->flight);
   take_parked_places(capturing);
-  std::erase_if(capturing, [&](Capturing& one) { return !take_over_captured(streams, one); });
-  lock.unlock();
-  if (capturing.empty()) return;
-  place_->flush();  // what kernels of the graph read
+  std::vector<Capturing> captured;
   std::vector<CapturedLaunch> launches;
-  for (const Capturing& one : capturing) launches.push_back(one.launch);
+  for (Capturing& one : capturing) {
+    if (!take_over_captured(streams, one)) continue;
+    launches.push_back(one.launch);
+    captured.push_back(std::move(one));
+  }
+  lock.unlock();
+  if (captured.empty()) return;
+  place_->flush();  // what kernels of the graph read
   streams.capture(launches);
   // Behind all of them: an operation that is waited for stands before none that begins with it.
-  for (const Capturing& one : capturing)
+  for (const Capturing& one : captured)
     if (one.held && one.launch.launch.entry.gate == 0)
       streams.capture_wait(stream, one.launch.launch.handover, one.launch.number);
-  for (const Capturing& one : capturing) {
+  for (const Capturing& one : captured) {
     const RequestPtr& request = one.request;
     request->set_captured({capture, one.launch.number}, one.launch.launch.handover);
     if (request->complete(STARLING_SUCCESS, "") && request->callback_is_ours()) callbacks_.push(request);

@@ -19,7 +19,9 @@ target_link_libraries(link.mutations_program PRIVATE starling_link_mutants)
 set(named_mutants_dir "${CMAKE_CURRENT_BINARY_DIR}/link/named_mutants")
 set(named_mutants_from "${CMAKE_CURRENT_SOURCE_DIR}/link/named_catalogue.py"
   "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" "${CMAKE_SOURCE_DIR}/src/link/carry/peer_link.cc"
-  "${CMAKE_SOURCE_DIR}/src/link/carry/arrivals.cc" "${CMAKE_SOURCE_DIR}/src/link/tcp/connection.cc")
+  "${CMAKE_SOURCE_DIR}/src/link/carry/arrivals.cc" "${CMAKE_SOURCE_DIR}/src/link/carry/straight.cc"
+  "${CMAKE_SOURCE_DIR}/src/link/tcp/connection.cc" "${CMAKE_SOURCE_DIR}/src/link/tcp/receiving_flow.cc"
+  "${CMAKE_SOURCE_DIR}/src/link/tcp/sending_flow.cc")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${named_mutants_from})
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}" "${Python3_EXECUTABLE}"
   "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" "${CMAKE_SOURCE_DIR}" "${named_mutants_dir}"

@@ -8,7 +8,10 @@ from planted import Mutation
 
 LINK = "carry/peer_link.cc"
 ARRIVALS = "carry/arrivals.cc"
+STRAIGHT = "carry/straight.cc"
 CONNECTION = "tcp/connection.cc"
+RECEIVING = "tcp/receiving_flow.cc"
+SENDING = "tcp/sending_flow.cc"
 
 MUTATIONS = [
     (
@@ -90,5 +93,75 @@ MUTATIONS = [
             "",
         ),
         "AmidAFrame.ADestinationMoves",
+    ),
+    (
+        Mutation(
+            "written_after_the_end",
+            "paths by which the peer writes are not fenced before the buffer is given back",
+            LINK,
+            "  if (receiving_ && is_written_by_peer(*own)) receiving_->fence_writes(offers_ + 1);\n",
+            "",
+        ),
+        "Quarantine.WhatWasOfferedIsFenced",
+    ),
+    (
+        Mutation(
+            "fenced_where_it_began",
+            "a landing to which nothing has come yet is taken for one that the peer does not write to",
+            STRAIGHT,
+            "return wanted.offered;",
+            "return wanted.offered && wanted.comes;",
+        ),
+        "Quarantine.WhatWasOfferedIsFenced",
+    ),
+    (
+        Mutation(
+            "one_path_fenced",
+            "a path that the epoch does not use is left open to the peer's writes",
+            RECEIVING,
+            "kind() == LinkKind::kVerbs) broke(*path, 0);",
+            "kind() == LinkKind::kVerbs && (state_.use & bit(path->number_))) broke(*path, 0);",
+        ),
+        "Quarantine.WhatWasOfferedIsFenced",
+    ),
+    (
+        Mutation(
+            "offers_stay_good",
+            "paths that are opened later do not say that offers were taken back",
+            RECEIVING,
+            "  offers_void_ = offers_void;\n",
+            "",
+        ),
+        "Quarantine.TheNextPathsSayThatOffersAreVoid",
+    ),
+    (
+        Mutation(
+            "last_offer_stays_good",
+            "of what was taken back the last offer is still good by paths that are opened later",
+            LINK,
+            "fence_writes(offers_ + 1)",
+            "fence_writes(offers_)",
+        ),
+        "Quarantine.TheNextPathsSayThatOffersAreVoid",
+    ),
+    (
+        Mutation(
+            "fenced_in_vain",
+            "paths are broken although the peer has left the lane",
+            STRAIGHT,
+            "    return false;\n  return std::any_of",
+            "    return true;\n  return std::any_of",
+        ),
+        "Quarantine.WhatNobodyWritesIsNotFenced",
+    ),
+    (
+        Mutation(
+            "read_after_the_end",
+            "a path whose device reads the buffer is not fenced before that is given back",
+            SENDING,
+            "      broke(*path, 0);\n}",
+            "      (void)path;\n}",
+        ),
+        "Quarantine.WhatIsSentFromABufferIsFenced",
     ),
 ]

@@ -1,12 +1,14 @@
 // Goal: messages go from where they are named to where they are wanted, and from neither side's memory, or
 // into it, once it was taken back. Method: two proxies in one process, over loopback (two_hosts.h), the
-// test's threads are hosts and blocks; and two connections, one of which is stopped amid a frame.
+// test's threads are hosts and blocks; two links whose paths record that they were fenced (fenced_links.h);
+// and two connections, one of which is stopped amid a frame.
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <vector>
 
 #include "link/connected.h"
+#include "link/fenced_links.h"
 #include "link/tcp/connection.h"
 #include "link/two_hosts.h"
 
@@ -192,6 +194,74 @@ TEST(NamedMessages, DoNotOverflow) {
   ASSERT_TRUE(hosts.a.send(0, 101));
   ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 1; }));
   EXPECT_EQ(output[100], std::byte(0));
+}
+
+// ---- fenced before a buffer is given back ---------------------------------------------------------------
+
+class Quarantine : public testing::Test {
+ protected:
+  static constexpr uint32_t kLane = carry::FencedHost::kLane;
+  static constexpr uint64_t kOffers = 2;
+
+  void SetUp() override { ASSERT_TRUE(hosts_.join()); }
+  // Where the messages after those before are wanted at b; a heard of it.
+  void offer(uint64_t first, RegistrationPtr memory) {
+    hosts_.b.link().expect(kLane, 0, {first, 1, output_.data() + first * kBytes, kBytes, kBytes}, memory);
+    ASSERT_TRUE(hosts_.settle());
+  }
+  void offer_all() {
+    for (uint64_t k = 0; k < kOffers; ++k) offer(k, std::make_shared<Registration>());
+  }
+  carry::FencedHosts hosts_;
+  std::vector<std::byte> output_ = std::vector<std::byte>(kOffers * kBytes);
+};
+
+// Nothing of it has come: the peer may be about to write, by each path that is open.
+TEST_F(Quarantine, WhatWasOfferedIsFenced) {
+  offer_all();
+  ASSERT_EQ(hosts_.b.record().living(false), 2u);
+  hosts_.b.link().take_back(kLane);
+  EXPECT_EQ(hosts_.b.record().living(false), 0u);
+}
+
+// A peer that has not heard of it finds out when it calls again.
+TEST_F(Quarantine, TheNextPathsSayThatOffersAreVoid) {
+  offer_all();
+  hosts_.b.link().take_back(kLane);
+  ASSERT_TRUE(hosts_.settle());
+  for (const auto& path : hosts_.b.record().paths) {
+    if (path.sends) continue;
+    EXPECT_EQ(path.offers_void, path.fenced ? 0 : kOffers + 1);
+  }
+  const auto message = message_of(0);
+  hosts_.a.name(0, message.data(), kBytes);
+  ASSERT_TRUE(hosts_.look_until([&] { return hosts_.b.posted() == 1; }));
+  EXPECT_EQ(std::memcmp(hosts_.b.slot_of(0), message.data(), kBytes), 0);
+  EXPECT_EQ(output_[0], std::byte(0));
+}
+
+TEST_F(Quarantine, WhatNobodyWritesIsNotFenced) {
+  offer(0, nullptr);
+  hosts_.b.link().take_back(kLane);
+  EXPECT_EQ(hosts_.b.record().living(false), 2u) << "no offer was made";
+  offer(1, std::make_shared<Registration>());
+  hosts_.b.note_left();
+  hosts_.b.link().take_back(kLane);
+  EXPECT_EQ(hosts_.b.record().living(false), 2u) << "the peer has left the lane";
+}
+
+// The device may be reading there.
+TEST_F(Quarantine, WhatIsSentFromABufferIsFenced) {
+  const auto message = message_of(0);
+  auto source = message;
+  hosts_.a.link().lend(kLane, 0, {0, 1, std::make_shared<Registration>()});
+  hosts_.a.name(0, source.data(), kBytes);
+  hosts_.a.link().round(cpu::monotonic_ns());
+  EXPECT_EQ(hosts_.a.record().living(true), 2u);
+  hosts_.a.link().take_back(kLane);
+  EXPECT_EQ(hosts_.a.record().living(true), 1u) << "the path that it went by";
+  std::fill(source.begin(), source.end(), std::byte(0xee));
+  ASSERT_TRUE(hosts_.look_until([&] { return hosts_.b.posted() == 1; }));
 }
 
 // ---- amid a frame ---------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ const std::vector<Row>& table() {
       {"STARLING_TCP_INTERFACES", "names", "",
        "Network interfaces for links to other hosts, or literal addresses of theirs, separated by commas, "
        "the preferred one first. Unset: all that are up and have an address that is not link-local, without "
-       "loopback.",
+       "loopback, those near the rank's GPU or NUMA nodes first.",
        &Settings::tcp_interfaces},
       {"STARLING_TCP_FAMILY", "auto|ipv4|ipv6", "auto",
        "Which address stands for an interface that is named by its name. auto: IPv4 if it has one. The same "

@@ -2,6 +2,7 @@
 #pragma once
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <system_error>
 #include <thread>
@@ -25,13 +26,23 @@ std::thread start_thread(F&& body) {
   }
 }
 
-// Those of the cores that this process may use, if there is any.
+// That this thread may run on. Empty: the system does not say.
+inline std::vector<uint32_t> allowed_cores() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {};
+  std::vector<uint32_t> cores;
+  for (uint32_t core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  return cores;
+}
+
+// Those of the cores that it may run on, if there is any.
 inline void pin_this_thread(const std::vector<uint32_t>& cores) {
-  cpu_set_t allowed, wanted;
+  cpu_set_t wanted;
   CPU_ZERO(&wanted);
-  if (cores.empty() || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const std::vector<uint32_t> allowed = allowed_cores();
   for (const uint32_t core : cores)
-    if (core < CPU_SETSIZE && CPU_ISSET(core, &allowed)) CPU_SET(core, &wanted);
+    if (std::find(allowed.begin(), allowed.end(), core) != allowed.end()) CPU_SET(core, &wanted);
   if (CPU_COUNT(&wanted) > 0) sched_setaffinity(0, sizeof wanted, &wanted);
 }
 

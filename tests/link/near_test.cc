@@ -1,5 +1,6 @@
-// Goal: ports near a device come first, and its cores are known. Method: a sysfs of our own: two switches
-// with a card each under one root, a third card on the other processor, and a port without a card.
+// Goal: ports near a device come first, or near the cores that a rank runs on, and a device's cores are
+// known. Method: a sysfs of our own: two switches with a card each under one root, a third card on the other
+// processor, a port without a card, and a NUMA node that is memory alone.
 #include "link/tcp/near.h"
 
 #include <gtest/gtest.h>
@@ -24,6 +25,12 @@ class Near : public testing::Test {
     add("pci0000:00/0000:00:02.0/0000:05:00.0", "0000:05:00.0", 0, "node");
     add("pci0000:80/0000:80:01.0/0000:83:00.0", "0000:83:00.0", 1, "far");
     fs::create_directories(root_ / "class/net/virtual");
+    const std::pair<const char*, const char*> nodes[] = {{"node0", "0-3,8"}, {"node1", "4-7"}, {"node2", ""}};
+    for (const auto& [node, cores] : nodes) {
+      fs::create_directories(root_ / "devices/system/node" / node);
+      std::ofstream(root_ / "devices/system/node" / node / "cpulist") << cores << '\n';
+    }
+    fs::create_directories(root_ / "devices/system/node/power");
   }
   void TearDown() override { fs::remove_all(root_); }
   void add(const std::string& place, const std::string& address, int node, const std::string& interface) {
@@ -37,13 +44,25 @@ class Near : public testing::Test {
     fs::create_directories(root_ / "class/net" / interface);
     fs::create_directory_symlink(folder, root_ / "class/net" / interface / "device");
   }
-  std::string names(const std::string& device, const ToldHost& told = {}) const {
+  static std::vector<tcp::Port> all_ports() {
     std::vector<tcp::Port> ports;
     for (const char* name : {"virtual", "far", "node", "near"}) {
       ports.emplace_back();
       ports.back().name = name;
     }
+    return ports;
+  }
+  std::string names(const std::string& device, const ToldHost& told = {}) const {
+    std::vector<tcp::Port> ports = all_ports();
     nearest_first(ports, device, told, root_);
+    return text_of(ports);
+  }
+  std::string names_by_cores(const std::vector<uint32_t>& cores) const {
+    std::vector<tcp::Port> ports = all_ports();
+    nearest_first(ports, cores, root_);
+    return text_of(ports);
+  }
+  static std::string text_of(const std::vector<tcp::Port>& ports) {
     std::string text;
     for (const tcp::Port& port : ports) text += port.name + " ";
     return text;
@@ -55,6 +74,16 @@ TEST_F(Near, PortsOfTheSameBridgeComeFirst) {
   EXPECT_EQ(names("0000:03:00.0"), "near node virtual far ");
   EXPECT_EQ(names("0000:83:00.0"), "far virtual node near ");
   EXPECT_EQ(names("0000:99:00.0"), "virtual far node near ") << "nobody knows the device";
+}
+
+TEST_F(Near, PortsOfTheNodesOfCoresComeFirst) {
+  EXPECT_EQ(names_by_cores({8}), "node near virtual far ");
+  EXPECT_EQ(names_by_cores({5, 6}), "far virtual node near ");
+  EXPECT_EQ(names_by_cores({3, 4}), "virtual far node near ") << "cores of all nodes";
+  EXPECT_EQ(names_by_cores({}), "virtual far node near ");
+  EXPECT_EQ(names_by_cores({99}), "virtual far node near ") << "nobody knows the core";
+  fs::remove_all(root_ / "devices/system/node");
+  EXPECT_EQ(names_by_cores({8}), "virtual far node near ") << "no nodes are told";
 }
 
 ToldDevice told_of(const std::string& kind, const std::string& name, const std::string& pci,

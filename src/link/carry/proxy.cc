@@ -37,6 +37,8 @@ std::vector<tcp::Port> ports_of(const ProxyOptions& options) {
   std::vector<tcp::Port> ports = tcp::usable_ports(options.interfaces, options.family);
   if (options.interfaces.empty() && !options.device.empty())
     nearest_first(ports, options.device, options.told);
+  else if (options.interfaces.empty())
+    nearest_first(ports, allowed_cores());
   for (tcp::Port& port : ports) port.congestion = options.congestion;
   return ports;
 }

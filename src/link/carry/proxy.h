@@ -44,7 +44,9 @@ struct ProxyOptions {
   bool straight = true;  // memory is registered where that spares copies
   bool recorded = false;  // transfers, for watchers (monitor/publish.h)
   bool polls = false;  // blocks do not ring
-  std::string device;  // PCI address: its nearest ports come first, where `interfaces` names none
+  // PCI address: its nearest ports come first, where `interfaces` names none; "": those near the cores that
+  // the thread may run on which makes the proxy.
+  std::string device;
   ToldHost told;  // of this host, in the place of sysfs
   std::vector<uint32_t> cores;  // that its threads may run on; empty: any
 };

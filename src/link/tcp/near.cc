@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
 
@@ -57,6 +58,28 @@ Distance distance(const Place& a, const Place& b) {
   return found;
 }
 
+// Those of the NUMA nodes with cores that these cores are of. Empty: of all, or the system does not say.
+std::set<int> nodes_of(const std::vector<uint32_t>& cores, const std::string& sysfs) {
+  std::set<int> nodes;
+  bool all = true;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(sysfs) / "devices/system/node", error)) {
+    const std::string name = entry.path().filename();
+    int node = -1;
+    if (!name.starts_with("node") ||
+        std::from_chars(name.data() + 4, name.data() + name.size(), node).ec != std::errc{})
+      continue;
+    const std::string text = first_line(entry.path() / "cpulist");
+    if (text.empty()) continue;  // memory alone
+    const std::vector<uint32_t> of_node = parse_cores(text);
+    if (std::find_first_of(of_node.begin(), of_node.end(), cores.begin(), cores.end()) != of_node.end())
+      nodes.insert(node);
+    else
+      all = false;
+  }
+  return all ? std::set<int>{} : nodes;
+}
+
 }  // namespace
 
 void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, const ToldHost& told,
@@ -72,6 +95,14 @@ void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, con
   };
   std::stable_sort(ports.begin(), ports.end(),
                    [&](const tcp::Port& a, const tcp::Port& b) { return of(a) < of(b); });
+}
+
+void nearest_first(std::vector<tcp::Port>& ports, const std::vector<uint32_t>& cores,
+                   const std::string& sysfs) {
+  const std::set<int> nodes = nodes_of(cores, sysfs);
+  std::stable_partition(ports.begin(), ports.end(), [&](const tcp::Port& port) {
+    return nodes.contains(place_in_sysfs(fs::path(sysfs) / "class/net" / port.name / "device").numa);
+  });
 }
 
 std::vector<uint32_t> cores_near(const std::string& device, const std::string& sysfs) {

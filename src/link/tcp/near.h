@@ -18,6 +18,11 @@ namespace starling::link {
 void nearest_first(std::vector<tcp::Port>& ports, const std::string& device, const ToldHost& told = {},
                    const std::string& sysfs = "/sys");
 
+// The same for who has no device and runs on these processor cores: ports of their NUMA nodes come first.
+// Where there are cores of all nodes, or the system does not say, all stay in their order.
+void nearest_first(std::vector<tcp::Port>& ports, const std::vector<uint32_t>& cores,
+                   const std::string& sysfs = "/sys");
+
 // Empty: the system does not say.
 std::vector<uint32_t> cores_near(const std::string& device, const std::string& sysfs = "/sys");
 

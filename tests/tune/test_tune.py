@@ -23,7 +23,7 @@ from starling.numbers import COLLECTIVES as NUMBERS
 from starling.tune import Link, Machine, Table, cost_us, timeline
 from starling.tune.candidates import COLLECTIVES, ROOTED, Candidate, candidates
 from starling.tune.command import app
-from starling.tune.measure import Buffers, Effort, Point, Work, measured
+from starling.tune.measure import Buffers, Effort, Point, Work, _Rank, measured
 from starling.tune.model import CPU, GPUS
 from starling.tune.table import Row, parse, ranges
 from starling.tune.tuning import Tuning, tune, works_of
@@ -410,20 +410,61 @@ def test_the_fastest_is_put_into_the_table(monkeypatch: pytest.MonkeyPatch) -> N
     assert table.plans == {f"own.{digest}": works[0].candidates[1].text}
 
 
-def test_launches_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("thirds_us", "winners_us"),
+    [(9.0, 2.45), (2.5, 1.58)],  # the second: 2 and 3; the first has 1 and 8, the third these and 1
+)
+def test_launches_have_to_agree(thirds_us: float, winners_us: float, monkeypatch: pytest.MonkeyPatch) -> None:
     tuning = Tuning(["all_reduce"], 2, [64], places=(False,), dtypes=("float32",), most=3, launches=2)
     works = works_of(tuning)
     first, second, third, choice = (candidate.name for candidate in works[0].candidates)
     launches = iter(
         [
-            {first: [1.0] * 4, second: [2.0] * 4, third: [9.0], choice: [3.0] * 4},
+            {first: [1.0] * 4, second: [2.0] * 4, third: [thirds_us], choice: [3.0] * 4},
             {first: [8.0] * 4, second: [3.0] * 4, third: [1.0] * 4, choice: [3.0] * 4},
         ]
     )
     monkeypatch.setattr("starling.tune.tuning.measured", lambda *_, **__: ("here", [next(launches)]))
     result = tune(tuning, works)
-    assert [row.time_us for row in result.table.rows] == [2.45]  # the second: 2 and 3; the first has 1 and 8
-    assert result.points[0]["us"][third] == 3.0  # measured, but in finals once only
+    assert [row.time_us for row in result.table.rows] == [winners_us]
+    assert result.points[0]["us"][third] == round(thirds_us**0.5, 3)  # in the finals of one launch
+
+
+def test_of_plans_as_fast_the_steady_one_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning = Tuning(["all_reduce"], 2, [64], places=(False,), dtypes=("float32",), most=3, tiled=0)
+    works = works_of(tuning)
+    first, second, third, choice = (candidate.name for candidate in works[0].candidates)
+    for steady, winners_us in ((1.02, 1.02), (1.04, 1.0)):
+        samples = {
+            first: [1.0, 1.0, 1.0, 5.0, 5.0],
+            second: [steady] * 5,
+            third: [1.1] * 5,
+            choice: [1.0] * 5,
+        }
+        monkeypatch.setattr(
+            "starling.tune.tuning.measured", lambda *_, found=samples, **__: ("here", [found])
+        )
+        assert [row.time_us for row in tune(tuning, works).table.rows] == [winners_us]
+
+
+def test_samples_are_spread_over_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    timed = _Rank.time_us
+
+    def time_us(rank: _Rank, candidate: Candidate, buffers: Buffers, calls: int, warmups: int = 1) -> float:
+        size = buffers.point.size_bytes
+        if rank.comm.rank == 0 and seen[-1:] != [size]:
+            seen.append(size)
+        return timed(rank, candidate, buffers, calls, warmups)
+
+    monkeypatch.setattr(_Rank, "time_us", time_us)
+    tuning = Tuning(["gather"], 2, [64, 512], places=(False,), most=2, tiled=0)
+    visits: list[int] = []
+    _, found = measured(
+        works_of(tuning), 2, effort=Effort(2, 0.0001, finals=5, visits=3, near=1e9), progress=visits.append
+    )
+    assert seen == [64, 512] * 5 and sum(visits) == 10
+    assert all(len(values) == 5 for samples in found for values in samples.values())
 
 
 def test_what_cannot_take_part_is_refused(tmp_path: Path) -> None:

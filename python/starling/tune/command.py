@@ -115,6 +115,7 @@ def tune(
         15, min=0, help="more of those within a fifth of the best, whose median counts; 0: none"
     ),
     slice_ms: float = typer.Option(4.0, min=0.0, help="how long each of them calls"),
+    visits: int = typer.Option(3, min=1, help="to a point for these, all others between: machines change"),
     launches: int = typer.Option(1, min=1, help="of the ranks, each with all measurements"),
     timeout_s: float = typer.Option(1800, "--timeout", min=1, help="seconds, for ranks of each kind"),
     json_file: str = typer.Option("", "--json", help="all that was measured; -: on standard output alone"),
@@ -142,7 +143,7 @@ def tune(
             Tuning(
                 names, ranks, _sizes(smallest, largest, factor), mode == "processes", device, blocks, most, tiled,
                 tuple(place == "in_place" for place in _chosen(places, PLACES, "")),
-                tuple(_chosen(dtypes, DTYPES, "")), Effort(repetitions, slice_ms / 1e3, finals=finals),
+                tuple(_chosen(dtypes, DTYPES, "")), Effort(repetitions, slice_ms / 1e3, finals=finals, visits=visits),
                 timeout_s, launches,
             )
             for mode in _chosen(ranks_as, MODES, "ranks as ")
@@ -156,7 +157,7 @@ def tune(
             wanted[k] = tuning = dataclasses.replace(tuning, fit=fit)
             say(_fit_told(fit))
             works = works_of(tuning, own)
-            with _bar(len(works) * launches, json_file == "-") as progress:
+            with _bar(len(works) * launches * tuning.effort.sweeps, json_file == "-") as progress:
                 result = measured(tuning, works, progress)
             points += result.points
             table.update(result.table, smallest)

@@ -24,7 +24,7 @@ from starling.request import handle_of, start_of
 from starling.tune.candidates import OF_PARTS, REDUCING, Candidate
 
 Progress = Callable[[int], None]
-"""Called with the number of points that were measured since."""
+"""Called with the number of visits to points since."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Effort:
 
     finals: then so many new samples of those that are within ``near`` of the best, at most ``finalists``, and of
         choices: the first ones chose them, and are no longer fair.
+    visits: both in so many parts, with all other points between: how far apart two cores of a virtual machine are
+        changes within seconds, and one visit meets one state of it.
     again: then the best of the first ones takes part twice, the second time on a communicator of its own.
     """
 
@@ -65,9 +67,15 @@ class Effort:
     slice_s: float = 0.004
     most_calls: int = 200
     finals: int = 0
+    visits: int = 1
     near: float = 1.2
     finalists: int = 5
     again: bool = False
+
+    @property
+    def sweeps(self) -> int:
+        """Over all points: the last visit for the first samples is the first for the finals."""
+        return 2 * self.visits - 1 if self.finals else self.visits
 
 
 @dataclass(frozen=True)
@@ -197,6 +205,16 @@ class Buffers:
         return bool(np.array_equal(found[self.own], self.wanted))
 
 
+@dataclass
+class _Visited:
+    """A point whose candidates have been checked. calls: of a sample."""
+
+    work: Work
+    calls: dict[str, int]
+    samples: Samples
+    finalists: list[Candidate] = field(default_factory=list)
+
+
 class _Rank:
     """One rank's side. ``choices``: communicators of the same ranks, by the candidate that runs on it."""
 
@@ -231,12 +249,26 @@ class _Rank:
             min(self.effort.most_calls, max(2, self.effort.slice_s * 1e6 / self.memory.get(longest)[0]))
         )
 
-    def measure(self, work: Work) -> Samples:
+    def measure(self, works: list[Work], done: Callable[[], None]) -> list[Samples]:
+        """``done`` is called after each visit to a point."""
+        visited: list[_Visited] = []
+        for sweep in range(self.effort.sweeps):
+            for k, work in enumerate(works):
+                buffers = Buffers(work.point, self.comm.rank, self.comm.size, self.memory)
+                if sweep == 0:
+                    visited.append(self._checked(work, buffers))
+                self._visit(visited[k], buffers, sweep)
+                done()
+        for one in visited:
+            if AGAIN in one.samples:
+                one.samples[ITSELF] = one.samples[one.finalists[0].name]
+        return [one.samples for one in visited]
+
+    def _checked(self, work: Work, buffers: Buffers) -> _Visited:
         for candidate in work.candidates:
             if candidate.text and candidate.text not in self.added:
                 self.comm.add_plan(candidate.text)
                 self.added.add(candidate.text)
-        buffers = Buffers(work.point, self.comm.rank, self.comm.size, self.memory)
         calls = {}
         for candidate in work.candidates:
             buffers.renew()
@@ -247,17 +279,27 @@ class _Rank:
                     f"plan {candidate.name} gives a wrong {work.point.collective} of {work.point.size_bytes} bytes"
                 )
             calls[candidate.name] = self.agreed_calls(candidate, buffers)
+        return _Visited(work, calls, {candidate.name: [] for candidate in work.candidates})
+
+    def _visit(self, one: _Visited, buffers: Buffers, sweep: int) -> None:
+        effort, candidates = self.effort, one.work.candidates
         buffers.input[:] = 0  # in place, sums of sums would leave the type's range, which may cost
         self.memory.settle()
-        samples = self._in_turns(work.candidates, buffers, calls, self.effort.repetitions)
-        if self.effort.finals:
-            best, *others = self._best(work.candidates, samples)
-            twins = [self._twin(best)] if self.effort.again else []
-            calls[AGAIN] = calls[best.name]
-            samples |= self._in_turns([best, *others, *twins], buffers, calls, self.effort.finals)
-            if twins:
-                samples[ITSELF] = samples[best.name]
-        return samples
+
+        def part(samples: int, visit: int) -> range:
+            return range(samples * visit // effort.visits, samples * (visit + 1) // effort.visits)
+
+        if sweep < effort.visits:
+            self._in_turns(one, candidates, buffers, part(effort.repetitions, sweep))
+        finals = sweep - effort.visits + 1
+        if effort.finals and finals == 0:
+            best, *others = self._best(candidates, one.samples)
+            twins = [self._twin(best)] if effort.again else []
+            one.calls[AGAIN] = one.calls[best.name]
+            one.finalists = [best, *others, *twins]
+            one.samples |= {candidate.name: [] for candidate in one.finalists}
+        if effort.finals and finals >= 0:
+            self._in_turns(one, one.finalists, buffers, part(effort.finals, finals))
 
     def _twin(self, candidate: Candidate) -> Candidate:
         if candidate.text and candidate.text not in self.added_again:
@@ -266,15 +308,14 @@ class _Rank:
         return dataclasses.replace(candidate, name=AGAIN)
 
     def _in_turns(
-        self, candidates: list[Candidate], buffers: Buffers, calls: dict[str, int], repetitions: int
-    ) -> Samples:
-        samples: Samples = {candidate.name: [] for candidate in candidates}
-        for repetition in range(repetitions):
+        self, one: _Visited, candidates: list[Candidate], buffers: Buffers, repetitions: range
+    ) -> None:
+        for repetition in repetitions:
             # Every other repetition in the reverse order: nobody always runs behind the same neighbour.
             for candidate in candidates if repetition % 2 == 0 else reversed(candidates):
                 self.comm.barrier().wait(60)
-                samples[candidate.name].append(self.time_us(candidate, buffers, calls[candidate.name]))
-        return samples
+                us = self.time_us(candidate, buffers, one.calls[candidate.name])
+                one.samples[candidate.name].append(us)
 
     def _best(self, candidates: list[Candidate], samples: Samples) -> list[Candidate]:
         """The best, others that are near, and choices; the same on all ranks."""
@@ -290,14 +331,12 @@ class _Rank:
 def _rank_main(
     comm: Communicator, works: list[Work], effort: Effort, tables: dict[str, str], counter: str
 ) -> tuple[str, list[Samples]]:
-    rank = _Rank(comm, effort, tables)
-    found = []
-    for work in works:
-        found.append(rank.measure(work))
-        if comm.rank == 0:  # one byte a point: who waits for us sees the file grow
+    def done() -> None:
+        if comm.rank == 0:  # one byte a visit: who waits for us sees the file grow
             with open(counter, "ab") as file:
                 file.write(b".")
-    return comm.topology, found
+
+    return comm.topology, _Rank(comm, effort, tables).measure(works, done)
 
 
 class _Watch:

@@ -30,6 +30,9 @@ from starling.tune.table import Row, Table, ranges
 GPU_BLOCKS = 32
 TILE_GAIN = 0.03
 """What less is worth no row of its own: of many that are as fast, the least time is that of a lucky one."""
+AS_FAST = 0.03
+"""Of plans that are so near the best, those whose slow calls are the fastest: which one is first by so little, chance
+says, and a plan that feels how far apart two cores lie at the moment has calls that take several times as long."""
 DTYPES = ("float32", "float16")
 """One of each class of reductions. Other collectives move bytes, whatever their type."""
 
@@ -145,10 +148,12 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
     result = Result(Table())
     groups: dict[tuple[str, bool, str], list[_Measured]] = {}
     for work, *launches in zip(works, *(found for _, found in runs), strict=True):
-        finals = _agreed([medians(finalists(samples)) for samples in launches])
-        times = _agreed([medians(samples) for samples in launches])
+        times, slow = (_agreed([of(samples) for samples in launches]) for of in (medians, slows))
+        # A launch that met a bad moment of a plan keeps it out of its own finals, and has its first samples.
+        last = {name for samples in launches for name in finalists(samples)}
+        finals = {name: us for name, us in times.items() if name in last}
         groups.setdefault((work.point.collective, work.point.in_place, work.point.types), []).append(
-            _Measured(work, finals, times)
+            _Measured(work, finals, slow, times)
         )
         fastest = min((name for name in finals if name != CHOICE.name), key=lambda name: (finals[name], name))
         result.points.append(
@@ -164,7 +169,10 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
         )
     for (collective, in_place, types), found in groups.items():
         by_name = {c.name: c for one in found for c in one.work.candidates}
-        by_size = {one.work.point.size_bytes: _plain_first(one.finals, by_name, one.times) for one in found}
+        by_size = {
+            one.work.point.size_bytes: _steady(_plain_first(one.finals, by_name, one.times), one.slow)
+            for one in found
+        }
         rest = {one.work.point.size_bytes: _plain_first(one.times, by_name) for one in found}
         limits = {c.name: c.plan.sizes for c in by_name.values() if c.plan and c.plan.sizes}
         for largest, name, size in ranges(by_size.items(), limits=limits, rest=rest):
@@ -180,10 +188,12 @@ def tune(tuning: Tuning, works: list[Work], progress: Progress = lambda points: 
 
 @dataclass(frozen=True)
 class _Measured:
-    """One point. finals: of the plans that were measured to the end; times: of all. In us, by name."""
+    """One point. finals: of the plans that a launch measured to the end; times: of all, and ``slow`` their slow calls.
+    In us, by name."""
 
     work: Work
     finals: dict[str, float]
+    slow: dict[str, float]
     times: dict[str, float]
 
 
@@ -202,6 +212,14 @@ def _plain_first(
     return {
         name: us for name, us in times.items() if name != CHOICE.name and us < usual(name) * (1 - TILE_GAIN)
     }
+
+
+def _steady(times: dict[str, float], slow: Mapping[str, float]) -> dict[str, float]:
+    """Without those that are as fast as the best (``AS_FAST``), and whose slow calls are slower than another's."""
+    near = [name for name, us in times.items() if us <= min(times.values()) * (1 + AS_FAST)]
+    steadiest = min((slow[name] for name in near), default=0.0)
+    unsteady = {name for name in near if slow[name] > steadiest * (1 + AS_FAST)}
+    return {name: us for name, us in times.items() if name not in unsteady}
 
 
 def _time_of(name: str, times: Mapping[str, float], rest: Mapping[str, float]) -> float:
@@ -238,3 +256,8 @@ def key_of(candidate: Candidate) -> tuple[str, int]:
 
 def medians(samples: Samples) -> dict[str, float]:
     return {name: round(statistics.median(values), 3) for name, values in samples.items()}
+
+
+def slows(samples: Samples) -> dict[str, float]:
+    """Four of five are faster."""
+    return {name: round(sorted(values)[len(values) * 4 // 5], 3) for name, values in samples.items()}

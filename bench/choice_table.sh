@@ -3,7 +3,7 @@
 # against every plan that can be named: bench/results/choice_table.txt and choice.json, or those in the folder OUT.
 # Leave the machine alone meanwhile. Arguments go to both commands (`-C all_reduce` makes it short).
 #
-#   bench/choice_table.sh                       some ten minutes
+#   bench/choice_table.sh                       some fifteen minutes
 #   RANKS=4 AS=processes bench/choice_table.sh  a part of it
 set -eu
 cd "$(dirname "$0")/.."

@@ -367,9 +367,11 @@ STARLING_API starling_status starling_stream_wait(starling_request* request, voi
  */
 STARLING_API starling_status starling_stream_capturing(starling_context* context, void* stream,
                                                        int32_t* capturing);
-/* A stream of the context's GPU that waits for no other. urgent: to start operations on; its kernels come
- * before those of ordinary streams. Else: for streams that stand (starling_stream_wait). Lives as long as the
- * context. STARLING_UNSUPPORTED where there are no streams. */
+/* A stream of the context's GPU that waits for no other. urgent: to start operations on, and for what they
+ * need before them; its kernels come before those of ordinary streams. Nothing else is put behind an
+ * operation there: while a stream stands for it (starling_stream_wait) it may keep its place, and what is
+ * behind it waits. Else: for streams that stand. Lives as long as the context. STARLING_UNSUPPORTED where
+ * there are no streams. */
 STARLING_API starling_status starling_stream_create(starling_context* context, int32_t urgent, void** stream);
 /* Rank that a receive got its message from (any-source receives), -1 while unknown. */
 STARLING_API int32_t starling_request_source(const starling_request* request);

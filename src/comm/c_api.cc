@@ -378,7 +378,7 @@ starling_status starling_context_try_buffer(starling_context* context, const voi
 starling_status starling_stream_create(starling_context* context, int32_t urgent, void** stream) {
   return guarded([&] {
     required(stream, "stream") = nullptr;
-    *stream = living(context, "context")->context.checked_streams().make_stream(urgent != 0);
+    *stream = living(context, "context")->context.make_stream(urgent != 0);
   });
 }
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "comm/callbacks.h"
@@ -119,6 +120,8 @@ class Context {
   bool has_lane(const LaneKey& key);
   // Throws Error(unsupported) where there are no streams.
   StreamOperations& checked_streams();
+  // As starling_stream_create().
+  device::Stream make_stream(bool urgent);
   // Until an operation may be put into the stream: its launch queue may be full. Before any lock is taken.
   void await_stream(device::Stream stream, bool held);
   // The same for an operation in a lane of copies.
@@ -215,6 +218,7 @@ class Context {
   void begin_as_kernel(HostLane& lane, Flight& flight);
   void count_called(const Flight& flight, bool ended);
   bool needs_no_host(const HostLane& lane) const;
+  const void* waited_for_later(const HostLane& lane, const Flight& flight) const;
   bool may_stand(StreamOperations& streams) const;
   std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
@@ -289,6 +293,7 @@ class Context {
   uint64_t for_callers_ = 0;  // of these, those that need a daemon: no stream orders them
   uint64_t called_ = 0;  // and those that the CPU submitted and a kernel began, in a stream of these
   std::vector<CallStream> call_streams_;
+  std::unordered_set<device::Stream> operation_streams_;  // nothing but operations is put into them
   bool look_again_ = false;  // the executor asks to be polled
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device

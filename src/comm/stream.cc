@@ -24,6 +24,13 @@ StreamOperations& Context::checked_streams() {
   return *streams;
 }
 
+device::Stream Context::make_stream(bool urgent) {
+  const device::Stream stream = checked_streams().make_stream(urgent);
+  const std::lock_guard lock(mutex_);
+  if (urgent) operation_streams_.insert(stream);
+  return stream;
+}
+
 void Context::await_stream(device::Stream stream, bool held) {
   StreamOperations& streams = checked_streams();
   for (;;) {
@@ -60,8 +67,8 @@ bool Context::may_enter_stream(const Departing& departing, uint32_t before, Stre
     if (lane.resolve()) meet_peers(lane);
     if (!lane.resolved() && cpu::monotonic_ns() < wait.begin + kMeetNs) return false;
   }
-  return streams.may_enter(
-      {flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false, false, before, &lane});
+  return streams.may_enter({flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false, false,
+                            before, waited_for_later(lane, flight)});
 }
 
 // After it the operations may enter, as long as the lock is held; but for those whose lanes are broken.
@@ -93,6 +100,12 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<c
 // what the CPU submitted needs a daemon, whose launch could stand in the driver behind a call of the program
 // that waits for that stream.
 bool Context::needs_no_host(const HostLane& lane) const { return lane.resolved() && for_callers_ == 0; }
+
+// StreamCall::lane. In a stream of the program's other things may stand behind the operation, replays of
+// graphs among them, which need not wait for it.
+const void* Context::waited_for_later(const HostLane& lane, const Flight& flight) const {
+  return operation_streams_.contains(flight.stream) ? &lane : nullptr;
+}
 
 // May a stream stand for an operation that copy engines move? What the CPU submitted needs a daemon, too.
 bool Context::may_stand(StreamOperations& streams) const {
@@ -141,10 +154,8 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   const uint64_t sequence = flight.sequence;
   const bool placed = lane.next_for_device() == &flight;
   const bool follows = lane.last_kernel() == flight.stream;
-  // Streams do not wait for what the CPU submitted.
-  const void* const waited_for = flight.called ? nullptr : &lane;
   flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane), placed,
-                                              follows, false, 0, waited_for});
+                                              follows, false, 0, waited_for_later(lane, flight)});
   flight.entered = true;
   lane.note_entry(flight);
   if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others

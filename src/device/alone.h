@@ -1,5 +1,5 @@
-// Start kernels that do without a daemon: all that is under way is of one stream, so the one that has begun may
-// keep its place on the GPU and wait (docs/design/0007-start-as-a-kernel.md, "Alone").
+// Start kernels that do without a daemon: all that is under way is of one stream, so the one that has begun
+// may keep its place on the GPU and wait (docs/design/0007-start-as-a-kernel.md, "Alone").
 //
 //   kNobody ── it holds its stream since birth ─────────────────▶ kStays: who is stuck stays
 //     ▲  └──── one lane's, which hold nothing ──▶ kMayStay        ▲   │
@@ -11,7 +11,8 @@
 //
 // To keep a place for an operation that nobody waits for would make a device synchronization wait for it. So
 // what holds nothing stays only while a stream stands that waits for it, or for one that comes behind it in
-// its lane: such a synchronization waits for that stream anyway. Other lanes' operations come behind nobody.
+// its lane: such a synchronization waits for that stream anyway. Another lane's operation ends it, and
+// nothing but operations may come behind them in their stream (StreamCall::lane).
 #pragma once
 #include <cstdint>
 

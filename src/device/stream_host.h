@@ -44,7 +44,8 @@ struct StreamCall {
   bool copies = false;  // StreamPath::kCopies; then of the others `held` alone counts. may_stand() in the
                         // place of may_enter()
   uint32_t before = 0;  // may_enter(): operations that will enter with it, and before it
-  const void* lane = nullptr;  // its lane, if a stream may come to stand for it later, and it may wait for that
+  const void* lane =
+      nullptr;  // its lane, if nothing but operations is ever behind it in its stream; else null
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -332,9 +333,7 @@ class StreamHost {
     return under_way_ == 0 || alone_.takes(call.stream, call.held, call.lane);
   }
 
-  bool may_be_alone() const {
-    return facts_.daemon_first && !facts_.shared_queue && !resident_ && !replays_;
-  }
+  bool may_be_alone() const { return facts_.daemon_first && !facts_.shared_queue && !resident_ && !replays_; }
 
   bool grant(const StreamEntry& entry) {
     return entry.alone && may_be_alone() && alone_.grant(entry.patience);

@@ -28,7 +28,8 @@ def run(*names: str, **settings: str) -> None:
         try:
             output, _ = checks.communicate(timeout=100)
         except subprocess.TimeoutExpired:
-            os.killpg(checks.pid, signal.SIGKILL)  # its ranks too, which would keep the GPUs from who comes next
+            # Its ranks too, which would keep the GPUs from who comes next.
+            os.killpg(checks.pid, signal.SIGKILL)
             output, _ = checks.communicate()
             pytest.fail("not ended within 100 s:\n" + output[-12000:])
     assert checks.returncode == 0, output[-12000:]

@@ -1,7 +1,8 @@
-// Operations that hold nothing, and that a stream of the program's comes to stand for right behind the call, as
-// those of PyTorch whose futures are asked for: does the start kernel keep its place, or leave before? Between
-// them another lane's, in the same stream and in another order on each rank, that nobody waits for before the
-// end; device synchronizations; and calls that wait in the driver, behind which no daemon can be launched.
+// Operations that hold nothing, and that a stream of the program's comes to stand for right behind the call,
+// as those of PyTorch whose futures are asked for: does the start kernel keep its place, or leave before?
+// Between them another lane's, in the same stream and in another order on each rank, that nobody waits for
+// before the end; device synchronizations; and calls that wait in the driver, behind which no daemon can be
+// launched.
 #pragma once
 #include "machine/sim/campaign.h"
 #include "machine/sim/stream_program.h"
@@ -20,6 +21,7 @@ inline Case awaited_soon(uint64_t seed, PlanCache& plans) {
   program.name = "awaited soon";
   program.rank_count = 2 + random.below(2);
   program.streams = 3;
+  program.operation_streams = 1u << kOperations;
   const bool other = random.chance(3 * kAlways / 4);
   for (uint32_t k = 0; k < 1u + other; ++k) {
     LaneSpec& lane = program.lanes.emplace_back();

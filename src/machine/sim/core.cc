@@ -233,7 +233,8 @@ class GpuDriver final : public StreamDriver {
             operation.plan == nullptr ? 0 : operation.plan->total_bytes};
   }
   static device::StreamCall call_of(const StreamRequest& r) {
-    return {GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies, r.before, r.lane};
+    return {
+        GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies, r.before, r.lane};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience};

@@ -114,6 +114,7 @@ struct Program {
   std::string name;
   uint32_t rank_count = 0;
   uint32_t streams = 0;  // of each rank; 0: all is submitted from the CPU
+  uint32_t operation_streams = 0;  // bits: those of them that nothing but operations is put into
   std::vector<LaneSpec> lanes;
   std::vector<std::vector<Step>> steps;  // of each rank
   std::vector<std::vector<Graph>> graphs{};  // likewise

@@ -85,8 +85,10 @@ void StreamRank::put_operations(std::vector<Starting>& all) {
 
 StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t before) const {
   const Step& step = *one.step;
-  return {step.stream, step.held != 0, one.lane->resolved(), room, last_kernels_[step.lane] == step.stream,
-          false,       before,         one.lane};
+  const bool apart = (c_->program->operation_streams >> step.stream & 1) != 0;
+  return {
+      step.stream, step.held != 0, one.lane->resolved(),      room, last_kernels_[step.lane] == step.stream,
+      false,       before,         apart ? one.lane : nullptr};
 }
 
 // Under the lock.

@@ -32,9 +32,11 @@ device::Stream Context::make_stream(bool urgent) {
 }
 
 void Context::await_stream(device::Stream stream, bool held) {
+  // One that holds nothing may need no daemon, where its lane has operations that stay: that is asked when the
+  // lane is known (prepare_for_stream).
+  if (!held) return await_room(stream);
   StreamOperations& streams = checked_streams();
   for (;;) {
-    // Its lane is asked about when it is known.
     if (streams.may_enter({stream, held, true, true, false})) return;
     std::this_thread::sleep_for(std::chrono::nanoseconds(kFullNapNs));
   }

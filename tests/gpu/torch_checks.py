@@ -262,6 +262,28 @@ def futures(p: Place) -> None:
         expect(chained[k].wait(), 1 + p.total(float) + p.size * k, "futures of named lanes")
 
 
+@check
+def futures_need_no_daemon(p: Place) -> None:
+    import starling.torch
+
+    tensor = p.filled(0, 6 << 20)
+    dist.all_reduce(tensor)
+    launches = []
+    for _ in range(5):
+        dist.barrier()
+        torch.cuda.synchronize()
+        time.sleep(0.05)  # a daemon of before has left
+        before = starling.torch.statistics()["launches"]
+        for _ in range(6):
+            if p.rank == 1:
+                time.sleep(0.002)  # the others wait at their places
+            dist.all_reduce(tensor, async_op=True).get_future()
+        torch.cuda.synchronize()
+        launches.append(starling.torch.statistics()["launches"] - before)
+    if 0 not in launches:
+        raise AssertionError(f"daemons launched for operations that streams stand for: {launches}")
+
+
 def _disordered(p: Place, synchronize: bool) -> None:
     import random
 

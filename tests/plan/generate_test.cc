@@ -297,11 +297,13 @@ TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
         Collective::kAllToAll, Collective::kReduce, Collective::kSendRecv}) {
     EXPECT_FALSE(reads(collective, 1, true));
-    EXPECT_EQ(reads(collective, 2, true), collective != Collective::kReduce);
+    EXPECT_TRUE(reads(collective, 2, true));
     EXPECT_TRUE(reads(collective, 64, true));
     EXPECT_TRUE(reads(collective, 2, false));  // asked for, or threads
   }
-  EXPECT_FALSE(reads(Collective::kReduce, 32, true));
+  request.rank_count = 4;
+  EXPECT_FALSE(reads(Collective::kReduce, 64, true)) << "all buffers over the root's link";
+  EXPECT_TRUE(reads(Collective::kBroadcast, 64, true));
   for (const Collective collective : {Collective::kGather, Collective::kScatter})
     EXPECT_FALSE(reads(collective, 1024, true)) << "was not measured";
 }

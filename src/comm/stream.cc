@@ -32,8 +32,8 @@ device::Stream Context::make_stream(bool urgent) {
 }
 
 void Context::await_stream(device::Stream stream, bool held) {
-  // One that holds nothing may need no daemon, where its lane has operations that stay: that is asked when the
-  // lane is known (prepare_for_stream).
+  // One that holds nothing may need no daemon, where its lane has operations that stay: that is asked when
+  // the lane is known (prepare_for_stream).
   if (!held) return await_room(stream);
   StreamOperations& streams = checked_streams();
   for (;;) {

@@ -161,8 +161,7 @@ constexpr PulledFrom kPulledFrom[] = {
     {kAllGather, 2 * kMiB},      // 29 and 20, 42 and 19, 193 and 84
     {kReduceScatter, 2 * kMiB},  // 29 and 18, 42 and 19, 205 and 72
     {kBroadcast, 2 * kMiB},      // 23 and 17, 45 and 19, 231 and 71
-    {kReduce, 2 * kMiB},  // 23 and 17, 37 and 21, 202 and 128; from another GPU, where the root's link counts,
-                          // 28 and 25, 47 and 42, 244 and 208 (bench/results/gpu_reduce_pulled_2.json)
+    {kReduce, 2 * kMiB},  // across NVLink 28 and 25, 47 and 42, 244 and 208 (gpu_reduce_pulled_2.json)
     {kAllToAll, 2 * kMiB},  // 29 and 17, 46 and 20, 209 and 84
     {kSendRecv, 2 * kMiB},   // 81 and 30, 99 and 41, 372 and 104 (gpu_shared_together.json)
 };

@@ -20,7 +20,8 @@ inline constexpr uint64_t kProgressBoundMs = 8;
 inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
 inline constexpr uint64_t kCrowdedEvery =
-    16;  // likewise, 14 later: of crowded_replays.h; 10 later: of awaited_soon.h; the others: `mixed`
+    16;  // likewise, 14 later: of crowded_replays.h
+inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited_soon.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -42,7 +43,7 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
   const bool one_lane = seed % kOneLaneEvery == 0;
   const bool crossed = seed % kCrossedEvery == 4;
   const bool crowded = seed % kCrowdedEvery == 14;
-  const bool awaited = seed % kCrowdedEvery == 10;
+  const bool awaited = seed % kAwaitedEvery == 10;
   const bool special = one_lane || crossed || crowded || awaited;
   Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
                : crossed ? crossed_messages(seed, simulation.plans())

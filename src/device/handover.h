@@ -127,8 +127,8 @@ STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, uint32_t part,
   // before the host launched ours.
   const uint64_t at = m.fetch_add(&ring.tail, 1);
   // Before the entry: once the operation is complete no such news comes any more, and a host may rest on that
-  // (StreamHost::may_be_alone). Release: the place that was taken; pairs with the host's exchange. A daemon that is
-  // launched for it finds the entry, or leaves the news again (Daemon::leaves_work).
+  // (StreamHost::may_be_alone). Release: the place that was taken; pairs with the host's exchange. A daemon
+  // that is launched for it finds the entry, or leaves the news again (Daemon::leaves_work).
   m.store_release(daemon.work, 1);
   Parked& entry = ring.entries[at & (ring.capacity - 1)];
   entry.sequence = parked.sequence;

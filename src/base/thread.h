@@ -35,8 +35,8 @@ inline std::vector<uint32_t> allowed_cores() {
   return cores;
 }
 
-// To those of the cores that it may run on, if there is any. Allocates nothing: a thread that begins has nobody
-// to tell of it.
+// To those of the cores that it may run on, if there is any. Allocates nothing: a thread that begins has
+// nobody to tell of it.
 inline void pin_this_thread(const std::vector<uint32_t>& cores) {
   cpu_set_t allowed, wanted;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;

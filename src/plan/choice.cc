@@ -16,12 +16,23 @@ constexpr std::uint64_t kAnySize = UINT64_MAX;
 // Of what is pulled on CPUs. Larger outputs are stored past the caches, which no copy out of another process
 // does.
 constexpr std::uint64_t kPulled = 4096 * kKiB;
+// Of one process: what takes two copies through a slot costs more than to wait for the peer's word to read.
+constexpr std::uint64_t kReadPart = 16 * kKiB - 1;
 
 // Of which requests a row speaks.
 enum class Only {
   kNothing,  // of all
   kThreads,  // ranks of one process
+  kFewThreads,  // at most four of them: a root that reads has all their buffers to read
   kHalf,     // sums of half floats
+  kNear,     // ranks of one host: packets do not cross hosts
+};
+
+// What a row's `largest_bytes` are.
+enum class Of {
+  kBuffer,   // a rank's larger buffer
+  kBuffers,  // those of all ranks together
+  kPart,     // a rank's part of it, of four ranks at most
 };
 
 struct Row {
@@ -30,10 +41,11 @@ struct Row {
   std::string_view algorithm;
   std::uint32_t block_count;  // cut to the daemon's
   Only only = Only::kNothing;
-  bool times_ranks = false;  // `largest_bytes` is that of all ranks' buffers together
+  Of of = Of::kBuffer;
 };
 
 using enum Collective;
+using enum Of;
 using enum Only;
 // The first row that fits and whose algorithm takes the request; the last row of each collective fits always.
 // Measured on the cpu machine, two and four ranks on two cores. What every rank adds in a one-shot all_reduce
@@ -41,31 +53,39 @@ using enum Only;
 // processes is what all ranks send and receive alike, what a root only sends, and no message that a send may
 // leave in a slot before its receive is there (docs/design/0009-large-messages-between-processes.md).
 constexpr Row kCpuTable[] = {
-    {kAllReduce, 4 * kKiB, "one_shot", 1, kHalf, true},
+    {kAllReduce, 4 * kKiB, "one_shot", 1, kHalf, kBuffers},
     {kAllReduce, 64 * kKiB, "two_shot", 1, kHalf},
-    {kAllReduce, 64 * kKiB, "one_shot", 1, kNothing, true},
+    {kAllReduce, 64 * kKiB, "one_shot", 1, kNothing, kBuffers},
     {kAllReduce, 64 * kKiB, "two_shot", 1},
     {kAllReduce, kAnySize, "two_shot_pull", 64, kThreads},
     {kAllReduce, 256 * kKiB, "two_shot", 1},
     {kAllReduce, kAnySize, "ring", 64},
-    {kAllGather, 64 * kKiB, "all_pairs", 1},
+    {kAllGather, kReadPart, "all_pairs", 1, kThreads, kPart},
     {kAllGather, kAnySize, "all_pairs_pull", 64, kThreads},
+    {kAllGather, 64 * kKiB, "all_pairs", 1},
     {kAllGather, kPulled, "all_pairs_pull", 64},
     {kAllGather, kAnySize, "ring", 64},
-    {kReduceScatter, 64 * kKiB, "all_pairs", 1},
+    {kReduceScatter, 64 * kKiB, "all_pairs", 1, kHalf},
+    {kReduceScatter, kReadPart, "all_pairs", 1, kThreads, kPart},
     {kReduceScatter, kAnySize, "all_pairs_pull", 64, kThreads},
+    {kReduceScatter, 64 * kKiB, "all_pairs", 1},
     {kReduceScatter, 512 * kKiB, "all_pairs", 64, kHalf},
     {kReduceScatter, kAnySize, "ring", 64},
+    {kBroadcast, 256, "direct_packets", 1, kNear},
     {kBroadcast, 8 * kKiB, "direct", 1},
-    {kBroadcast, 128 * kKiB, "chain", 64},
+    {kBroadcast, kReadPart, "chain", 64, kThreads},
     {kBroadcast, kAnySize, "direct_pull", 64, kThreads},
     {kBroadcast, kAnySize, "chain", 64},
+    {kReduce, 256, "direct_packets", 1, kNear},
     {kReduce, 1 * kKiB, "direct", 1, kHalf},
     {kReduce, kAnySize, "chain", 64, kHalf},
     {kReduce, 8 * kKiB, "direct", 1},
+    {kReduce, 64 * kKiB, "chain", 64},
+    {kReduce, kAnySize, "direct_pull", 64, kFewThreads},
     {kReduce, kAnySize, "chain", 64},
-    {kAllToAll, 64 * kKiB, "pairwise", 1},
+    {kAllToAll, kReadPart, "pairwise", 1, kThreads, kPart},
     {kAllToAll, kPulled, "pairwise_pull", 64, kThreads},
+    {kAllToAll, 64 * kKiB, "pairwise", 1},
     {kAllToAll, kPulled, "pairwise_pull", 64},
     {kAllToAll, kAnySize, "pairwise", 64},
     {kGather, 64 * kKiB, "direct", 1},
@@ -88,7 +108,7 @@ constexpr Row kCpuTable[] = {
 // Goes before the table of CPUs, also for GPUs, where several hosts have equally many ranks each. From where
 // the bytes on the wire count: rails send as few as can be.
 constexpr Row kHostsTable[] = {
-    {kAllReduce, 256 * kKiB, "one_shot", 1, kNothing, true},
+    {kAllReduce, 256 * kKiB, "one_shot", 1, kNothing, kBuffers},
     {kAllReduce, kAnySize, "rails", 64},
     {kAllGather, 256 * kKiB, "all_pairs", 1},
     {kAllGather, kAnySize, "rails", 64},
@@ -178,7 +198,9 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
   switch (row.only) {
     case kNothing: return true;
     case kThreads: return request.one_process;
+    case kFewThreads: return request.one_process && request.rank_count <= 4;
     case kHalf: return type_class(true, request.data_type) == TypeClass::kHalf;
+    case kNear: return !request.across_hosts;
   }
   STARLING_ASSERT(false, "a row of the table of choices speaks of nothing there is");
 }
@@ -187,13 +209,23 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
 bool may_pull(const Row& row, const ChoiceRequest& request) {
   if (without_pull(row.algorithm) == row.algorithm) return true;
   if (request.on_gpu && request.pulls_if_faster && !pulling_is_faster(request)) return false;
-  return request.pulls && (request.on_gpu || request.pulling_pays || row.only == kThreads);
+  return request.pulls &&
+         (request.on_gpu || request.pulling_pays || row.only == kThreads || row.only == kFewThreads);
+}
+
+std::uint64_t bytes_for(const Row& row, const ChoiceRequest& request) {
+  switch (row.of) {
+    case kBuffer: return request.bytes;
+    case kBuffers: return request.bytes * request.rank_count;
+    case kPart: return request.bytes / std::min(request.rank_count, 4u);
+  }
+  STARLING_ASSERT(false, "a row of the table of choices is of a size there is not");
 }
 
 bool fits(const Row& row, const ChoiceRequest& request) {
-  const std::uint64_t bytes = request.bytes * (row.times_ranks ? request.rank_count : 1);
-  return row.collective == request.collective && bytes <= row.largest_bytes && speaks_of(row, request) &&
-         algorithm_takes(row.algorithm, request.collective, request.rank_count) && may_pull(row, request);
+  return row.collective == request.collective && bytes_for(row, request) <= row.largest_bytes &&
+         speaks_of(row, request) && algorithm_takes(row.algorithm, request.collective, request.rank_count) &&
+         may_pull(row, request);
 }
 
 constexpr std::string_view kTypeClasses[] = {"moved", "plain", "half"};

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cli.test_cli import starling
-from starling.bench import convention, tables
+from starling.bench import convention, plots, tables
 from starling.bench.collectives import wrong_rows
 from starling.bench.workers import Launch, WorkerError, WorkerGroup
 
@@ -180,6 +180,31 @@ def test_tables_are_made_between_the_markers(tmp_path: Path) -> None:
     assert tables.renewed(text, tmp_path) == text
     with pytest.raises(ValueError, match="bench"):
         tables.renewed("no markers", tmp_path)
+    one = tables.renewed("<!-- bench: disorder -->\n<!-- /bench -->\n", tmp_path)
+    assert "| 2 ranks, random |" in one and "| 8 B |" not in one
+    with pytest.raises(ValueError, match="no table is called none"):
+        tables.renewed("<!-- bench: disorder none -->\n<!-- /bench -->\n", tmp_path)
+
+
+def test_ratios_are_drawn_where_there_is_another_library(tmp_path: Path) -> None:
+    def row(collective: str, size: int, **times: float) -> dict[str, Any]:
+        place = {name: {"time_us": us} for name, us in times.items()}
+        return {"collective": collective, "ranks": 2, "size_bytes": size, "out_of_place": place}
+
+    rows = [
+        row("broadcast", 8, starling=1.0, gloo=20.0, openmpi=0.5),
+        row("broadcast", 32, starling=2.0),
+        row("all_gather", 16, starling=1.0, gloo=3.0),
+    ]
+    machine = {"cpu": "a CPU", "cores": 2}
+    doc = {"rows": rows, "machine": machine, "commit": "none", "date": "2026-01-01"}
+    (tmp_path / "collectives.json").write_text(json.dumps(doc))
+    (made,) = tables.draw(tmp_path)
+    assert made.read_bytes().startswith(b"\x89PNG")
+    assert plots.ratios(rows, 2, ["gloo", "openmpi"]) == {
+        "broadcast": {8: 0.5},
+        "all_gather": {8: 3.0},
+    }
 
 
 def test_compiling() -> None:

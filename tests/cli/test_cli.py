@@ -144,7 +144,7 @@ def test_version() -> None:
         (["bench", "--compare", "smoke-signals"], "unknown library"),
         (["bench", "--programs", "/nowhere"], "no program"),
         (["bench", "cq", "--capacity", "1000"], "power of two"),
-        (["bench", "tables", "--readme", "/nowhere"], "nowhere"),
+        (["bench", "tables", "--page", "/nowhere"], "nowhere"),
         (["demo", "deadlock", "-n", "1"], "Invalid value"),
         (["no-such-command"], "No such command"),
     ],

@@ -14,7 +14,7 @@ TABLES = """
 import resource, sys
 from starling.cli import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
-sys.argv = ["starling", "bench", "tables", "--readme", sys.argv[1], "--results", sys.argv[2]]
+sys.argv = ["starling", "bench", "tables", "--page", sys.argv[1], "--results", sys.argv[2]]
 main()
 """
 

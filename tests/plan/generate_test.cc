@@ -281,6 +281,13 @@ TEST(Choice, KnowsHosts) {
   EXPECT_EQ(chosen(Collective::kAllReduce, 8), "one_shot");
   request.across_hosts = false;
   EXPECT_EQ(chosen(Collective::kAllReduce, 8), "one_shot_packets");
+  request.on_gpu = false;
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+    request.across_hosts = false;
+    EXPECT_EQ(chosen(collective, 8), "direct_packets");
+    request.across_hosts = true;
+    EXPECT_EQ(chosen(collective, 8), "direct");
+  }
 }
 
 TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {

@@ -19,8 +19,7 @@ namespace starling::sim {
 inline constexpr uint64_t kProgressBoundMs = 8;
 inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
-inline constexpr uint64_t kCrowdedEvery =
-    16;  // likewise, 14 later: of crowded_replays.h
+inline constexpr uint64_t kCrowdedEvery = 16;  // likewise, 14 later: of crowded_replays.h
 inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited_soon.h; the others: `mixed`
 
 struct Found {

@@ -73,13 +73,10 @@ def command(
         Path | None,
         typer.Option(help="folder of the results; else bench/results, or starling-bench with --quick"),
     ] = None,
-    readme: Annotated[Path, typer.Option(help="whose tables are renewed, if it is there")] = Path(
-        "README.md"
-    ),
     quick: Annotated[bool, typer.Option(help="seconds instead of minutes: to try the machinery")] = False,
     programs: Programs = None,
 ) -> None:
-    """Run all benchmarks, write the results and renew the README's tables.
+    """Run all benchmarks, write the results and renew the tables of README.md and docs/RESULTS.md, where they are.
 
     Leave the machine alone meanwhile. Without --quick: 2 and 4 ranks, 8 B to 64 MB, beside gloo and Open MPI.
     """
@@ -91,7 +88,8 @@ def command(
         refuse(error)
     except WorkerError as error:
         refuse(error, 1)
-    if readme.is_file() and not quick:
-        tables.renew(readme, out)
-        files.append(readme)
+    for page in tables.PAGES:
+        if page.is_file() and not quick:
+            tables.renew(page, out)
+            files.append(page)
     typer.echo(f"{time.monotonic() - began:.0f} s; written: {', '.join(map(str, files))}")

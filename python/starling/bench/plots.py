@@ -80,6 +80,63 @@ def plot_collectives(doc: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def ratios(rows: list[dict[str, Any]], ranks: int, others: list[str]) -> dict[str, dict[int, float]]:
+    """The time of the fastest of ``others`` over Starling's, out of place, by collective and size.
+
+    The smallest sizes have one element of each rank at least: they stand at the size of broadcast next to them.
+    """
+    sizes = sorted({row["size_bytes"] for row in rows if row["collective"] == "broadcast"})
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        place = row["out_of_place"]
+        theirs = [place[name]["time_us"] for name in others if "time_us" in place.get(name, {})]
+        if row["ranks"] != ranks or not theirs or "time_us" not in place["starling"]:
+            continue
+        size = min(sizes, key=lambda one: abs(one - row["size_bytes"]))
+        found.setdefault(row["collective"], {})[size] = min(theirs) / place["starling"]["time_us"]
+    return found
+
+
+def plot_ratios(doc: dict[str, Any], others: list[str], path: Path) -> None:
+    """``ratios`` as tables in colours: one for each number of ranks, a line a collective, a column a size."""
+    plt = pyplot()
+    rows = doc["rows"]
+    sizes = sorted({row["size_bytes"] for row in rows if row["collective"] == "broadcast"})
+    by_ranks = {n: ratios(rows, n, others) for n in dict.fromkeys(row["ranks"] for row in rows)}
+    lines = max(map(len, by_ranks.values()))
+    figure, axes = plt.subplots(
+        len(by_ranks),
+        1,
+        figsize=(1.6 + 0.62 * len(sizes), 0.5 + len(by_ranks) * (0.7 + 0.34 * lines)),
+        squeeze=False,
+    )
+    for axis, (n, found) in zip(axes[:, 0], by_ranks.items(), strict=True):
+        table = [[of_one.get(size, float("nan")) for size in sizes] for of_one in found.values()]
+        axis.imshow(table, aspect="auto", cmap="RdBu", norm=plt.matplotlib.colors.LogNorm(1 / 4, 4))
+        for line, of_one in enumerate(found.values()):
+            for size, ratio in of_one.items():
+                text = f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.{2 if ratio < 2 else 1}f}"
+                color = "black" if 1 / 2 < ratio < 2 else "white"
+                axis.text(sizes.index(size), line, text, ha="center", va="center", size=7, color=color)
+        axis.set_xticks(range(len(sizes)), [bytes_text(size) for size in sizes], size=7)
+        axis.set_yticks(range(len(found)), found, size=8)
+        axis.set_title(f"{n} ranks", fontsize=9)
+        axis.tick_params(length=0)
+    names = {"nccl": "NCCL", "openmpi": "Open MPI"}
+    machine = doc["machine"]
+    where = machine.get("gpus") or f"{machine['cores']} cores"
+    figure.suptitle(
+        f"time of {' or '.join(names.get(name, name) for name in others)} / time of Starling; blue: Starling is ahead\n"
+        f"{machine['cpu']}, {where}, commit {doc['commit']}, {doc['date'][:10]}",
+        fontsize=8,
+    )
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
+    plt.close(figure)
+
+
 def plot_late_rank(doc: dict[str, Any], path: Path) -> None:
     """As DFCCL Fig. 11: for each policy the parks and the queue length of every collective, in launch order."""
     plt = pyplot()

@@ -1,10 +1,16 @@
-"""The README's tables, made from the result files between markers: ``<!-- bench -->`` to ``<!-- /bench -->``."""
+"""The tables of README.md and docs/RESULTS.md, made from the result files between markers.
+
+``<!-- bench: disorder late_rank -->`` to ``<!-- /bench -->`` has the tables of these names (MAKERS), ``<!-- bench -->``
+all of them.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +21,8 @@ from starling.write_whole import write_whole
 from .options import refuse
 from .plots import bytes_text
 
-MARKED = re.compile(r"(<!-- bench -->\n).*?(<!-- /bench -->)", re.S)
+MARKED = re.compile(r"(<!-- bench(?:: ([\w ]+))? -->\n).*?(<!-- /bench -->)", re.S)
+PAGES = (Path("README.md"), Path("docs/RESULTS.md"))
 OPENMPI_FROM_BYTES = 16 << 10
 
 
@@ -61,7 +68,7 @@ def _mean_and_least(ratios: list[float]) -> str:
     return f"{mean:.1f} ({min(ratios):.2f})"
 
 
-def collectives_tables(doc: dict[str, Any]) -> str:
+def collectives_summary(doc: dict[str, Any]) -> str:
     rows = doc["rows"]
     keys = list(dict.fromkeys((row["collective"], row["ranks"]) for row in rows))
     summary = []
@@ -80,7 +87,13 @@ def collectives_tables(doc: dict[str, Any]) -> str:
         "runs through PyTorch; Starling through its C API and, in the second column, through PyTorch too. Open MPI "
         "runs from C; from 16 KB on, the better of its two ways of waiting.\n\n"
     )
-    text += _table(["", "over gloo", "over gloo, both in PyTorch", "over Open MPI"], summary)
+    table = _table(["", "over gloo", "over gloo, both in PyTorch", "over Open MPI"], summary)
+    return text + table + f"\n{_origin(doc)}\n"
+
+
+def all_reduce_tables(doc: dict[str, Any]) -> str:
+    rows = doc["rows"]
+    text = ""
     for ranks in dict.fromkeys(row["ranks"] for row in rows):
         chosen = [row for row in rows if row["collective"] == "all_reduce" and row["ranks"] == ranks]
         libraries = doc["settings"]["libraries"]
@@ -88,11 +101,12 @@ def collectives_tables(doc: dict[str, Any]) -> str:
             [bytes_text(row["size_bytes"]), *(_microseconds(_time(row, library)) for library in libraries)]
             for row in chosen
         ]
-        text += f"\nall_reduce, {ranks} ranks, µs a call:\n\n"
+        text += f"all_reduce, {ranks} ranks, µs a call:\n\n"
         text += _table(
             ["size", *("starling in PyTorch" if name == "torch" else name for name in libraries)], lines
         )
-    return text + f"\n{_origin(doc)} All sizes and collectives: `bench/results/collectives.json`.\n"
+        text += "\n"
+    return text + f"{_origin(doc)} All sizes and collectives: `bench/results/collectives.json`.\n"
 
 
 def _microseconds(value: float | None) -> str:
@@ -135,7 +149,7 @@ def late_rank_table(doc: dict[str, Any]) -> str:
         "tenth of the profiled one, fixed at it, and adaptive from it:\n\n"
     )
     table = _table(["budget", "ms a burst", "parks", "task queue, mean (peak)", "quits"], lines)
-    return text + table + f"\n{_origin(doc)} ![figure](bench/results/late_rank.png)\n"
+    return text + table + f"\n{_origin(doc)}\n"
 
 
 def completion_queue_table(doc: dict[str, Any]) -> str:
@@ -257,54 +271,96 @@ def _outcome(row: dict[str, Any] | None, iterations: int) -> str:
     return f"**{row['outcome']}** after {row['iterations']}"
 
 
+@dataclass(frozen=True)
+class Maker:
+    file: str
+    """The result file's name without its ending."""
+    table: Callable[[dict[str, Any]], str]
+
+
 MAKERS = {
-    "collectives": collectives_tables,
-    "disorder": disorder_table,
-    "late_rank": late_rank_table,
-    "completion_queue": completion_queue_table,
-    **{f"gpu_collectives_{gpus}": gpu_collectives_table for gpus in (2, 4)},
-    "gpu_overheads": gpu_overheads_table,
-    **{f"gpu_overlap_{gpus}": overlap_table for gpus in (2, 4)},
-    **{f"gpu_{what}_{gpus}": gpu_disorder_table for what in ("disorder", "depleted") for gpus in (2, 4)},
+    "summary": Maker("collectives", collectives_summary),
+    "all_reduce": Maker("collectives", all_reduce_tables),
+    "disorder": Maker("disorder", disorder_table),
+    "late_rank": Maker("late_rank", late_rank_table),
+    "completion_queue": Maker("completion_queue", completion_queue_table),
+    **{f"gpu_collectives_{gpus}": Maker(f"gpu_collectives_{gpus}", gpu_collectives_table) for gpus in (2, 4)},
+    "gpu_overheads": Maker("gpu_overheads", gpu_overheads_table),
+    **{f"gpu_overlap_{gpus}": Maker(f"gpu_overlap_{gpus}", overlap_table) for gpus in (2, 4)},
+    **{
+        f"gpu_{what}_{gpus}": Maker(f"gpu_{what}_{gpus}", gpu_disorder_table)
+        for what in ("disorder", "depleted")
+        for gpus in (2, 4)
+    },
 }
 
 
-def markdown(results: Path) -> str:
-    """All tables of which there are results."""
-    parts = [
-        make(json.loads((results / f"{name}.json").read_text()))
-        for name, make in MAKERS.items()
-        if (results / f"{name}.json").is_file()
-    ]
+def markdown(results: Path, names: list[str]) -> str:
+    """The tables of these names of which there are results."""
+    if unknown := [name for name in names if name not in MAKERS]:
+        raise ValueError(f"no table is called {' or '.join(unknown)}; there are {', '.join(MAKERS)}")
+    parts = []
+    for maker in map(MAKERS.__getitem__, names):
+        file = results / f"{maker.file}.json"
+        if file.is_file():
+            parts.append(maker.table(json.loads(file.read_text())))
     return "\n".join(parts)
 
 
 def renewed(text: str, results: Path) -> str:
-    """The README's text with new tables; raises ValueError if it has no markers."""
+    """The page's text with new tables; raises ValueError if it has no markers, or names a table that is not there."""
     if not MARKED.search(text):
         raise ValueError("no <!-- bench --> ... <!-- /bench --> in it")
-    tables = markdown(results)
-    return MARKED.sub(lambda found: found[1] + tables + found[2], text)
+
+    def filled(found: re.Match[str]) -> str:
+        names = (found[2] or "").split() or list(MAKERS)
+        return found[1] + markdown(results, names) + found[3]
+
+    return MARKED.sub(filled, text)
 
 
-def renew(readme: Path, results: Path) -> None:
-    write_whole(readme, renewed(readme.read_text(), results))
+def renew(page: Path, results: Path) -> None:
+    write_whole(page, renewed(page.read_text(), results))
+
+
+def draw(results: Path) -> list[Path]:
+    """The pictures that pages show beside the tables; those that were made."""
+    from . import plots
+
+    made = []
+    for name, others in (
+        ("collectives", ["gloo", "openmpi"]),
+        ("gpu_collectives_2", ["nccl"]),
+        ("gpu_collectives_4", ["nccl"]),
+    ):
+        file = results / f"{name}.json"
+        if file.is_file():
+            made.append(results / f"{name}_ratios.png")
+            plots.plot_ratios(json.loads(file.read_text()), others, made[-1])
+    return made
 
 
 def command(
     results: Annotated[Path, typer.Option(help="folder of the result files")] = Path("bench/results"),
-    readme: Annotated[Path, typer.Option(help="the file with the markers")] = Path("README.md"),
+    page: Annotated[
+        list[Path] | None,
+        typer.Option(help="a file with the markers; may be repeated; else README.md and docs/RESULTS.md"),
+    ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="change nothing; exit with 1 if it would change")
+        bool, typer.Option("--check", help="change nothing; exit with 1 if something would change")
     ] = False,
+    pictures: Annotated[bool, typer.Option("--pictures", help="draw the pictures of ratios, too")] = False,
 ) -> None:
-    """Renew the README's tables from the result files."""
-    try:
-        text = readme.read_text()
-        new = renewed(text, results)
-    except (OSError, ValueError) as error:
-        refuse(f"{readme}: {error}")
-    if check and new != text:
-        refuse(f"{readme} differs from {results}: starling bench tables", 1)
-    if not check:
-        write_whole(readme, new)
+    """Renew the tables of README.md and docs/RESULTS.md from the result files."""
+    for one in page or PAGES:
+        try:
+            text = one.read_text()
+            new = renewed(text, results)
+        except (OSError, ValueError) as error:
+            refuse(f"{one}: {error}")
+        if check and new != text:
+            refuse(f"{one} differs from {results}: starling bench tables", 1)
+        if not check:
+            write_whole(one, new)
+    for made in draw(results) if pictures else []:
+        typer.echo(made)

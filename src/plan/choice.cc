@@ -80,7 +80,7 @@ constexpr Row kCpuTable[] = {
     {kReduce, 1 * kKiB, "direct", 1, kHalf},
     {kReduce, kAnySize, "chain", 64, kHalf},
     {kReduce, 8 * kKiB, "direct", 1},
-    {kReduce, 64 * kKiB, "chain", 64},
+    {kReduce, kReadPart, "chain", 64},
     {kReduce, kAnySize, "direct_pull", 64, kFewThreads},
     {kReduce, kAnySize, "chain", 64},
     {kAllToAll, kReadPart, "pairwise", 1, kThreads, kPart},

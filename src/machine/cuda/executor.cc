@@ -25,6 +25,7 @@ constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait fro
 static_assert(2 * device::kMostTogether <= kLaunchLimit);  // a kernel or a mark, and a wait, for each
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kReplayBudgetNs = 500'000;
+constexpr uint64_t kReplayBytesANs = 100;  // peers read a buffer at least so fast, and its owner waits
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {
   int processors = 0;
@@ -229,8 +230,10 @@ void CudaExecutor::capture(std::span<const CapturedLaunch> together) {
     start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
     // Ranks launch a graph at different moments, and a daemon is not there sooner: its host looks for replays
     // once a millisecond.
-    start.budget.ticks = std::max(start.budget.ticks, kReplayBudgetNs);
-    start.budget.maximum = std::max(start.budget.maximum, kReplayBudgetNs);
+    const uint64_t budget_ns =
+        kReplayBudgetNs + launch.operation.chunk_bytes * launch.operation.rank_count / kReplayBytesANs;
+    start.budget.ticks = std::max(start.budget.ticks, budget_ns);
+    start.budget.maximum = std::max(start.budget.maximum, budget_ns);
     entering[k] = {launch.entry, &launch.handover, &start, launch.order};
   }
   const device::Stream stream = together.front().launch.stream;

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -129,6 +130,9 @@ def main() -> None:
     parser.add_argument("--rate", default="200mbit", help="of each rail, as tc names it")
     parser.add_argument("--repetitions", type=int, default=5, help="of each throughput")
     parser.add_argument("--samples", type=int, default=15, help="of each standstill")
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
+    parser.add_argument("--standstills-only", action="store_true", help="no throughput")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     os.setpriority(os.PRIO_PROCESS, 0, -10)
@@ -136,7 +140,7 @@ def main() -> None:
         ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
     )
     report: dict[str, Any] = {
-        "command": "python tests/hosts/rail_figures.py " + " ".join(sys.argv[1:]),
+        "command": "python tests/hosts/rail_figures.py " + shlex.join(sys.argv[1:]),
         "commit": commit.stdout.strip(),
         "date": datetime.date.today().isoformat(),
         "cores": os.cpu_count(),
@@ -146,9 +150,10 @@ def main() -> None:
     chance = random.Random(options.seed)
     with Network() as network:
         report["silent by"] = "nftables" if network.nftables else "neighbours"
-        report["throughput"] = throughput(network, options.rate, options.repetitions)
+        if not options.standstills_only:
+            report["throughput"] = throughput(network, options.rate, options.repetitions)
         report["standstill, ms"] = {}
-        for policy, fault in itertools.product(POLICIES, FAULTS):
+        for policy, fault in itertools.product(options.policies, options.faults):
             times = summary(standstills(network, fault, policy, options.samples, chance))
             report["standstill, ms"].setdefault(policy, {})[fault] = times
             print(policy, fault, times, flush=True)

@@ -111,11 +111,13 @@ Verdict judge(std::span<const PlanView> ranks, const Postcondition* postconditio
     std::vector<Violation> unequal;
     stages::check_races(network, Parts::kUnequal, unequal);
     stages::check_pulls(network, Parts::kUnequal, unequal);
+    if (unequal.empty()) stages::check_held_lengths(network, Parts::kUnequal, unequal);
     if (!unequal.empty()) parts = Parts::kEqual;
   }
   if (parts == Parts::kEqual) {
     stages::check_races(network, Parts::kEqual, violations);
     stages::check_pulls(network, Parts::kEqual, violations);
+    if (violations.empty()) stages::check_held_lengths(network, Parts::kEqual, violations);
   }
   if (!violations.empty()) return verdict;
   verdict.facts.uniform_only = parts == Parts::kEqual;

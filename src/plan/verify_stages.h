@@ -15,6 +15,9 @@ void check_instructions(std::span<const PlanView> ranks, std::vector<Violation>&
 void check_links(const Network& network, std::vector<Violation>& violations);
 // Operands of one instruction, and both ends of one message, are equally long whatever the count.
 void check_lengths(const Network& network, Parts parts, std::vector<Violation>& violations);
+// What is read lies there in full: scratch holds chunks of any length. Of a plan that finishes, free of
+// races.
+void check_held_lengths(const Network& network, Parts parts, std::vector<Violation>& violations);
 // The least number of slots with which the plan finishes; 0 if none does, and then there are violations.
 std::uint32_t find_minimum_slots(const Network& network, std::vector<Violation>& violations);
 void check_races(const Network& network, Parts parts, std::vector<Violation>& violations);

@@ -139,6 +139,38 @@ TEST(Verify, LengthsOfOperandsAndMessages) {
                  "rank 1 scratch 0\nblock 0\n0 recv <0.0 -> output[0] size output[0]\n");
 }
 
+// Scratch has room for any chunk; what it holds is as long as it was written.
+TEST(Verify, ScratchThatHoldsLessThanIsReadOfIt) {
+  const PlanShape shape{.ranks = 1, .chunks_per_group = 2};
+  const auto by_way_of = [](const char* length) {
+    return std::string("rank 0 scratch 2\nblock 0\n0 copy input[0] -> scratch[0] size input[0] final\n") +
+           "1 copy scratch[0] -> scratch[1] size " + length + "\n" +
+           "2 copy scratch[1] -> output[0] size output[0]\n" +
+           "3 copy input[1] -> output[1] size output[1] final\n";
+  };
+  accept(shape, by_way_of("output[0]"));
+  accept(shape, by_way_of("scratch[0]"));
+  EXPECT_REFUSED(
+      "held_length",
+      "rank 0, block 0, instruction 2: copy reads scratch[1] as long as chunk 0, but what lies there is "
+      "as long as chunk 1",
+      shape, by_way_of("output[1]"));
+  // Likewise of what comes in a message, and of a collective whose outputs take other chunks than their own.
+  EXPECT_REFUSED("held_length", "rank 1, block 0, instruction 1: copy reads scratch[0]",
+                 (PlanShape{.collective = "broadcast", .ranks = 2, .chunks_per_group = 2}),
+                 "rank 0 scratch 1\nblock 0\n0 copy input[0] -> scratch[0] size input[0]\n"
+                 "1 send scratch[0] -> >1.0 size input[1]\n2 send input[1] -> >1.0 size input[1]\n"
+                 "3 copy input[0:2] -> output[0:2] size input[0:2]\nrank 1 scratch 1\nblock 0\n"
+                 "0 recv <0.0 -> scratch[0] size output[1]\n1 copy scratch[0] -> output[0] size output[0]\n"
+                 "2 recv <0.0 -> output[1] size output[1]\n");
+  const std::string moved = refusal_of(
+      "starling-plan 2\nname test\ncollective custom\nranks 1\nroot 0\nin_place 0\nchunks_per_group 2\n"
+      "groups 1 1\nholds 0 output[0] 0.1\nrank 0 scratch 1\nblock 0\n"
+      "0 copy input[1] -> scratch[0] size input[1]\n1 copy scratch[0] -> output[0] size output[0]\n");
+  EXPECT_NE(moved.find("instruction 1: copy reads scratch[0] as long as chunk 0"), std::string::npos)
+      << moved;
+}
+
 // A rank that forwards another's part names its length after its own part: right if all parts are equally
 // long.
 TEST(Verify, PlansForEqualPartsAloneAreMarked) {
@@ -158,6 +190,25 @@ block 0
 )");
   EXPECT_TRUE(plan.header(0)->uniform_only);
   EXPECT_FALSE(generate("direct", {Collective::kGather, 3}).header(0)->uniform_only);
+}
+
+// A rank knows its own counts of an all_to_all, so its scratch may be larger than its peer's.
+TEST(Verify, ScratchOfTwoRanksDiffersWhereCountsDo) {
+  const auto exchanged = [](const char* sent, const char* received) {
+    std::string body;
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string own = std::to_string(rank), peer = std::to_string(1 - rank);
+      body += "rank " + own + " scratch 2\nblock 0\n0 copy input[" + own + "] -> output[" + own +
+              "] size input[" + own + "]\n1 copy input[" + peer + "] -> scratch[0] size input[" + peer +
+              "]\n2 send scratch[0] -> >" + peer + ".0 size " + (sent + peer) + "]\n3 recv <" + peer +
+              ".0 -> scratch[1] size " + (received + peer) + "]\n4 copy scratch[1] -> output[" + peer +
+              "] size output[" + peer + "]\n";
+    }
+    return body;
+  };
+  const PlanShape shape{.collective = "all_to_all", .groups = "2 2"};
+  EXPECT_FALSE(accept(shape, exchanged("input[", "output[")).header(0)->uniform_only);
+  EXPECT_TRUE(accept(shape, exchanged("scratch[", "scratch[")).header(0)->uniform_only);
 }
 
 // ---- deadlock

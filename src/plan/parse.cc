@@ -237,10 +237,13 @@ class Parser {
     return *line;
   }
 
-  std::uint32_t field(const char* name) {
+  std::uint32_t field(const char* name, std::uint32_t most = ~0u) {
     Line line = next_line(name);
     line.expect(name);
     const std::uint32_t value = line.number(name);
+    if (value > most)
+      line.refuse_last(std::string(name) + " is " + std::to_string(most) + " at most, not " +
+                       std::to_string(value));
     line.expect_end();
     return value;
   }
@@ -258,7 +261,7 @@ class Parser {
     geometry.collective = *named;
     geometry.rank_count = field("ranks");
     geometry.root = field("root");
-    geometry.in_place = field("in_place") != 0;
+    geometry.in_place = field("in_place", 1) != 0;
     const Protocol protocol = optional_protocol();
     const std::uint32_t tile_bytes = optional_tile();
     geometry.chunks_per_group = field("chunks_per_group");

@@ -150,14 +150,62 @@ def test_slots_that_no_lane_has(tmp_path: Path) -> None:
         ("\nimport absent_module\n", "own.py:2: ModuleNotFoundError: No module named 'absent_module'"),
         ("def program(ranks) return 3\n", "own.py:1: expected ':'"),
         ("def program(ranks):\n    return ranks\n", "own.py gave int, not a Program"),
+        ("raise SystemExit\n", "own.py:1: SystemExit"),
+        (
+            "from starling.lang import Collective, Program\n"
+            "class Own(Collective):\n"
+            "    def expected(self, rank, index):\n"
+            "        return {}[rank]\n"
+            "def program(ranks):\n"
+            "    return Program('own', Own(ranks))\n",
+            "own.py:4: KeyError: 0",
+        ),
+        (
+            "from starling.lang import AllReduce, Program\n"
+            "def program(ranks):\n"
+            "    return Program('own', AllReduce(ranks, 10**9))\n",
+            "own.py:3: own's buffers have more than 1048576 chunks",
+        ),
+        (
+            "from starling.lang import Broadcast, Program\n"
+            "def program(ranks):\n"
+            "    made = Program('own', Broadcast(ranks), instances=10**9)\n"
+            "    for rank in range(ranks):\n"
+            "        made.chunk(0, 'input', 0).copy(rank, 'output', 0)\n"
+            "    return made\n",
+            "own.py:3: own cuts a buffer into 1000000000 chunks",
+        ),
     ],
 )
 def test_mistakes_of_python_name_the_line(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "own.py"
     path.write_text(text)
-    for app, words in ((verify_app, ()), (compile_app, ()), (draw_app, ("-o", str(tmp_path / "own.svg")))):
+    drawn = ("-o", str(tmp_path / "own.svg"))
+    for app, words in (
+        (verify_app, ()),
+        (compile_app, ()),
+        (compile_app, ("--dump", "plan")),
+        (draw_app, drawn),
+        (draw_app, (*drawn, "--what", "graph")),
+    ):
         code, output = call(app, str(path), "-n", "3", *words)
         assert code in (1, 2) and expected in output.replace("\n", ""), output
+
+
+def test_a_file_finds_itself_and_what_lies_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from own_messages import messages\n"
+        "@dataclass\n"
+        "class Options:\n"
+        "    messages: int = messages\n"
+        + CROSSED.replace("program(messages)", "program(messages=Options().messages)")
+    )
+    (tmp_path / "own_messages.py").write_text("messages = 2\n")
+    code, output = call(verify_app, str(path))
+    assert code == 0 and "crossed: all_gather over 2 ranks is right" in output, output
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -231,3 +279,21 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     for what in ("chunks", "graph"):
         code, output = call(draw_app, str(tmp_path / "plan.txt"), "--what", what, "-o", "graph.svg")
         assert code == 2 and "--what schedule" in output
+
+
+def test_what_a_plan_does_not_answer(tmp_path: Path) -> None:
+    path, picture = tmp_path / "plan.txt", str(tmp_path / "plan.svg")
+    assert call(compile_app, "all_reduce/ring", "-n", "4", "-o", str(path))[0] == 0
+    for app, words in ((verify_app, ()), (compile_app, ()), (draw_app, ("-o", picture))):
+        code, output = call(app, str(path), "-n", "3", *words)
+        assert code == 2 and "is a plan for 4 ranks, not 3; leave --ranks out" in output
+        assert call(app, str(path), "-n", "4", *words)[0] == 0
+    code, output = call(compile_app, str(path), "--dump", "steps")
+    assert (
+        code == 2
+        and "plan.txt is a plan, which has no graph any more; dump the passes of the program" in output
+    )
+    # Without chunks nothing has a length.
+    path.write_text(path.read_text().replace("chunks_per_group 4", "chunks_per_group 0"))
+    code, output = call(draw_app, str(path), "-o", picture)
+    assert code == 1 and "0 chunks in a group" in output

@@ -80,6 +80,11 @@ def test_all_parts_of_the_grammar() -> None:
         ("after 1.0", "after 1", "line 12: two numbers"),
         ("  block 1", "  block 2", "line 13: blocks should follow"),
         ("input[0:2] ->", "input[2:2] ->", "holds no chunk"),
+        ("input[0:2] ->", "input[0:4294967296] ->", "line 11: 4294967296 is too large"),
+        ("input[0:2] ->", "input[0:\u0662] ->", "line 11: chunks should stand here"),
+        ("root 0", f"root {'9' * 5000}", f"line 5: {'9' * 20}... is too large"),
+        ("in_place 0", "in_place 2", "line 6: in_place is 1 at most, not 2"),
+        ("rank 0 scratch 2", "rank 0 scratch 2\nrank 1 scratch 0", "line 10: ranks should follow"),
     ],
 )
 def test_spoiled_texts_are_refused_by_both(wrong: str, right: str, message: str) -> None:
@@ -88,3 +93,13 @@ def test_spoiled_texts_are_refused_by_both(wrong: str, right: str, message: str)
         ir.parse(spoiled)
     with pytest.raises(Exception, match="plan text, line"):
         native.verify(spoiled)
+
+
+def test_numbers_of_ranks_that_no_plan_has() -> None:
+    """They are refused before room is made for them."""
+    for ranks in ("0", "4097", "4000000000"):
+        spoiled = TEXT.replace("ranks 1", f"ranks {ranks}")
+        with pytest.raises(ir.PlanTextError, match=f"line 4: a plan for {ranks} ranks; use 1 to 4096"):
+            ir.parse(spoiled)
+        with pytest.raises(Exception, match=f"a plan for {ranks} ranks"):
+            native.verify(spoiled)

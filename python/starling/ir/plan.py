@@ -23,6 +23,7 @@ PROTOCOLS = ("slots", "packets", "pull")
 BUFFERS = ("input", "output", "scratch")
 # As in src/plan/builder.h. All blocks of a rank are resident together.
 MOST_RANKS, MOST_BLOCKS, MOST_CHANNELS = 4096, 64, 256
+MOST_CHUNKS = 1 << 20  # of a buffer (src/plan/verify_layout.cc)
 
 
 @dataclass(frozen=True)

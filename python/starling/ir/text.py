@@ -7,6 +7,7 @@ from starling.ir.opcodes import OPCODES
 from starling.ir.plan import (
     BUFFERS,
     COLLECTIVES,
+    MOST_RANKS,
     PROTOCOLS,
     Block,
     Connection,
@@ -19,8 +20,9 @@ from starling.ir.plan import (
 )
 
 TEXT_VERSION = 2  # 1: without a postcondition
-_SLICE = re.compile(r"(\w+)\[(\d+)(?::(\d+))?\]")
-_PAIR = re.compile(r"(\d+)\.(\d+)")
+_SLICE = re.compile(r"([a-z]+)\[([0-9]+)(?::([0-9]+))?\]")
+_PAIR = re.compile(r"([0-9]+)\.([0-9]+)")
+_MOST = (1 << 32) - 1  # a number of a plan is a word
 
 
 class PlanTextError(ValueError):
@@ -70,6 +72,10 @@ class _Lines:
     def whole(self, word: str) -> int:
         if not word.isascii() or not word.isdigit():
             raise self.error(f"a whole number should stand here, not '{word}'")
+        if len(word) > 20 or int(word) > _MOST:
+            raise self.error(
+                f"{word:.20}{'...' * (len(word) > 20)} is too large; a number is {_MOST} at most"
+            )
         return int(word)
 
     def error(self, message: str) -> PlanTextError:
@@ -86,7 +92,12 @@ def parse(text: str) -> Plan:
     collective = lines.fields("collective", 1)[0]
     if collective not in COLLECTIVES:
         raise lines.error(f"no collective is called '{collective}'")
-    rank_count, root, in_place = (lines.field(word) for word in ("ranks", "root", "in_place"))
+    rank_count = lines.field("ranks")
+    if not 1 <= rank_count <= MOST_RANKS:
+        raise lines.error(f"a plan for {rank_count} ranks; use 1 to {MOST_RANKS}")
+    root, in_place = lines.field("root"), lines.field("in_place")
+    if in_place > 1:
+        raise lines.error(f"in_place is 1 at most, not {in_place}")
     protocol = lines.optional("protocol") or "slots"
     if protocol not in PROTOCOLS:
         raise lines.error(f"no protocol is called '{protocol}'")
@@ -94,7 +105,7 @@ def parse(text: str) -> Plan:
     chunks = lines.field("chunks_per_group")
     groups = [lines.whole(word) for word in lines.fields("groups", 2)]
     postcondition = _parse_postcondition(lines) if version >= 2 and collective == "custom" else None
-    ranks = _parse_ranks(lines)
+    ranks = _parse_ranks(lines, rank_count)
     # A part, or a rank's block, that the text leaves out is empty; every rank has at least one block.
     ranks += [RankPlan() for _ in range(rank_count - len(ranks))]
     for rank in ranks:
@@ -135,12 +146,12 @@ def _parse_postcondition(lines: _Lines) -> tuple[Holding, ...]:
     return tuple(found)
 
 
-def _parse_ranks(lines: _Lines) -> list[RankPlan]:
+def _parse_ranks(lines: _Lines, rank_count: int) -> list[RankPlan]:
     ranks: list[RankPlan] = []
     for words in lines:
         if words[0] == "rank" and len(words) == 4 and words[2] == "scratch":
-            if lines.whole(words[1]) != len(ranks):
-                raise lines.error("ranks should follow each other from 0")
+            if lines.whole(words[1]) != len(ranks) or len(ranks) == rank_count:
+                raise lines.error(f"ranks should follow each other from 0 to {rank_count - 1}")
             ranks.append(RankPlan(scratch_chunks=lines.whole(words[3])))
         elif words[0] == "block" and len(words) == 2 and ranks:
             if lines.whole(words[1]) != len(ranks[-1].blocks):
@@ -186,7 +197,10 @@ def _parse_operands(
     connections: list[Connection] = []
     for word in words:
         if word.startswith(direction):
-            connections.append(Connection(*_parse_pair(word[1:], lines)))
+            peer, channel = _parse_pair(word[1:], lines)
+            if max(peer, channel) > 0xFFFF:
+                raise lines.error(f"'{word}' should be a rank and a channel, as {direction}1.0")
+            connections.append(Connection(peer, channel))
         elif local is not None:
             raise lines.error("a second local operand on this side")
         else:
@@ -198,8 +212,8 @@ def _parse_slice(word: str, lines: _Lines) -> Slice:
     match = _SLICE.fullmatch(word)
     if not match or match[1] not in BUFFERS:
         raise lines.error(f"chunks should stand here, as input[4] or output[2:6], not '{word}'")
-    first = int(match[2])
-    last = int(match[3]) if match[3] else first + 1
+    first = lines.whole(match[2])
+    last = lines.whole(match[3]) if match[3] else first + 1
     if last <= first:
         raise lines.error(f"'{word}' holds no chunk")
     return Slice(match[1], first, last - first)
@@ -209,7 +223,7 @@ def _parse_pair(word: str, lines: _Lines) -> tuple[int, int]:
     match = _PAIR.fullmatch(word)
     if not match:
         raise lines.error(f"two numbers with a dot between them should stand here, not '{word}'")
-    return int(match[1]), int(match[2])
+    return lines.whole(match[1]), lines.whole(match[2])
 
 
 def to_text(plan: Plan) -> str:

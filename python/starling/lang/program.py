@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from starling.ir.plan import MOST_RANKS, PROTOCOLS
+from starling.ir.plan import MOST_CHUNKS, MOST_RANKS, PROTOCOLS
 from starling.lang.collectives import Collective
 from starling.lang.errors import (
     Place,
@@ -153,6 +153,10 @@ class Program:
             raise ProgramError(place, f"the name '{name}'; use 1 to 128 visible ASCII characters without '#'")
         if collective.ranks > MOST_RANKS:
             raise ProgramError(place, f"{name} has {collective.ranks} ranks; a plan has {MOST_RANKS} at most")
+        if max(collective.input_chunks(), collective.output_chunks()) > MOST_CHUNKS:
+            raise ProgramError(
+                place, f"{name}'s buffers have more than {MOST_CHUNKS} chunks, the most that a plan can have"
+            )
         if instances < 1:
             raise ProgramError(place, f"instances is {instances}; use 1 or more")
         if protocol not in PROTOCOLS:

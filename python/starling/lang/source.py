@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ def program_of(source: str, ranks: int | None = None, options: dict[str, Any] | 
     ]
     if missing:
         raise SourceError(f"{source} needs {', '.join(missing)}; pass --ranks, or --option NAME=VALUE")
-    with _own_lines(path):
+    with own_lines(source):
         made = function(**arguments)
     if not isinstance(made, Program):
         raise SourceError(f"{source} gave {type(made).__name__}, not a Program")
@@ -56,8 +57,15 @@ def plan_of(
     """The same, and files of plan text or MSCCL XML: a plan. ``verify``: a program's is proved, and errors name its
     lines; files are not."""
     if is_plan(source):
-        return _read_plan(Path(source))
-    return program_of(source, ranks, options).compile(verify=verify, **compile_)
+        plan = _read_plan(Path(source))
+        if ranks not in (None, plan.rank_count):
+            raise SourceError(
+                f"{source} is a plan for {plan.rank_count} ranks, not {ranks}; leave --ranks out"
+            )
+        return plan
+    made = program_of(source, ranks, options)
+    with own_lines(source):
+        return made.compile(verify=verify, **compile_)
 
 
 def is_plan(source: str) -> bool:
@@ -80,15 +88,17 @@ def _read_plan(path: Path) -> ir.Plan:
 
 
 @contextmanager
-def _own_lines(path: str) -> Iterator[None]:
-    """What goes wrong in the user's file, not in the language's hands, is an error that names the line there."""
+def own_lines(source: str) -> Iterator[None]:
+    """What goes wrong in the user's file, not in the language's hands, is an error that names the line there. So is an
+    end of the process: nothing would have been compiled, and nobody told."""
+    path = source.partition(":")[0]
     try:
         yield
     except ProgramError:
         raise
     except SyntaxError as error:
         raise ProgramError(Place(error.filename or path, error.lineno or 0), error.msg) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         own = Path(path).absolute()
         frames = [at for at in traceback.extract_tb(error.__traceback__) if Path(at.filename) == own]
         if not frames:
@@ -99,15 +109,25 @@ def _own_lines(path: str) -> Iterator[None]:
 
 
 def _function(path: Path, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"_source_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise SourceError(f"there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    with _own_lines(str(path)):
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look for it there
+    with own_lines(str(path)), _beside(path):
         spec.loader.exec_module(module)
     if not hasattr(module, name):
         raise SourceError(f"{path} has no function {name}; name one: {path}:FUNCTION")
     return getattr(module, name)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """Modules beside the file are found, as with `python FILE`."""
+    sys.path.insert(0, str(path.absolute().parent))
+    try:
+        yield
+    finally:
+        sys.path.pop(0)
 
 
 def _built_in(source: str) -> Any:

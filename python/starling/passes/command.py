@@ -21,7 +21,8 @@ from starling.errors import StarlingError
 from starling.lang.errors import ProgramError
 from starling.lang.msccl_write import DIALECTS, write
 from starling.lang.msccl_xml import XmlError
-from starling.lang.source import SourceError, is_plan, plan_of, program_of
+from starling.lang.program import Program
+from starling.lang.source import SourceError, is_plan, own_lines, plan_of, program_of
 from starling.passes.compiler import PASSES, run_passes
 from starling.write_whole import CannotWriteError, write_whole
 
@@ -55,6 +56,13 @@ def _options(words: list[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             options[name] = value
     return options
+
+
+def _program(source: str, ranks: int | None, option: list[str], instead: str) -> Program:
+    """For what a plan does not have any more."""
+    if is_plan(source):
+        raise SourceError(f"{source} is a plan, which has no graph any more; {instead}")
+    return program_of(source, ranks, _options(option))
 
 
 @contextmanager
@@ -107,7 +115,7 @@ def compile_(
     policy: str = POLICY,
     slots: int = typer.Option(2, help="messages under way on a connection at most"),
     fusion: bool = typer.Option(True, help="fuse instructions"),
-    tile_bytes: int = typer.Option(0, help="of a chunk that go at once, at most; 0: what SOURCE says"),
+    tile_bytes: int = typer.Option(0, min=0, help="of a chunk that go at once, at most; 0: what SOURCE says"),
     output: Path | None = typer.Option(None, "--output", "-o", help="of the plan's text; .xml: MSCCL XML"),
     dialect: str | None = typer.Option(
         None, help=f"of MSCCL XML: {', '.join(DIALECTS)}; default: azure, for a collective of your own msccl"
@@ -119,10 +127,10 @@ def compile_(
         if dump is not None:
             from starling.passes.dump import dump as dumped
 
-            made = program_of(source, ranks, _options(option))
-            sys.stdout.write(
-                dumped(run_passes(made, blocks=blocks, policy=policy, slots=slots, fusion=fusion), dump)
-            )
+            made = _program(source, ranks, option, "dump the passes of the program that it was made of")
+            with own_lines(source):
+                passes = run_passes(made, blocks=blocks, policy=policy, slots=slots, fusion=fusion)
+            sys.stdout.write(dumped(passes, dump))
             return
         plan = plan_of(
             source,
@@ -166,7 +174,7 @@ def draw(
         What.schedule,
         help="chunks: what the program says; graph: of instructions; schedule: a timeline by the cost model",
     ),
-    size: int = typer.Option(65536, help="bytes of a part, for the schedule"),
+    size: int = typer.Option(65536, min=1, max=1 << 26, help="bytes of a part, for the schedule"),
     blocks: int | None = BLOCKS,
     policy: str = POLICY,
 ) -> None:
@@ -175,17 +183,16 @@ def draw(
 
     with errors_told():
         if what is not What.schedule:
-            if is_plan(source):
-                raise SourceError(
-                    f"{source} is a plan, which has no graph any more; draw it with --what schedule"
-                )
-            made = program_of(source, ranks, _options(option))
+            made = _program(source, ranks, option, "draw it with --what schedule")
             if what is What.chunks:
                 draw_chunks(made, output)
             else:
-                draw_graph(run_passes(made, blocks=blocks, policy=policy), output)
+                with own_lines(source):
+                    passes = run_passes(made, blocks=blocks, policy=policy)
+                draw_graph(passes, output)
         else:
-            draw_schedule(
-                plan_of(source, ranks, _options(option), blocks=blocks, policy=policy), output, size
-            )
+            plan = plan_of(source, ranks, _options(option), blocks=blocks, policy=policy)
+            if is_plan(source):
+                ir.verify(plan)  # what is no plan has no schedule
+            draw_schedule(plan, output, size)
         typer.echo(f"wrote {output}")

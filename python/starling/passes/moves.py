@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import lcm
 
+from starling.ir.plan import MOST_CHUNKS
 from starling.lang.collectives import Collective
-from starling.lang.errors import Place
+from starling.lang.errors import Place, ProgramError
 from starling.lang.program import Operation, Program, Span
 
 
@@ -97,6 +98,13 @@ def layout_of(program: Program, chunks_per_group: int | None = None) -> Layout:
             if span.buffer == "scratch":
                 scratch[span.rank] = max(scratch[span.rank], span.index + span.count)
     per_group = chunks_per_group or collective.chunks_per_group()
+    most = max(collective.input_chunks(), collective.output_chunks(), *scratch) * program.instances * parts
+    if most > MOST_CHUNKS:
+        raise ProgramError(
+            program.place,
+            f"{program.name} cuts a buffer into {most} chunks (instances and parallelize included); a plan has "
+            f"{MOST_CHUNKS} at most",
+        )
     return Layout(collective, per_group, program.instances, parts, tuple(scratch))
 
 

@@ -276,6 +276,14 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         assert code == 1 and f"{path}: " in output
     path.write_bytes(b"\xff\xfe")
     assert call(verify_app, str(path))[0] == 1
+    # XML says in which letters it is written; what is wrong in it names its own places.
+    assert call(compile_app, "all_gather/ring", "-n", "2", "-o", str(path))[0] == 0
+    text = '<?xml version="1.0" encoding="utf-16"?>' + path.read_text()
+    path.write_text(text, encoding="utf-16")
+    assert call(verify_app, str(path))[0] == 0
+    path.write_text(text.replace('srcoff="0"', 'srcoff="1"', 1), encoding="utf-16")
+    code, output = call(verify_app, str(path))
+    assert code == 1 and output.startswith(f"{path}: gpu 0 tb 0 step 0"), output
     for what in ("chunks", "graph"):
         code, output = call(draw_app, str(tmp_path / "plan.txt"), "--what", what, "-o", "graph.svg")
         assert code == 2 and "--what schedule" in output

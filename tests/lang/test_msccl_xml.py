@@ -13,6 +13,7 @@ from starling.plans import program
 from lang.meaning import assert_means
 from programs.cases import ALWAYS_APART, NAMES, make
 from starling import ir
+from starling.errors import InvalidArgumentError
 from starling.lang import PostconditionError
 from starling.lang.msccl_write import write
 from starling.lang.msccl_xml import NO_LIMIT, XmlError, read
@@ -276,6 +277,14 @@ def test_sums_in_an_order_of_each_rank_s_own_come_to_the_same_bits() -> None:
         ),
         (('depid="-1" deps="-1"', 'depid="7" deps="0"'), "waits for a step that is not there"),
         (('srcoff="3"', 'srcoff="9"'), "gpu 0 tb 0 step 1 .rrs.: .*out of bounds"),
+        (
+            ('dstoff="3" cnt="1"', 'dstoff="3" cnt="2"'),
+            r"gpu 0 tb 0 step 1 \(rrs\): receives 2 chunks where gpu 3 tb 0 step 0 sends 1",
+        ),
+        (('ngpus="4"', 'ngpus="0"'), "ngpus is 0; use 1 to 4096"),
+        (('nchunksperloop="4"', 'nchunksperloop="-4"'), "nchunksperloop is -4; use 1 or more"),
+        (('<gpu id="1"', '<gpu id="0"'), "there are 2 blocks gpu 0 tb 0"),
+        (('<step s="1"', '<step s="0"'), 'gpu 0 tb 0 has a step s="0" where 1 should come'),
     ],
 )
 def test_wrong_files_are_refused_with_the_place(change: tuple[str, str], message: str) -> None:
@@ -286,7 +295,10 @@ def test_wrong_files_are_refused_with_the_place(change: tuple[str, str], message
 
 def test_a_wrong_algorithm_is_refused() -> None:
     text = ring_all_reduce(4, DIALECTS["azure"]).replace('type="rrcs"', 'type="rcs"', 1)
-    with pytest.raises(PostconditionError):
+    with pytest.raises(PostconditionError, match=r"^gpu \d tb 0 step \d: ring: at the end rank \d output"):
+        read(text)
+    text = ring_all_reduce(4, DIALECTS["azure"]).replace("<algo", '<algo tileBytes="17"', 1)
+    with pytest.raises(InvalidArgumentError, match=r"^<algo>: .* a tile of 17 bytes"):
         read(text)
 
 

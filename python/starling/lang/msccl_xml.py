@@ -19,15 +19,16 @@ known are passed over.
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
 from starling import ir
 from starling.errors import InvalidArgumentError
+from starling.ir.plan import MOST_RANKS
 from starling.lang.collectives import STANDARD, Collective
-from starling.lang.errors import ProgramError, StaleReferenceError
+from starling.lang.errors import Place, ProgramError, StaleReferenceError
 from starling.lang.program import Program, Ref
 from starling.lang.value import Value
 
@@ -54,6 +55,18 @@ class XmlError(ValueError):
 # ---- in ---------------------------------------------------------------------------------------------------------
 
 
+class _StepPlace(Place):
+    """``file``: gpu and block; ``line``: the step."""
+
+    def __str__(self) -> str:
+        return f"{self.file} step {self.line}"
+
+
+class _AlgorithmPlace(Place):
+    def __str__(self) -> str:
+        return self.file
+
+
 @dataclass
 class _Step:
     kind: str
@@ -72,6 +85,10 @@ class _Block:
     channel: int
     steps: list[_Step]
     done: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"gpu {self.rank} tb {self.number}"
 
 
 class _Anything(Collective):
@@ -92,7 +109,7 @@ class _Anything(Collective):
         return self.results.get((rank, index))
 
 
-def read(text: str, *, in_place: bool | None = None, root: int = 0, **options: Any) -> ir.Plan:
+def read(text: str | bytes, *, in_place: bool | None = None, root: int = 0, **options: Any) -> ir.Plan:
     """The plan of an algorithm; ``options`` are compile_program's. Raises XmlError, or ProgramError if it is wrong.
 
     in_place: for files that serve both; None: in place if the file says so.
@@ -102,7 +119,7 @@ def read(text: str, *, in_place: bool | None = None, root: int = 0, **options: A
     return plan
 
 
-def _compiled(text: str, in_place: bool | None, root: int, options: dict[str, Any]) -> ir.Plan:
+def _compiled(text: str | bytes, in_place: bool | None, root: int, options: dict[str, Any]) -> ir.Plan:
     program = read_program(text, in_place=in_place, root=root)
     # Blocks that keep their sums apart give each rank an order of its own; put together, they have one. Or each rank
     # begins with its own part: then what is added up in a row is added up in the order of the ranks.
@@ -121,12 +138,15 @@ def _compiled(text: str, in_place: bool | None, root: int, options: dict[str, An
 
 
 def read_program(
-    text: str, *, in_place: bool | None = None, root: int = 0, in_order: bool = False
+    text: str | bytes, *, in_place: bool | None = None, root: int = 0, in_order: bool = False
 ) -> Program:
     """The same, before it is compiled. in_order: several reductions of a block in a row into one place go by the order
     of the ranks, not by the file's."""
     algorithm = _parsed(text)
     blocks = [_block(gpu, tb) for gpu in algorithm.findall("gpu") for tb in gpu.findall("tb")]
+    for name, many in Counter(block.name for block in blocks).items():
+        if many > 1:
+            raise XmlError(f"there are {many} blocks {name}")
     collective = _collective(algorithm, in_place, root)
     name = re.sub("[^!-~]|#", "_", algorithm.get("name") or "msccl")[:128]
     program = _played(name, collective, blocks, in_order)
@@ -145,7 +165,7 @@ def read_program(
     return program
 
 
-def _parsed(text: str) -> ElementTree.Element:
+def _parsed(text: str | bytes) -> ElementTree.Element:
     try:
         algorithm = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
@@ -174,7 +194,7 @@ def _played(name: str, collective: Collective, blocks: list[_Block], in_order: b
     """What the blocks do, the first of them first."""
     buffered: set[tuple[int, int, int]] = set()
     while True:
-        program = Program(name, collective)
+        program = Program(name, collective, at=_AlgorithmPlace("<algo>", 0))
         for block in blocks:
             block.done = 0
         try:
@@ -208,7 +228,11 @@ def _number(element: ElementTree.Element, name: str, default: int | None = None)
 
 def _collective(algorithm: ElementTree.Element, in_place: bool | None, root: int) -> Collective:
     ranks = _number(algorithm, "ngpus")
+    if not 1 <= ranks <= MOST_RANKS:
+        raise XmlError(f"ngpus is {ranks}; use 1 to {MOST_RANKS}")
     per_loop = _number(algorithm, "nchunksperloop")
+    if per_loop < 1:
+        raise XmlError(f"nchunksperloop is {per_loop}; use 1 or more")
     is_in_place = _number(algorithm, "inplace", 0) != 0
     word = (algorithm.get("coll") or "").replace("_", "").lower()
     if in_place is not None:
@@ -232,7 +256,10 @@ def _collective(algorithm: ElementTree.Element, in_place: bool | None, root: int
 
 def _block(gpu: ElementTree.Element, tb: ElementTree.Element) -> _Block:
     steps = []
-    for step in sorted(tb.findall("step"), key=lambda step: _number(step, "s")):
+    for number, step in enumerate(sorted(tb.findall("step"), key=lambda step: _number(step, "s"))):
+        if _number(step, "s") != number:
+            where = f"gpu {gpu.get('id')} tb {tb.get('id')}"
+            raise XmlError(f'{where} has a step s="{step.get("s")}" where {number} should come')
         kind = step.get("type") or ""
         if kind not in TYPES:
             raise XmlError(f"no step has the type '{kind}'; there are {', '.join(TYPES)}")
@@ -307,8 +334,7 @@ class _Player:
             if block.done < len(block.steps):
                 kind = block.steps[block.done].kind
                 raise XmlError(
-                    f"the algorithm deadlocks: gpu {block.rank} tb {block.number} waits for ever in step "
-                    f"{block.done} ({kind})"
+                    f"the algorithm deadlocks: {block.name} waits for ever in step {block.done} ({kind})"
                 )
         for source, destination, channel in self.messages:
             if self.messages[source, destination, channel]:
@@ -322,9 +348,7 @@ class _Player:
         if step.waits_for is not None:
             other = by_number.get((block.rank, step.waits_for[0]))
             if other is None or step.waits_for[1] >= len(other.steps):
-                raise XmlError(
-                    f"gpu {block.rank} tb {block.number} waits for a step that is not there: {step.waits_for}"
-                )
+                raise XmlError(f"{block.name} waits for a step that is not there: {step.waits_for}")
             if other.done <= step.waits_for[1]:
                 return 0
         receives = step.kind.startswith("r") and step.kind != "re"
@@ -332,6 +356,12 @@ class _Player:
         if receives and not queue:
             return 0
         message = queue.popleft() if receives else None
+        if message is not None and message.chunks.span.count != step.count:
+            raise XmlError(
+                f"{block.name} step {block.done} ({step.kind}): receives {step.count} chunks where "
+                f"{message.sender.name} step {message.step} sends {message.chunks.span.count}"
+            )
+        self.program.at = _StepPlace(block.name, block.done)
         row = self._row(block) if self.in_order else []
         try:
             if len(row) > 1:
@@ -343,7 +373,7 @@ class _Player:
             raise _OverwrittenError((message.sender.rank, message.sender.number, message.step)) from None
         except ProgramError as error:
             raise XmlError(
-                f"gpu {block.rank} tb {block.number} step {block.done} ({step.kind}): {str(error).split(': ', 1)[1]}"
+                f"{block.name} step {block.done} ({step.kind}): {str(error).split(': ', 1)[1]}"
             ) from error
         return 1
 

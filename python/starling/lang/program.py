@@ -136,6 +136,7 @@ class Program:
     sender's buffer. tile_bytes: of a chunk that go at once, at most; 0: as many as a message has room for.
     sizes: of the operations that it is for, smallest and largest, in bytes of the larger of a rank's buffers:
     ``add_plan`` lets those take it by themselves, and `starling tune` lets it win no others. None: it does not say.
+    at: where its operations stand, if that is no line of Python; who writes them down sets it anew for each.
     """
 
     def __init__(
@@ -147,8 +148,10 @@ class Program:
         protocol: str = "slots",
         tile_bytes: int = 0,
         sizes: tuple[int, int] | None = None,
+        at: Place | None = None,
     ) -> None:
-        place = caller()
+        self.at = at
+        place = self._here()
         if not (0 < len(name) <= 128 and all("!" <= c <= "~" and c != "#" for c in name)):
             raise ProgramError(place, f"the name '{name}'; use 1 to 128 visible ASCII characters without '#'")
         if collective.ranks > MOST_RANKS:
@@ -182,11 +185,14 @@ class Program:
         self._versions = 0
         self._lay_out()
 
+    def _here(self) -> Place:
+        return self.at or caller()
+
     # ---- writing a program --------------------------------------------------------------------------------------
 
     def chunk(self, rank: int, buffer: str, index: int, count: int = 1) -> Ref:
         """The chunks that lie there now; raises if one of them was never written."""
-        place = caller()
+        place = self._here()
         span = Span(rank, buffer, index, count)
         cells = self._cells_at(span, place)
         for k, cell in enumerate(cells):
@@ -198,7 +204,7 @@ class Program:
     @contextmanager
     def parallelize(self, instances: int) -> Iterator[None]:
         """Each operation of the fragment is cut into so many, on channels of their own. Fragments nest."""
-        place = caller()
+        place = self._here()
         if instances < 1:
             raise ProgramError(place, f"parallelize({instances}); use 1 or more")
         before = self._parallel
@@ -321,7 +327,7 @@ class Program:
     def _copy(
         self, source: Ref, destination: Span, ch: int | None, sendtb: int | None, recvtb: int | None
     ) -> Ref:
-        place = caller()
+        place = self._here()
         cells = self._live_cells(source, place)
         self._check_span(destination, place)
         self._check_apart(source.span, destination, place)
@@ -330,7 +336,7 @@ class Program:
         return self._write(destination, values, place)
 
     def _reduce(self, target: Ref, other: Ref, ch: int | None, sendtb: int | None, recvtb: int | None) -> Ref:
-        place = caller()
+        place = self._here()
         if target.span.count != other.span.count:
             raise ProgramError(
                 place, f"{target.span} and {other.span} are not equally long; reduce chunks of one count"

@@ -78,13 +78,13 @@ def _read_plan(path: Path) -> ir.Plan:
     from starling.lang.msccl_xml import XmlError, read
 
     try:
-        text = path.read_text()
+        return read(path.read_bytes()) if path.suffix == ".xml" else ir.parse(path.read_text())
     except UnicodeDecodeError:
         raise ir.PlanTextError(f"{path} is neither a plan's text nor MSCCL XML") from None
-    try:
-        return read(text) if path.suffix == ".xml" else ir.parse(text)
-    except (ir.PlanTextError, XmlError) as error:
-        raise type(error)(f"{path}: {error}") from None
+    except ir.PlanTextError as error:
+        raise ir.PlanTextError(f"{path}: {error}") from None
+    except (ProgramError, XmlError) as error:
+        raise XmlError(f"{path}: {error}") from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ def direct(ranks: int, *, instances: int = 1) -> Program:
 
 def two_step(ranks: int, *, nodes: int = 2, instances: int = 1) -> Program:
     """What a node has for one rank of another is collected on that rank's counterpart, and crosses as one message."""
-    if ranks % nodes:
+    if nodes < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks on {nodes} nodes; the nodes must be equally large")
     size = ranks // nodes
     program = Program("two_step", AllToAll(ranks), instances=instances)
@@ -38,7 +38,7 @@ def two_step(ranks: int, *, nodes: int = 2, instances: int = 1) -> Program:
 
 def three_step(ranks: int, *, nodes: int = 2, instances: int = 1) -> Program:
     """All that a node has for another crosses as one message: collected on one rank, sent, and given out."""
-    if ranks % nodes:
+    if nodes < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks on {nodes} nodes; the nodes must be equally large")
     size = ranks // nodes
     program = Program("three_step", AllToAll(ranks), instances=instances)

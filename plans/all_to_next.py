@@ -14,7 +14,7 @@ def direct(ranks: int, *, instances: int = 1) -> Program:
 
 def spread(ranks: int, *, nodes: int = 2, instances: int = 1) -> Program:
     """Between nodes all ranks of both carry a part, so that every link between them is used."""
-    if ranks % nodes:
+    if nodes < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks on {nodes} nodes; the nodes must be equally large")
     size = ranks // nodes
     program = Program("all_to_next", AllToNext(ranks, size), instances=instances)

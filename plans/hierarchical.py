@@ -11,7 +11,7 @@ def all_reduce(
     ranks: int, *, nodes: int = 2, instances: int = 1, local: int = 1, in_place: bool = False
 ) -> Program:
     """``ranks`` on ``nodes`` nodes, node by node. local: instances of what stays inside a node."""
-    if ranks % nodes:
+    if nodes < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks on {nodes} nodes; the nodes must be equally large")
     program = Program("hierarchical", AllReduce(ranks, ranks, in_place=in_place), instances=instances)
     size = ranks // nodes

@@ -8,7 +8,7 @@ from starling.lang import AllGather, AllReduce, Program, ReduceScatter, Ref
 
 def nodes_of(ranks: int, nodes: int) -> int:
     """The ranks of a node."""
-    if ranks % nodes:
+    if nodes < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks on {nodes} nodes; the nodes must be equally large")
     return ranks // nodes
 

@@ -173,7 +173,17 @@ def test_slots_that_no_lane_has(tmp_path: Path) -> None:
             "    for rank in range(ranks):\n"
             "        made.chunk(0, 'input', 0).copy(rank, 'output', 0)\n"
             "    return made\n",
-            "own.py:3: own cuts a buffer into 1000000000 chunks",
+            "own.py:3: instances is 1000000000; use 1 to 256",
+        ),
+        (
+            "from starling.lang import Broadcast, Program\n"
+            "def program(ranks):\n"
+            "    made = Program('own', Broadcast(ranks), instances=2)\n"
+            "    with made.parallelize(10**9):\n"
+            "        for rank in range(ranks):\n"
+            "            made.chunk(0, 'input', 0).copy(rank, 'output', 0)\n"
+            "    return made\n",
+            "own.py:3: own cuts a buffer into 2000000000 chunks",
         ),
     ],
 )
@@ -294,7 +304,7 @@ def test_what_a_plan_does_not_answer(tmp_path: Path) -> None:
     assert call(compile_app, "all_reduce/ring", "-n", "4", "-o", str(path))[0] == 0
     for app, words in ((verify_app, ()), (compile_app, ()), (draw_app, ("-o", picture))):
         code, output = call(app, str(path), "-n", "3", *words)
-        assert code == 2 and "is a plan for 4 ranks, not 3; leave --ranks out" in output
+        assert code == 2 and "is for 4 ranks, not 3; use --ranks 4" in output
         assert call(app, str(path), "-n", "4", *words)[0] == 0
     code, output = call(compile_app, str(path), "--dump", "steps")
     assert (

@@ -75,6 +75,9 @@ def check_all_to_next(plan: ir.Plan, count: int, tile_bytes: int, slots: int, se
 def test_nodes_are_equally_large(collective: str, name: str) -> None:
     with pytest.raises(ValueError, match=r"^5 ranks on 2 nodes; the nodes must be equally large$"):
         make(collective, name, 5)
+    for nodes in (0, -2):
+        with pytest.raises(ValueError, match=f"^4 ranks on {nodes} nodes; the nodes must be equally large$"):
+            ALGORITHMS[collective][name](4, nodes=nodes)
 
 
 @pytest.mark.parametrize(("collective", "name"), NAMES)

@@ -479,6 +479,7 @@ def test_what_cannot_take_part_is_refused(tmp_path: Path) -> None:
         code, output = command(str(plan), *words, *table)
         assert code == 2 and expected in output, output
     (tmp_path / "old.json").write_text("{}")
+    (tmp_path / "old.bin").write_bytes(b"\xff\xce")
     for words, expected in (
         (("-C", "barrier"), "cannot tune barrier"),
         (("--as", "fibers"), "cannot tune ranks as fibers"),
@@ -486,6 +487,8 @@ def test_what_cannot_take_part_is_refused(tmp_path: Path) -> None:
         (("--repetitions", "0"), "--repetitions"),
         (("-o", str(tmp_path / "absent" / "table.txt")), "there is no folder"),
         (("-o", str(tmp_path / "old.json")), "is no table of choices"),
+        (("-o", str(tmp_path / "old.bin")), "old.bin is no table of choices"),
+        (("--begin", "8", "--end", "4"), "no size is between --begin 8 and --end 4"),
     ):
         code, output = command(*table, *words)
         assert code == 2 and expected in output, output

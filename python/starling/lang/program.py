@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from starling.ir.plan import MOST_CHUNKS, MOST_RANKS, PROTOCOLS
+from starling.ir.plan import MOST_CHANNELS, MOST_CHUNKS, MOST_RANKS, PROTOCOLS
 from starling.lang.collectives import Collective
 from starling.lang.errors import (
     Place,
@@ -160,8 +160,8 @@ class Program:
             raise ProgramError(
                 place, f"{name}'s buffers have more than {MOST_CHUNKS} chunks, the most that a plan can have"
             )
-        if instances < 1:
-            raise ProgramError(place, f"instances is {instances}; use 1 or more")
+        if not 1 <= instances <= MOST_CHANNELS:  # each has a channel of its own
+            raise ProgramError(place, f"instances is {instances}; use 1 to {MOST_CHANNELS}")
         if protocol not in PROTOCOLS:
             raise ProgramError(
                 place, f"no protocol is called '{protocol}'; use one of {', '.join(PROTOCOLS)}"

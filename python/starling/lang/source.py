@@ -60,7 +60,7 @@ def plan_of(
         plan = _read_plan(Path(source))
         if ranks not in (None, plan.rank_count):
             raise SourceError(
-                f"{source} is a plan for {plan.rank_count} ranks, not {ranks}; leave --ranks out"
+                f"{source} is for {plan.rank_count} ranks, not {ranks}; use --ranks {plan.rank_count}"
             )
         return plan
     made = program_of(source, ranks, options)

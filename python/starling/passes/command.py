@@ -174,7 +174,7 @@ def draw(
         What.schedule,
         help="chunks: what the program says; graph: of instructions; schedule: a timeline by the cost model",
     ),
-    size: int = typer.Option(65536, min=1, max=1 << 26, help="bytes of a part, for the schedule"),
+    size: int = typer.Option(65536, min=1, max=1 << 24, help="bytes of a part, for the schedule"),
     blocks: int | None = BLOCKS,
     policy: str = POLICY,
 ) -> None:

@@ -39,6 +39,8 @@ def _chosen(text: str, known: Iterable[str], what: str) -> list[str]:
 
 
 def _sizes(smallest: int, largest: int, factor: int) -> list[int]:
+    if largest < smallest:
+        raise SourceError(f"no size is between --begin {smallest} and --end {largest}")
     sizes = [smallest]
     while sizes[-1] * factor <= largest:
         sizes.append(sizes[-1] * factor)

@@ -100,7 +100,7 @@ class Table:
     @staticmethod
     def load(path: str | Path) -> Table:
         """Raises ValueError with the line of what is wrong. Plans are proved where a communicator uses them."""
-        return parse(Path(path).read_text(), str(path))
+        return parse(Path(path).read_text(errors="replace"), str(path))
 
 
 def parse(text: str, source: str = "table") -> Table:

@@ -286,6 +286,8 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         assert code == 1 and f"{path}: " in output
     path.write_bytes(b"\xff\xfe")
     assert call(verify_app, str(path))[0] == 1
+    code, output = call(verify_app, "/proc/self/mem")  # whose error names no file
+    assert code == 2 and "cannot read or write a file: Input/output error" in output
     # XML says in which letters it is written; what is wrong in it names its own places.
     assert call(compile_app, "all_gather/ring", "-n", "2", "-o", str(path))[0] == 0
     text = '<?xml version="1.0" encoding="utf-16"?>' + path.read_text()

@@ -73,9 +73,10 @@ def errors_told() -> Iterator[None]:
     except CannotWriteError as error:
         _fail(str(error), 2)
     except OSError as error:
-        if isinstance(error, StarlingError) or error.filename is None:
-            raise
-        _fail(f"cannot open {error.filename}: {error.strerror}", 2)
+        if isinstance(error, StarlingError):
+            _fail(str(error), 1)
+        what = f"open {error.filename}" if error.filename is not None else "read or write a file"
+        _fail(f"cannot {what}: {error.strerror or error}", 2)
     except (ProgramError, StarlingError, ir.PlanTextError, XmlError) as error:
         _fail(str(error), 1)
     except (SourceError, ValueError, TypeError) as error:

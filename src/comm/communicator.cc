@@ -249,12 +249,12 @@ Departure Communicator::collective_departure(const starling_operation& call, Req
   context.added = &added_;
   context.table = table_.get();
   context.hosts = &hosts_;
-  Lowered lowered = lower(context, call);
+  Departure departure{nullptr, flight_of(call, context, std::move(request))};
   const bool copies = goes_by_copies(call, capture);
-  if (copies) lower_to_copies(lowered, rank_, members_);
+  if (copies) lower_to_copies(departure.flight.lowered, rank_, members_);
   const char* name = call.lane ? call.lane : kDefaultLane;
-  HostLane& lane = copies ? copy_lane(name) : group_lane(name);
-  return {&lane, flight_of(call, std::move(lowered), std::move(request))};
+  departure.lane = copies ? &copy_lane(name) : &group_lane(name);
+  return departure;
 }
 
 void Communicator::submit_to(HostLane& lane, Flight&& flight, Capture capture) {
@@ -317,10 +317,10 @@ LaneKey Communicator::remember(const LaneKey& key) {
   return key;
 }
 
-Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const {
-  Flight flight;
-  flight.request = std::move(request);
-  flight.lowered = std::move(lowered);
+// Lowered where it stays: it is large.
+Flight Communicator::flight_of(const starling_operation& call, const LoweringContext& context,
+                               RequestPtr request) const {
+  Flight flight{std::move(request), nullptr, lower(context, call)};
   flight.priority = call.priority;
   flight.waited = call.waited == STARLING_WAITED;
   flight.perhaps_waited = call.waited == STARLING_PERHAPS_WAITED && !context_.on_gpu();

@@ -151,7 +151,7 @@ class Communicator final : public PollHook {
   HostLane& group_lane(const char* name);
   HostLane& pair_lane(uint32_t source, uint32_t destination, uint64_t tag, bool copies);
   LaneKey remember(const LaneKey& key);
-  Flight flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const;
+  Flight flight_of(const starling_operation& call, const LoweringContext& context, RequestPtr request) const;
   std::string pair_name(uint32_t source, uint32_t destination, uint64_t tag, bool copies) const;
   // No block moves it, but copy engines (sm_free.cc). The same on all ranks that take part.
   bool goes_by_copies(const starling_operation& call, const Capture& capture) const;

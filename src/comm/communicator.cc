@@ -128,7 +128,7 @@ RequestPtr Communicator::new_request(const starling_operation& call) {
 }
 
 bool Communicator::refused_by_abort(const RequestPtr& request) {
-  if (aborted_.empty()) aborted_ = told_fault(control()).text;
+  if (aborted_.empty() && is_told_broken(control())) aborted_ = told_fault(control()).text;
   if (aborted_.empty()) return false;
   context_.fail(request, STARLING_ABORTED, aborted_);
   return true;
@@ -252,8 +252,10 @@ Departure Communicator::collective_departure(const starling_operation& call, Req
   Departure departure{nullptr, flight_of(call, context, std::move(request))};
   const bool copies = goes_by_copies(call, capture);
   if (copies) lower_to_copies(departure.flight.lowered, rank_, members_);
-  const char* name = call.lane ? call.lane : kDefaultLane;
-  departure.lane = copies ? &copy_lane(name) : &group_lane(name);
+  if (copies)
+    departure.lane = &copy_lane(call.lane ? call.lane : kDefaultLane);
+  else
+    departure.lane = call.lane ? &group_lane(call.lane) : &default_lane();
   return departure;
 }
 
@@ -309,6 +311,11 @@ HostLane& Communicator::group_lane(const char* name) {
                                  std::string_view(name) == kDefaultLane, &control(), {flight_group_, -1, -1});
   group_lanes_.emplace(name, &lane);
   return lane;
+}
+
+HostLane& Communicator::default_lane() {
+  if (default_lane_ == nullptr) default_lane_ = &group_lane(kDefaultLane);
+  return *default_lane_;
 }
 
 LaneKey Communicator::remember(const LaneKey& key) {

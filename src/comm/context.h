@@ -214,13 +214,13 @@ class Context {
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing);
   bool may_enter_stream(const Departing& departing, uint32_t before, StreamWait& wait);
   bool refused_by_fault(HostLane& lane, Flight& flight);
-  std::optional<StreamLaunch> take_over(HostLane& lane, Flight&& flight, bool news);
+  const Flight* take_over(HostLane& lane, Flight&& flight, bool news);
   void begin_as_kernel(HostLane& lane, Flight& flight);
   void count_called(const Flight& flight, bool ended);
   bool needs_no_host(const HostLane& lane) const;
   const void* waited_for_later(const HostLane& lane, const Flight& flight) const;
   bool may_stand(StreamOperations& streams) const;
-  std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
+  const Flight* enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
   // Captured operations (capture.cc).
   struct Capturing {

@@ -190,12 +190,12 @@ void Context::complete(HostLane& lane, uint64_t sequence) {
   for_callers_ -= !flight.on_stream;
   if (flight.called) count_called(flight, true);
   const uint64_t now = cpu::monotonic_ns();
-  const Fault fault = fault_of(lane);
-  if (fault.kind == FaultKind::kNone) {
+  if (!is_broken(lane)) {
     end(flight, STARLING_SUCCESS, "", now);
     guarded_for(lane, [&] { feed(lane, now); });
     return;
   }
+  const Fault fault = fault_of(lane);
   record_fault(lane, fault);
   end_broken(lane, std::move(flight), fault);
   // Releases streams again: the block that completed it may have overwritten the poison.

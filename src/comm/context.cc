@@ -337,13 +337,13 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
 }
 
 void Context::flush_submissions(bool ring_daemon) {
-  bool any = false;
   place_->flush();  // lanes, connections and plans that the submissions speak of
-  while (!unsubmitted_.empty() &&
-         device::push_submission(host_machine_, memory_.submissions(), block_count(), unsubmitted_.front())) {
-    unsubmitted_.pop_front();
-    any = true;
-  }
+  auto next = unsubmitted_.begin();
+  while (next != unsubmitted_.end() &&
+         device::push_submission(host_machine_, memory_.submissions(), block_count(), *next))
+    ++next;
+  const bool any = next != unsubmitted_.begin();
+  unsubmitted_.erase(unsubmitted_.begin(), next);
   if (any && ring_daemon && executor_ != nullptr) executor_->ring();
 }
 

@@ -4,7 +4,6 @@
 #include <starling/starling.h>
 
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -281,7 +280,7 @@ class Context {
   std::vector<std::unique_ptr<HostLane>> closed_lanes_;  // peers may still touch their regions
   std::map<std::string, WeakPeer> peers_;  // by their segments; of a rank of another host, its shadow
   bool neighbours_ = false;  // other processes of this host have ranks that were met
-  std::deque<Submission> unsubmitted_;  // found the ring full
+  std::vector<Submission> unsubmitted_;  // found the ring full
   std::condition_variable drained_;
   uint64_t submissions_ = 0;
   uint64_t completions_ = 0;

@@ -326,7 +326,8 @@ void HostLane::check(const Plan& plan) const {
 
 Flight& HostLane::append(Flight&& flight) {
   flight.sequence = next_sequence_++;
-  return flights_.push_back(std::move(flight));
+  flights_.push_back(std::move(flight));
+  return flights_.back();
 }
 
 Flight* HostLane::next_for_device() {
@@ -443,15 +444,16 @@ void HostLane::show_fault(uint64_t kind) {
 }
 
 const Flight* HostLane::oldest_by_kernel() const {
-  for (size_t k = 0; k < flights_.size(); ++k)
-    if (flights_[k].on_device && flights_[k].by_kernel()) return &flights_[k];
+  for (const Flight& flight : flights_)
+    if (flight.on_device && flight.by_kernel()) return &flight;
   return nullptr;
 }
 
 Flight HostLane::finish(uint64_t sequence) {
-  for (size_t k = 0; k < flights_.size(); ++k) {
-    if (flights_[k].sequence != sequence) continue;
-    Flight flight = flights_.take(k);
+  for (auto it = flights_.begin(); it != flights_.end(); ++it) {
+    if (it->sequence != sequence) continue;
+    Flight flight = std::move(*it);
+    flights_.erase(it);
     --on_device_;
     count_completed();
     return flight;
@@ -463,7 +465,8 @@ std::vector<Flight> HostLane::take_waiting(bool device_failed) {
   std::vector<Flight> waiting;
   if (device_failed) on_device_ = 0;
   while (!flights_.empty() && (device_failed || !flights_.back().on_device)) {
-    waiting.push_back(flights_.take(flights_.size() - 1));
+    waiting.push_back(std::move(flights_.back()));
+    flights_.pop_back();
   }
   std::reverse(waiting.begin(), waiting.end());
   if (!waiting.empty()) count_completed();

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/assert.h"
 #include "plan/postcondition.h"
 #include "wire/plan.h"
 
@@ -40,10 +39,7 @@ class Plan {
 
   // The bytes of one rank's part: 8-byte aligned; the address stays while the plan lives, moved or not.
   std::span<const std::byte> part(std::uint32_t rank) const;
-  const PlanHeader* header(std::uint32_t rank) const {
-    STARLING_ASSERT(rank < rank_count(), "a rank that the plan does not have");
-    return reinterpret_cast<const PlanHeader*>(words_.data() + offsets_[rank]);
-  }
+  const PlanHeader* header(std::uint32_t rank) const;
   PlanView view(std::uint32_t rank) const { return PlanView{header(rank)}; }
 
   // Parts that came from elsewhere: verified, and compared with every fact that their headers claim. Throws

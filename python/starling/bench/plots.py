@@ -26,6 +26,14 @@ def pyplot() -> Any:
     return plt
 
 
+def _save(figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as draft:
+        figure.savefig(draft, dpi=110)
+    pyplot().close(figure)
+
+
 def bytes_text(size: float) -> str:
     for unit in ("B", "KB", "MB"):
         if size < 1024:
@@ -73,11 +81,7 @@ def plot_collectives(doc: dict[str, Any], path: Path) -> None:
     figure.suptitle(
         f"{doc['machine']['cpu']}, {doc['machine']['cores']} cores, {doc['date'][:10]}", fontsize=9
     )
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as draft:
-        figure.savefig(draft, dpi=110)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def ratios(rows: list[dict[str, Any]], ranks: int, others: list[str]) -> dict[str, dict[int, float]]:
@@ -130,11 +134,7 @@ def plot_ratios(doc: dict[str, Any], others: list[str], path: Path) -> None:
         f"{machine['cpu']}, {where}, commit {doc['commit']}, {doc['date'][:10]}",
         fontsize=8,
     )
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as draft:
-        figure.savefig(draft, dpi=110)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def plot_late_rank(doc: dict[str, Any], path: Path) -> None:
@@ -161,11 +161,7 @@ def plot_late_rank(doc: dict[str, Any], path: Path) -> None:
         "launch), seen from rank 0",
         fontsize=10,
     )
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as draft:
-        figure.savefig(draft, dpi=110)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def plot_disorder(doc: dict[str, Any], path: Path) -> None:
@@ -185,11 +181,7 @@ def plot_disorder(doc: dict[str, Any], path: Path) -> None:
     axis.set_ylabel("ms for eight all-reduces")
     axis.legend(fontsize=7)
     axis.grid(alpha=0.3, axis="y")
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as draft:
-        figure.savefig(draft, dpi=110)
-    plt.close(figure)
+    _save(figure, path)
 
 
 def plot_overlap(doc: dict[str, Any], path: Path) -> None:
@@ -226,8 +218,4 @@ def plot_overlap(doc: dict[str, Any], path: Path) -> None:
         f"{settings['ranks']} GPUs, {bytes_text(settings['bytes'])}; {doc['machine'].get('gpus', '')}",
         fontsize=9,
     )
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as draft:
-        figure.savefig(draft, dpi=110)
-    plt.close(figure)
+    _save(figure, path)

@@ -33,11 +33,6 @@ struct starling_comm {
   std::atomic<int> inside{0};
 };
 
-struct starling_request {
-  starling_context* owner;
-  starling::RequestPtr request;
-};
-
 namespace {
 
 using namespace starling;
@@ -88,6 +83,16 @@ std::vector<uint32_t> rank_list(const Communicator& comm, const uint32_t* ranks,
                 "pass ranks of the parent, each once");
   return {ranks, ranks + count};
 }
+
+// One piece of memory for an operation: its handle and what the poller completes.
+starling_request* handle_of(RequestPtr request, starling_context* context) {
+  Request& self = *request;
+  self.give_out(std::move(request), context);
+  return reinterpret_cast<starling_request*>(&self);
+}
+
+Request* request_of(starling_request* handle) { return reinterpret_cast<Request*>(handle); }
+const Request* request_of(const starling_request* handle) { return reinterpret_cast<const Request*>(handle); }
 
 bool lives(const starling_comm* comm) { return comm != nullptr && Handles<starling_comm>::all().lives(comm); }
 
@@ -305,7 +310,7 @@ starling_status starling_submit(starling_comm* comm, const starling_operation* o
     if (request != nullptr) *request = nullptr;
     const auto use = living(comm, "comm");
     RequestPtr submitted = use->comm->submit(required(operation, "operation"));
-    if (request != nullptr) *request = new starling_request{use->owner, std::move(submitted)};
+    if (request != nullptr) *request = handle_of(std::move(submitted), use->owner);
   });
 }
 
@@ -317,7 +322,7 @@ starling_status starling_submit_together(starling_comm* comm, const starling_ope
     std::vector<RequestPtr> submitted;
     const auto hand_out = [&] {
       for (size_t k = 0; requests != nullptr && k < submitted.size(); ++k)
-        requests[k] = new starling_request{use->owner, std::move(submitted[k])};
+        requests[k] = handle_of(std::move(submitted[k]), use->owner);
     };
     try {
       if (count > 0) use->comm->submit_together({&required(operations, "operations"), count}, submitted);
@@ -332,10 +337,9 @@ starling_status starling_submit_together(starling_comm* comm, const starling_ope
 starling_status starling_wait(starling_request* request, int64_t timeout_ns) {
   bool done = false;
   const starling_status status = guarded([&] {
-    required(request, "request");
-    done = request->request->done();  // then its context may be gone
-    if (!done)
-      done = living(request->owner, "the request's context")->context.wait(*request->request, timeout_ns);
+    const Request& r = required(request_of(request), "request");
+    done = r.done();  // then its context may be gone
+    if (!done) done = living(r.context(), "the request's context")->context.wait(r, timeout_ns);
   });
   if (status != STARLING_SUCCESS) return status;
   if (!done) return set_last_error(STARLING_TIMEOUT, "the operation is still under way");
@@ -344,7 +348,7 @@ starling_status starling_wait(starling_request* request, int64_t timeout_ns) {
 
 starling_status starling_test(starling_request* request) {
   if (request == nullptr) return set_last_error(STARLING_INVALID_ARGUMENT, "request is a null pointer");
-  const Request& r = *request->request;
+  const Request& r = *request_of(request);
   if (!r.done()) return STARLING_IN_PROGRESS;
   return r.status() == STARLING_SUCCESS ? STARLING_SUCCESS : set_last_error(r.status(), r.message());
 }
@@ -352,10 +356,9 @@ starling_status starling_test(starling_request* request) {
 starling_status starling_stream_wait(starling_request* request, void* stream) {
   bool waits = false;
   const starling_status status = guarded([&] {
-    required(request, "request");
-    if (!request->request->done() || request->request->captured())
-      waits =
-          living(request->owner, "the request's context")->context.wait_on_stream(*request->request, stream);
+    const Request& r = required(request_of(request), "request");
+    if (!r.done() || r.captured())
+      waits = living(r.context(), "the request's context")->context.wait_on_stream(r, stream);
   });
   return status != STARLING_SUCCESS || waits ? status : starling_test(request);
 }
@@ -383,10 +386,12 @@ starling_status starling_stream_create(starling_context* context, int32_t urgent
 }
 
 int32_t starling_request_source(const starling_request* request) {
-  return request ? request->request->source() : -1;
+  return request ? request_of(request)->source() : -1;
 }
 
-void starling_request_free(starling_request* request) { delete request; }
+void starling_request_free(starling_request* request) {
+  if (request != nullptr) request_of(request)->take_back();
+}
 
 starling_status starling_register(starling_comm* comm, int64_t id, const uint32_t* devices,
                                   uint32_t device_count, const starling_operation* shape) {

@@ -128,7 +128,7 @@ RequestPtr Communicator::new_request(const starling_operation& call) {
 }
 
 bool Communicator::refused_by_abort(const RequestPtr& request) {
-  if (aborted_.empty()) aborted_ = told_fault(control()).text;
+  if (aborted_.empty() && is_told_broken(control())) aborted_ = told_fault(control()).text;
   if (aborted_.empty()) return false;
   context_.fail(request, STARLING_ABORTED, aborted_);
   return true;
@@ -249,12 +249,14 @@ Departure Communicator::collective_departure(const starling_operation& call, Req
   context.added = &added_;
   context.table = table_.get();
   context.hosts = &hosts_;
-  Lowered lowered = lower(context, call);
+  Departure departure{nullptr, flight_of(call, context, std::move(request))};
   const bool copies = goes_by_copies(call, capture);
-  if (copies) lower_to_copies(lowered, rank_, members_);
-  const char* name = call.lane ? call.lane : kDefaultLane;
-  HostLane& lane = copies ? copy_lane(name) : group_lane(name);
-  return {&lane, flight_of(call, std::move(lowered), std::move(request))};
+  if (copies) lower_to_copies(departure.flight.lowered, rank_, members_);
+  if (copies)
+    departure.lane = &copy_lane(call.lane ? call.lane : kDefaultLane);
+  else
+    departure.lane = call.lane ? &group_lane(call.lane) : &default_lane();
+  return departure;
 }
 
 void Communicator::submit_to(HostLane& lane, Flight&& flight, Capture capture) {
@@ -311,16 +313,21 @@ HostLane& Communicator::group_lane(const char* name) {
   return lane;
 }
 
+HostLane& Communicator::default_lane() {
+  if (default_lane_ == nullptr) default_lane_ = &group_lane(kDefaultLane);
+  return *default_lane_;
+}
+
 LaneKey Communicator::remember(const LaneKey& key) {
   const auto at = std::lower_bound(lanes_.begin(), lanes_.end(), key);
   if (at == lanes_.end() || *at != key) lanes_.insert(at, key);
   return key;
 }
 
-Flight Communicator::flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const {
-  Flight flight;
-  flight.request = std::move(request);
-  flight.lowered = std::move(lowered);
+// Lowered where it stays: it is large.
+Flight Communicator::flight_of(const starling_operation& call, const LoweringContext& context,
+                               RequestPtr request) const {
+  Flight flight{std::move(request), nullptr, lower(context, call)};
   flight.priority = call.priority;
   flight.waited = call.waited == STARLING_WAITED;
   flight.perhaps_waited = call.waited == STARLING_PERHAPS_WAITED && !context_.on_gpu();

@@ -149,9 +149,10 @@ class Communicator final : public PollHook {
   // Any-source receives, and calls to oneself, that have no partner.
   void end_unmatched(starling_status status, const std::string& message);
   HostLane& group_lane(const char* name);
+  HostLane& default_lane();
   HostLane& pair_lane(uint32_t source, uint32_t destination, uint64_t tag, bool copies);
   LaneKey remember(const LaneKey& key);
-  Flight flight_of(const starling_operation& call, Lowered&& lowered, RequestPtr request) const;
+  Flight flight_of(const starling_operation& call, const LoweringContext& context, RequestPtr request) const;
   std::string pair_name(uint32_t source, uint32_t destination, uint64_t tag, bool copies) const;
   // No block moves it, but copy engines (sm_free.cc). The same on all ranks that take part.
   bool goes_by_copies(const starling_operation& call, const Capture& capture) const;
@@ -187,6 +188,7 @@ class Communicator final : public PollHook {
   std::map<const HostLane*, uint32_t> captures_;  // of a lane, so far
   ChosenPlans chosen_;
   HostLane* control_ = nullptr;
+  HostLane* default_lane_ = nullptr;  // of group_lanes_
   std::deque<AnySource> any_source_;
   std::map<uint64_t, SelfQueue> self_;
   std::map<int64_t, Registered> registered_;

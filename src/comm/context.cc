@@ -196,23 +196,23 @@ Flight& Context::append(HostLane& lane, Flight&& flight) {
 
 // Under the lock, as what follows. The lane is broken: then so is the operation.
 bool Context::refused_by_fault(HostLane& lane, Flight& flight) {
+  if (!is_broken(lane)) return false;
   const Fault fault = fault_of(lane);
-  if (fault.kind == FaultKind::kNone) return false;
   record_fault(lane, fault);
   end(flight, status_of(fault.kind), fault.text + " (the lane is broken since then)");
   return true;
 }
 
-// What is to be put into the operation's stream, if anything. `news`: peers have to be told of the lane.
-std::optional<StreamLaunch> Context::take_over(HostLane& lane, Flight&& flight, bool news) {
+// Not null: a launch of it is to be put into its stream. `news`: peers have to be told of the lane.
+const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
   const bool left_to_caller = flight.waited || flight.perhaps_waited;
   const bool opens = flight.lowered.opens;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
   Flight& appended = append(lane, std::move(flight));
   if (!left_to_caller && place_->traits().notifies) expect_rings();
-  std::optional<StreamLaunch> launch;
+  const Flight* entered = nullptr;
   if (appended.on_stream)
-    launch = enter_stream(lane, appended);
+    entered = enter_stream(lane, appended);
   else
     feed(lane, appended.submitted_ns);
   connect_soon(lane, opens);
@@ -226,7 +226,7 @@ std::optional<StreamLaunch> Context::take_over(HostLane& lane, Flight&& flight, 
     const Peer& there = lane.member(peer).peer;
     if (news || (message && there.way == nullptr)) cpu::ring(&there.arena->header()->host);
   }
-  return launch;
+  return entered;
 }
 
 void Context::submit(HostLane& lane, Flight&& flight) {
@@ -238,21 +238,24 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   const bool news = open_lane(lane, flight.lowered);
   if (!flight.on_stream) begin_as_kernel(lane, flight);
   count_submitted(lane, flight, refused);
-  waited_ += flight.waited;
-  perhaps_waited_ += flight.perhaps_waited;
-  if (flight.perhaps_waited) perhaps_since_ns_ = flight.submitted_ns;
+  if (flight.waited) ++waited_;
+  if (flight.perhaps_waited) {
+    ++perhaps_waited_;
+    perhaps_since_ns_ = flight.submitted_ns;
+  }
   if (flight.on_stream) {
     const Departing departing{&lane, &flight};
     prepare_for_stream(lock, {&departing, 1});
   }
   if (refused_by_fault(lane, flight)) return;
-  const std::optional<StreamLaunch> launch = take_over(lane, std::move(flight), news);
+  const Flight* const entered = take_over(lane, std::move(flight), news);
+  if (entered == nullptr) return;
+  const StreamLaunch launch = lane.launch_of(*entered);
   lock.unlock();
-  if (!launch) return;
   // What a start kernel reads: no submission speaks of it. Without the lock: while we wait, others may need
   // us to complete, or to launch a daemon.
   place_->flush();
-  executor_->streams()->enqueue({&*launch, 1});
+  executor_->streams()->enqueue({&launch, 1});
 }
 
 // By the poller: whom it has not met, and what they register.
@@ -334,13 +337,13 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
 }
 
 void Context::flush_submissions(bool ring_daemon) {
-  bool any = false;
   place_->flush();  // lanes, connections and plans that the submissions speak of
-  while (!unsubmitted_.empty() &&
-         device::push_submission(host_machine_, memory_.submissions(), block_count(), unsubmitted_.front())) {
-    unsubmitted_.pop_front();
-    any = true;
-  }
+  auto next = unsubmitted_.begin();
+  while (next != unsubmitted_.end() &&
+         device::push_submission(host_machine_, memory_.submissions(), block_count(), *next))
+    ++next;
+  const bool any = next != unsubmitted_.begin();
+  unsubmitted_.erase(unsubmitted_.begin(), next);
   if (any && ring_daemon && executor_ != nullptr) executor_->ring();
 }
 
@@ -351,9 +354,9 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
   ++completions_;
   --under_way_;
   if (flight.carried) proxy_->end_work();
-  for_proxy_ -= flight.for_proxy;
-  waited_ -= flight.waited;
-  perhaps_waited_ -= flight.perhaps_waited;
+  if (flight.for_proxy) --for_proxy_;
+  if (flight.waited) --waited_;
+  if (flight.perhaps_waited) --perhaps_waited_;
   if (under_way_ == 0) drained_.notify_all();
   for (RequestPtr* request : {&flight.request, &flight.second}) {
     if (*request == nullptr || !(*request)->complete(status, message)) continue;

@@ -4,7 +4,6 @@
 #include <starling/starling.h>
 
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -214,13 +213,13 @@ class Context {
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing);
   bool may_enter_stream(const Departing& departing, uint32_t before, StreamWait& wait);
   bool refused_by_fault(HostLane& lane, Flight& flight);
-  std::optional<StreamLaunch> take_over(HostLane& lane, Flight&& flight, bool news);
+  const Flight* take_over(HostLane& lane, Flight&& flight, bool news);
   void begin_as_kernel(HostLane& lane, Flight& flight);
   void count_called(const Flight& flight, bool ended);
   bool needs_no_host(const HostLane& lane) const;
   const void* waited_for_later(const HostLane& lane, const Flight& flight) const;
   bool may_stand(StreamOperations& streams) const;
-  std::optional<StreamLaunch> enter_stream(HostLane& lane, Flight& flight);
+  const Flight* enter_stream(HostLane& lane, Flight& flight);
   void give_turns();
   // Captured operations (capture.cc).
   struct Capturing {
@@ -281,7 +280,7 @@ class Context {
   std::vector<std::unique_ptr<HostLane>> closed_lanes_;  // peers may still touch their regions
   std::map<std::string, WeakPeer> peers_;  // by their segments; of a rank of another host, its shadow
   bool neighbours_ = false;  // other processes of this host have ranks that were met
-  std::deque<Submission> unsubmitted_;  // found the ring full
+  std::vector<Submission> unsubmitted_;  // found the ring full
   std::condition_variable drained_;
   uint64_t submissions_ = 0;
   uint64_t completions_ = 0;

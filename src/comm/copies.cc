@@ -39,8 +39,9 @@ Flight* HostLane::next_for_proxy() {
 }
 
 bool HostLane::has_flight(uint64_t sequence) const {
-  return std::any_of(flights_.begin(), flights_.end(),
-                     [sequence](const Flight& flight) { return flight.sequence == sequence; });
+  for (size_t k = 0; k < flights_.size(); ++k)
+    if (flights_[k].sequence == sequence) return true;
+  return false;
 }
 
 device::CopyJob HostLane::begin_copies(Flight& flight) {

@@ -326,8 +326,7 @@ void HostLane::check(const Plan& plan) const {
 
 Flight& HostLane::append(Flight&& flight) {
   flight.sequence = next_sequence_++;
-  flights_.push_back(std::move(flight));
-  return flights_.back();
+  return flights_.push_back(std::move(flight));
 }
 
 Flight* HostLane::next_for_device() {
@@ -444,16 +443,15 @@ void HostLane::show_fault(uint64_t kind) {
 }
 
 const Flight* HostLane::oldest_by_kernel() const {
-  for (const Flight& flight : flights_)
-    if (flight.on_device && flight.by_kernel()) return &flight;
+  for (size_t k = 0; k < flights_.size(); ++k)
+    if (flights_[k].on_device && flights_[k].by_kernel()) return &flights_[k];
   return nullptr;
 }
 
 Flight HostLane::finish(uint64_t sequence) {
-  for (auto it = flights_.begin(); it != flights_.end(); ++it) {
-    if (it->sequence != sequence) continue;
-    Flight flight = std::move(*it);
-    flights_.erase(it);
+  for (size_t k = 0; k < flights_.size(); ++k) {
+    if (flights_[k].sequence != sequence) continue;
+    Flight flight = flights_.take(k);
     --on_device_;
     count_completed();
     return flight;
@@ -465,8 +463,7 @@ std::vector<Flight> HostLane::take_waiting(bool device_failed) {
   std::vector<Flight> waiting;
   if (device_failed) on_device_ = 0;
   while (!flights_.empty() && (device_failed || !flights_.back().on_device)) {
-    waiting.push_back(std::move(flights_.back()));
-    flights_.pop_back();
+    waiting.push_back(flights_.take(flights_.size() - 1));
   }
   std::reverse(waiting.begin(), waiting.end());
   if (!waiting.empty()) count_completed();

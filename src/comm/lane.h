@@ -2,7 +2,6 @@
 // on their way. Guarded by the context's mutex; the daemon reads what was set before its submission.
 #pragma once
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "comm/captures.h"
 #include "comm/carried_copies.h"
+#include "comm/flight_queue.h"
 #include "comm/lowering.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
@@ -67,33 +67,6 @@ struct Member {
   uint64_t host = 0;  // equal for ranks that share memory
   uint32_t host_place = 0;  // of the host in ring order (comm/host_layout.h)
   uint64_t flight = 0;  // names it in flight records
-};
-
-// An operation between submission and completion.
-struct Flight {
-  RequestPtr request;
-  RequestPtr second;  // a send to oneself is one operation with two requests
-  Lowered lowered;
-  uint64_t sequence = 0;
-  uint64_t submitted_ns = 0;
-  uint64_t deadline_ns = 0;
-  int32_t priority = 0;
-  bool on_device = false;
-  bool waited = false;  // its caller will run the daemon
-  bool perhaps_waited = false;  // its caller may; else the daemon is rung late
-  bool on_stream = false;  // `stream` and what follows count
-  bool held = false;       // the stream's later work begins after it
-  bool called = false;  // by the CPU, without a stream; it begins as a kernel in the context's own
-  device::Stream stream = nullptr;
-  device::StreamEntry entry{};
-  bool carried = false;  // its lane's proxy was told that it is under way
-  bool entered = false;  // `entry` counts
-  bool for_proxy = false;  // of a lane of copies, and its proxy has not got it
-  uint64_t record = 0;   // its number in the flight record; 0: it has none
-  uint32_t lane = 0;     // with it
-
-  // A start kernel runs it, and tells the host when it is complete.
-  bool by_kernel() const { return entered && entry.path == device::StreamPath::kKernel; }
 };
 
 // An operation that has ended with an error, but whose request has not: peers may be reading its buffers.
@@ -271,7 +244,7 @@ class HostLane {
   // Removes all operations that the device never got; or all, when the device has failed.
   std::vector<Flight> take_waiting(bool device_failed = false);
 
-  std::deque<Flight>& flights() { return flights_; }
+  FlightQueue& flights() { return flights_; }
   // Some request has not ended.
   bool busy() const { return !flights_.empty() || !kept_.empty() || replaying(); }
   // Peers may have to be met for it.
@@ -356,7 +329,7 @@ class HostLane {
   std::vector<LaneShared*> peers_;
   uint32_t unresolved_ = 0;
   uint64_t next_sequence_ = 0;
-  std::deque<Flight> flights_;   // in order of sequence: first those on the device, then those that wait
+  FlightQueue flights_;  // first those on the device, then those that wait
   uint32_t on_device_ = 0;
   device::LaneOrder order_;
   bool fault_shown_ = false;

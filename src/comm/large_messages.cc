@@ -143,7 +143,7 @@ uint64_t Communicator::time_call(const LaneKey& key, const starling_operation& c
     const std::lock_guard lock(mutex_);
     HostLane& lane = context_.lane(remember(key), kTimingLane, rank_, members_, false, &control(),
                                    {flight_group_, -1, -1});
-    context_.submit(lane, flight_of(call, lower(context, call), request));
+    context_.submit(lane, flight_of(call, context, request));
   }
   while (!context_.wait(*request, kInterruptibleNs))
     if (options.interrupted != nullptr && options.interrupted(options.user) != 0)

@@ -41,12 +41,12 @@ void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
   starling_operation both = send.call;
   both.output = receive.call.output;
   both.start = std::max(send.call.start, receive.call.start);
-  Lowered lowered = lower({0, 1, context_.block_count(), &context_.plans(), context_.on_gpu()}, both);
+  const LoweringContext alone{0, 1, context_.block_count(), &context_.plans(), context_.on_gpu()};
+  Flight flight = flight_of(both, alone, receive.request);
+  flight.second = send.request;
   const std::string name = pair_name(rank_, rank_, both.tag, false);
   HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr,
                                  {flight_group_, int32_t(rank_), int32_t(rank_)});
-  Flight flight = flight_of(both, std::move(lowered), receive.request);
-  flight.second = send.request;
   context_.submit(lane, std::move(flight));
 }
 

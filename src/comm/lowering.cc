@@ -155,40 +155,42 @@ std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataTy
   return use.unequal_parts && plan->header(0)->uniform_only != 0 ? nullptr : plan;
 }
 
-std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
-                                        const Shape& shape) {
+// By the table, or else among the built-in ones.
+std::shared_ptr<const Plan> choose_anew(const LoweringContext& context, DataType type, const Shape& shape,
+                                        const PlanUse& use, Pulls pulls) {
   PlanRequest request{shape.collective, context.size, shape.root, 1, shape.in_place};
-  const Pulls pulls = pulls_of(context, call, shape);
-  const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
-  const PlanUse use{shape.collective, context.size, shape.root,
-                    shape.in_place,   unequal,      shape.choice_bytes == 0};
-  if (context.added != nullptr) {
-    if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
-                                               : context.added->chosen(use, shape.choice_bytes))
-      return pulls.by_address ? added : refuse_pull(std::move(added));
-  }
-  if (call.algorithm != nullptr) {
-    request.block_count = context.block_limit;
-    return built_in(context, pulls.at_all ? call.algorithm : without_pull(call.algorithm), request);
-  }
-  const CallShape key{
-      shape.collective, context.size,     shape.root,           shape.in_place,           unequal,
-      pulls.at_all,     pulls.by_address, context.across_hosts, DataType(call.data_type), shape.choice_bytes};
-  if (context.chosen != nullptr)
-    if (auto known = context.chosen->find(key)) return known;
-  if (auto measured = measured_plan(context, DataType(call.data_type), shape, use, request, pulls)) {
-    if (context.chosen != nullptr) context.chosen->add(key, measured);
-    return measured;
-  }
-  ChoiceRequest wanted{shape.collective,    context.size,   shape.choice_bytes, DataType(call.data_type),
-                       context.block_limit, context.on_gpu, pulls.at_all,       pulls.by_address,
-                       context.reads};
+  if (auto measured = measured_plan(context, type, shape, use, request, pulls)) return measured;
+  ChoiceRequest wanted{shape.collective, context.size, shape.choice_bytes, type,         context.block_limit,
+                       context.on_gpu,   pulls.at_all, pulls.by_address,   context.reads};
   wanted.pulls_if_faster = context.opens && context.opens_if_faster && !context.one_process;
   wanted.across_hosts = context.across_hosts;
   wanted.equal_hosts = context.hosts != nullptr && context.hosts->node_count != 0;
   const Choice choice = choose(wanted);
   request.block_count = choice.block_count;
-  auto plan = built_in(context, choice.algorithm, request);
+  return built_in(context, choice.algorithm, request);
+}
+
+std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
+                                        const Shape& shape) {
+  const Pulls pulls = pulls_of(context, call, shape);
+  const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
+  const PlanUse use{shape.collective, context.size, shape.root,
+                    shape.in_place,   unequal,      shape.choice_bytes == 0};
+  if (context.added != nullptr && !context.added->empty()) {
+    if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
+                                               : context.added->chosen(use, shape.choice_bytes))
+      return pulls.by_address ? added : refuse_pull(std::move(added));
+  }
+  if (call.algorithm != nullptr)
+    return built_in(context, pulls.at_all ? call.algorithm : without_pull(call.algorithm),
+                    {shape.collective, context.size, shape.root, context.block_limit, shape.in_place});
+  const auto type = DataType(call.data_type);
+  const CallShape key{
+      shape.collective, context.size,     shape.root,           shape.in_place, unequal,
+      pulls.at_all,     pulls.by_address, context.across_hosts, type,           shape.choice_bytes};
+  if (context.chosen != nullptr)
+    if (auto known = context.chosen->find(key)) return known;
+  auto plan = choose_anew(context, type, shape, use, pulls);
   if (context.chosen != nullptr) context.chosen->add(key, plan);
   return plan;
 }

@@ -158,28 +158,34 @@ void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::st
   cpu::ring(lane.doorbell());
 }
 
-Fault fault_of(HostLane& lane) {
+bool is_broken(HostLane& lane) {
   LaneShared* own = lane.shared();
-  if (own == nullptr) return {};
-  // Acquire, here and below: pairs with the release in write_fault(); after it the text is readable.
-  if (load(own->fault, std::memory_order_acquire) == 0) {
-    // A peer that broke the lane before our region was there could not tell us.
-    for (uint32_t peer = 0; peer < lane.size(); ++peer) {
-      LaneShared* shared = peer == lane.rank() ? nullptr : lane.peer_shared(peer);
-      if (shared == nullptr) continue;
-      const auto kind = FaultKind(load(shared->fault, std::memory_order_acquire));
-      if (kind == FaultKind::kNone) continue;
-      cpu::write_fault(own, lane.arena().header(), lane.rank(), uint64_t(kind), shared->fault_sequence,
-                       shared->fault_text);
-      cpu::ring(lane.doorbell());
-      break;
-    }
+  if (own == nullptr) return false;
+  if (is_told_broken(lane)) return true;
+  // A peer that broke the lane before our region was there could not tell us.
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    LaneShared* shared = peer == lane.rank() ? nullptr : lane.peer_shared(peer);
+    if (shared == nullptr) continue;
+    // Acquire: as in is_told_broken().
+    const auto kind = FaultKind(load(shared->fault, std::memory_order_acquire));
+    if (kind == FaultKind::kNone) continue;
+    cpu::write_fault(own, lane.arena().header(), lane.rank(), uint64_t(kind), shared->fault_sequence,
+                     shared->fault_text);
+    cpu::ring(lane.doorbell());
+    return true;
   }
-  return told_fault(lane);
+  return false;
+}
+
+Fault fault_of(HostLane& lane) { return is_broken(lane) ? told_fault(lane) : Fault{}; }
+
+// Acquire: pairs with the release in write_fault(); after it the text is readable.
+bool is_told_broken(const HostLane& lane) {
+  return load(lane.shared()->fault, std::memory_order_acquire) != 0;
 }
 
 Fault told_fault(const HostLane& lane) {
-  // Acquire: as in fault_of().
+  // Acquire: as in is_told_broken().
   const auto kind = FaultKind(load(lane.shared()->fault, std::memory_order_acquire));
   if (kind == FaultKind::kNone) return {kind, ""};
   std::string text = lane.shared()->fault_text;

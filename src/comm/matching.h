@@ -30,9 +30,12 @@ struct Fault {
 // Breaks the lane here and on all peers that are there, and wakes them. The first fault of a rank stays.
 void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::string& text);
 
-// kNone while the lane is whole. A fault that a peer has and we have not yet is taken over first.
+// A fault that a peer has and we have not yet is taken over first.
+bool is_broken(HostLane& lane);
+// kNone while the lane is whole. As is_broken(), with the text.
 Fault fault_of(HostLane& lane);
 // Only what this rank or a peer wrote into our own region: cheap, and needs no lock once the lane is open.
+bool is_told_broken(const HostLane& lane);
 Fault told_fault(const HostLane& lane);
 
 starling_status status_of(FaultKind kind);

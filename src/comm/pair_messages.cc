@@ -8,12 +8,13 @@ Departure Communicator::pair_departure(const starling_operation& call, uint32_t 
                                        const Capture& capture) {
   const bool sends = call.kind == STARLING_SEND;
   const bool copies = goes_by_copies(call, capture);
-  Lowered lowered = lower(lowering_of_pair(call, peer), call);
+  Departure departure{nullptr, flight_of(call, lowering_of_pair(call, peer), std::move(request))};
   if (copies)
-    lower_to_copies(lowered, sends ? 0 : 1, {members_[sends ? rank_ : peer], members_[sends ? peer : rank_]});
-  HostLane& lane =
-      sends ? pair_lane(rank_, peer, call.tag, copies) : pair_lane(peer, rank_, call.tag, copies);
-  return {&lane, flight_of(call, std::move(lowered), std::move(request))};
+    lower_to_copies(departure.flight.lowered, sends ? 0 : 1,
+                    {members_[sends ? rank_ : peer], members_[sends ? peer : rank_]});
+  departure.lane =
+      sends ? &pair_lane(rank_, peer, call.tag, copies) : &pair_lane(peer, rank_, call.tag, copies);
+  return departure;
 }
 
 // To or from that rank: 0 sends, 1 receives.

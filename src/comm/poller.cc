@@ -190,12 +190,12 @@ void Context::complete(HostLane& lane, uint64_t sequence) {
   for_callers_ -= !flight.on_stream;
   if (flight.called) count_called(flight, true);
   const uint64_t now = cpu::monotonic_ns();
-  const Fault fault = fault_of(lane);
-  if (fault.kind == FaultKind::kNone) {
+  if (!is_broken(lane)) {
     end(flight, STARLING_SUCCESS, "", now);
     guarded_for(lane, [&] { feed(lane, now); });
     return;
   }
+  const Fault fault = fault_of(lane);
   record_fault(lane, fault);
   end_broken(lane, std::move(flight), fault);
   // Releases streams again: the block that completed it may have overwritten the poison.
@@ -217,11 +217,17 @@ void Context::guarded_for(HostLane& lane, F&& f) {
 
 // New peers of a lane with operations under way: do they mean the same?
 void Context::meet_peers(HostLane& lane) {
-  for (const Flight& flight : lane.captures() ? lane.captures()->operations : lane.flights()) {
-    auto mismatch = find_mismatch(lane, flight);
-    if (!mismatch) continue;
-    starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
-    break;
+  const auto matches = [&lane](const Flight& flight) {
+    const auto mismatch = find_mismatch(lane, flight);
+    if (mismatch) starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
+    return !mismatch;
+  };
+  if (const Captures* captures = lane.captures()) {
+    for (const Flight& flight : captures->operations)
+      if (!matches(flight)) break;
+  } else {
+    for (const Flight& flight : lane.flights())
+      if (!matches(flight)) break;
   }
   if (lane.by_copies()) return feed_copies(lane, cpu::monotonic_ns());
   executor_->ring();  // its blocks may sleep for want of a connection

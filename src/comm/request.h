@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "comm/captures.h"
 #include "wire/handover.h"
@@ -61,6 +62,15 @@ class Request {
   void set_source(int32_t rank) { source_.store(rank, std::memory_order_relaxed); }
   int32_t source() const { return source_.load(std::memory_order_relaxed); }
 
+  // The caller's handle is the request itself, which keeps itself until the handle is freed. Once each, by
+  // the caller: only it reads what is here.
+  void give_out(std::shared_ptr<Request> self, starling_context* context) {
+    self_ = std::move(self);
+    context_ = context;
+  }
+  starling_context* context() const { return context_; }
+  void take_back() { const std::shared_ptr<Request> last = std::move(self_); }
+
   // Before the submission returns; who has the request from there reads it. None: not on a stream.
   void set_place(const RequestPlace& place) { place_ = place; }
   const std::optional<RequestPlace>& place() const { return place_; }
@@ -82,6 +92,8 @@ class Request {
   mutable std::atomic<uint32_t> owner_{kNobody};  // of the callback
   bool waiters_call_ = false;
   std::atomic<int32_t> source_{-1};
+  std::shared_ptr<Request> self_;
+  starling_context* context_ = nullptr;  // which may be gone when it is done
   std::optional<RequestPlace> place_;
   std::optional<CapturedRequest> captured_;
 };

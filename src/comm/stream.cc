@@ -80,9 +80,7 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<c
   for (size_t k = 0; k < departing.size(); ++k) waits[k] = {begin, begin, 0};
   const auto all_may = [&] {
     for (uint32_t k = 0; k < departing.size(); ++k)
-      if (fault_of(*departing[k].lane).kind == FaultKind::kNone &&
-          !may_enter_stream(departing[k], k, waits[k]))
-        return false;
+      if (!is_broken(*departing[k].lane) && !may_enter_stream(departing[k], k, waits[k])) return false;
     return true;
   };
   while (!all_may()) {
@@ -149,9 +147,9 @@ void Context::give_turns() {
   });
 }
 
-// What to put into the stream once the lock is free; nothing if the operation has failed at once. Its caller
-// learns that from the request.
-std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight) {
+// The flight, whose launch is put into the stream once the lock is free; null if the operation has failed at
+// once. Its caller learns that from the request.
+const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
   const bool placed = lane.next_for_device() == &flight;
@@ -163,8 +161,7 @@ std::optional<StreamLaunch> Context::enter_stream(HostLane& lane, Flight& flight
   if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others
   if (flight.second != nullptr && !flight.called) flight.second->set_place({lane.id(), sequence});
   feed(lane, flight.submitted_ns);
-  if (request->done()) return std::nullopt;
-  return lane.launch_of(flight);
+  return request->done() ? nullptr : &flight;
 }
 
 bool Context::wait_on_stream(const Request& request, device::Stream stream) {

@@ -1,6 +1,7 @@
 // Operations that begin together: none of them stands behind another, though they are of one stream
 // (docs/design/0007-start-as-a-kernel.md).
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "comm/communicator.h"
@@ -29,9 +30,15 @@ void Communicator::submit_together(std::span<const starling_operation> calls,
     const bool to_self = is_message(call) && call.peer == int32_t(rank_);  // it waits for nobody
     return call.start == STARLING_START_HOLD_STREAM && !to_self;
   };
-  for (starling_operation call : calls) {
-    if (held_later(call)) call.start = STARLING_START_ON_STREAM;
-    submitted.push_back(submit(call));
+  submitted.reserve(calls.size());
+  for (const starling_operation& call : calls) {
+    if (!held_later(call)) {
+      submitted.push_back(submit(call));
+      continue;
+    }
+    starling_operation now = call;
+    now.start = STARLING_START_ON_STREAM;
+    submitted.push_back(submit(now));
   }
   for (size_t k = 0; k < calls.size(); ++k)
     if (held_later(calls[k])) context_.wait_on_stream(*submitted[k], calls[k].stream);
@@ -80,25 +87,25 @@ bool Communicator::submit_in_one_kernel(std::span<const starling_operation> call
 }
 
 void Context::submit_together(std::vector<Departure>&& departures) {
-  std::vector<std::string> refused;
-  for (Departure& departure : departures) refused.push_back(check_buffers(departure.flight.lowered));
+  std::array<std::string, device::kMostTogether> refused;
+  std::array<bool, device::kMostTogether> news;
+  std::array<Departing, device::kMostTogether> departing;
+  for (size_t k = 0; k < departures.size(); ++k) refused[k] = check_buffers(departures[k].flight.lowered);
   std::vector<StreamLaunch> launches;
   launches.reserve(departures.size());
   std::unique_lock lock = cpu::lock_soon(mutex_);
-  std::vector<bool> news;
-  std::vector<Departing> departing;
-  departing.reserve(departures.size());
-  for (const Departure& one : departures) news.push_back(open_lane(*one.lane, one.flight.lowered));
+  for (size_t k = 0; k < departures.size(); ++k)
+    news[k] = open_lane(*departures[k].lane, departures[k].flight.lowered);
   for (size_t k = 0; k < departures.size(); ++k) {
     count_submitted(*departures[k].lane, departures[k].flight, refused[k]);
-    departing.push_back({departures[k].lane, &departures[k].flight});
+    departing[k] = {departures[k].lane, &departures[k].flight};
   }
-  prepare_for_stream(lock, departing);
+  prepare_for_stream(lock, std::span(departing).first(departures.size()));
   for (size_t k = 0; k < departures.size(); ++k) {
     HostLane& lane = *departures[k].lane;
     if (refused_by_fault(lane, departures[k].flight)) continue;
-    if (const auto launch = take_over(lane, std::move(departures[k].flight), news[k]))
-      launches.push_back(*launch);
+    if (const Flight* entered = take_over(lane, std::move(departures[k].flight), news[k]))
+      launches.push_back(lane.launch_of(*entered));
   }
   lock.unlock();
   if (launches.empty()) return;

@@ -50,6 +50,8 @@ class AddedPlans {
   // lanes.
   void add(std::shared_ptr<const Plan> plan, const SizeRange& sizes);
 
+  bool empty() const { return entries_.empty(); }
+
   // Null: no plan has the name. Throws Error(invalid_argument) if one has, but for another use.
   std::shared_ptr<const Plan> named(std::string_view name, const PlanUse& use) const;
 

@@ -51,11 +51,6 @@ std::uint32_t Plan::block_count() const {
   return most;
 }
 
-const PlanHeader* Plan::header(std::uint32_t rank) const {
-  STARLING_ASSERT(rank < rank_count(), "a rank that the plan does not have");
-  return reinterpret_cast<const PlanHeader*>(words_.data() + offsets_[rank]);
-}
-
 std::span<const std::byte> Plan::part(std::uint32_t rank) const {
   STARLING_ASSERT(rank < rank_count(), "a rank that the plan does not have");
   return std::as_bytes(std::span(words_).subspan(offsets_[rank], offsets_[rank + 1] - offsets_[rank]));

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "plan/postcondition.h"
 #include "wire/plan.h"
 
@@ -39,7 +40,10 @@ class Plan {
 
   // The bytes of one rank's part: 8-byte aligned; the address stays while the plan lives, moved or not.
   std::span<const std::byte> part(std::uint32_t rank) const;
-  const PlanHeader* header(std::uint32_t rank) const;
+  const PlanHeader* header(std::uint32_t rank) const {
+    STARLING_ASSERT(rank < rank_count(), "a rank that the plan does not have");
+    return reinterpret_cast<const PlanHeader*>(words_.data() + offsets_[rank]);
+  }
   PlanView view(std::uint32_t rank) const { return PlanView{header(rank)}; }
 
   // Parts that came from elsewhere: verified, and compared with every fact that their headers claim. Throws

@@ -1,0 +1,38 @@
+// One operation on its way: what was lowered, and what is known of its stream.
+#pragma once
+#include <cstdint>
+
+#include "comm/lowering.h"
+#include "comm/request.h"
+#include "device/stream_host.h"
+
+namespace starling {
+
+// An operation between submission and completion.
+struct Flight {
+  RequestPtr request;
+  RequestPtr second;  // a send to oneself is one operation with two requests
+  Lowered lowered;
+  uint64_t sequence = 0;
+  uint64_t submitted_ns = 0;
+  uint64_t deadline_ns = 0;
+  int32_t priority = 0;
+  bool on_device = false;
+  bool waited = false;  // its caller will run the daemon
+  bool perhaps_waited = false;  // its caller may; else the daemon is rung late
+  bool on_stream = false;  // `stream` and what follows count
+  bool held = false;       // the stream's later work begins after it
+  bool called = false;  // by the CPU, without a stream; it begins as a kernel in the context's own
+  device::Stream stream = nullptr;
+  device::StreamEntry entry{};
+  bool carried = false;  // its lane's proxy was told that it is under way
+  bool entered = false;  // `entry` counts
+  bool for_proxy = false;  // of a lane of copies, and its proxy has not got it
+  uint64_t record = 0;   // its number in the flight record; 0: it has none
+  uint32_t lane = 0;     // with it
+
+  // A start kernel runs it, and tells the host when it is complete.
+  bool by_kernel() const { return entered && entry.path == device::StreamPath::kKernel; }
+};
+
+}  // namespace starling

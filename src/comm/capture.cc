@@ -128,7 +128,10 @@ void Context::capture(std::vector<Departure>&& departures, uint64_t capture) {
   StreamOperations& streams = checked_streams();
   const device::Stream stream = departures.front().flight.stream;
   std::vector<std::string> refused;
-  for (Departure& one : departures) refused.push_back(check_buffers(one.flight.lowered));
+  for (Departure& one : departures) {
+    refused.push_back(check_buffers(one.flight.lowered));
+    one.flight.submit_at(cpu::monotonic_ns());
+  }
   std::unique_lock lock(mutex_);
   check_captures(streams, departures);
   std::vector<bool> news;
@@ -190,7 +193,7 @@ void Context::begin_captures(StreamOperations& streams, const Departure& first, 
   const Flight& flight = first.flight;
   auto dropped = std::make_shared<std::atomic<bool>>(false);
   streams.watch_graph(flight.stream, dropped);
-  lane.begin_captures(capture, flight.deadline_ns - flight.submitted_ns, std::move(dropped));
+  lane.begin_captures(capture, flight.timeout_ns, std::move(dropped));
   twins_.push_back(&lane);
   if (lane.carried()) proxy_->begin_work();  // a replay tells nobody when it begins
 }

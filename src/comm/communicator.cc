@@ -335,9 +335,7 @@ Flight Communicator::flight_of(const starling_operation& call, const LoweringCon
   flight.on_stream = call.start != STARLING_START_NOW;
   flight.held = call.start == STARLING_START_HOLD_STREAM;
   flight.stream = flight.on_stream ? call.stream : nullptr;
-  flight.submitted_ns = cpu::monotonic_ns();
-  flight.deadline_ns =
-      flight.submitted_ns + uint64_t(call.timeout_ns > 0 ? call.timeout_ns : timeout_ns_.load());
+  flight.timeout_ns = uint64_t(call.timeout_ns > 0 ? call.timeout_ns : timeout_ns_.load());
   return flight;
 }
 

@@ -231,6 +231,7 @@ const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
 
 void Context::submit(HostLane& lane, Flight&& flight) {
   const std::string refused = check_buffers(flight.lowered);
+  flight.submit_at(cpu::monotonic_ns());
   if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
   std::unique_lock lock = cpu::lock_soon(mutex_);
   if (flight.on_stream) checked_streams();

@@ -14,6 +14,7 @@ struct Flight {
   RequestPtr second;  // a send to oneself is one operation with two requests
   Lowered lowered;
   uint64_t sequence = 0;
+  uint64_t timeout_ns = 0;
   uint64_t submitted_ns = 0;
   uint64_t deadline_ns = 0;
   int32_t priority = 0;
@@ -30,6 +31,12 @@ struct Flight {
   bool for_proxy = false;  // of a lane of copies, and its proxy has not got it
   uint64_t record = 0;   // its number in the flight record; 0: it has none
   uint32_t lane = 0;     // with it
+
+  // Once its lane is there: what is older than a lane is taken for an earlier one's (starling diagnose).
+  void submit_at(uint64_t now_ns) {
+    submitted_ns = now_ns;
+    deadline_ns = now_ns + timeout_ns;
+  }
 
   // A start kernel runs it, and tells the host when it is complete.
   bool by_kernel() const { return entered && entry.path == device::StreamPath::kKernel; }

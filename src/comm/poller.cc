@@ -361,7 +361,7 @@ std::string Context::timeout_text(HostLane& lane, const Flight& flight) {
   std::string text = "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " +
                      text_of(flight.lowered) + " in lane '" + lane.name() + "' at position " +
                      std::to_string(flight.sequence) + " did not finish within " +
-                     seconds(flight.deadline_ns - flight.submitted_ns);
+                     seconds(flight.timeout_ns);
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
     if (peer == lane.rank()) continue;
     const std::string name = "; rank " + std::to_string(lane.member(peer).world_rank);

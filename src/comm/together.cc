@@ -90,7 +90,11 @@ void Context::submit_together(std::vector<Departure>&& departures) {
   std::array<std::string, device::kMostTogether> refused;
   std::array<bool, device::kMostTogether> news;
   std::array<Departing, device::kMostTogether> departing;
-  for (size_t k = 0; k < departures.size(); ++k) refused[k] = check_buffers(departures[k].flight.lowered);
+  const uint64_t now = cpu::monotonic_ns();
+  for (size_t k = 0; k < departures.size(); ++k) {
+    refused[k] = check_buffers(departures[k].flight.lowered);
+    departures[k].flight.submit_at(now);
+  }
   std::vector<StreamLaunch> launches;
   launches.reserve(departures.size());
   std::unique_lock lock = cpu::lock_soon(mutex_);

@@ -124,7 +124,7 @@ bool Context::has_lane(const LaneKey& key) {
 
 // Called on the capturing thread. What the driver does beside goes by relaxed mode (cuda/device_guard.h).
 // What may be refused comes first, of all operations: what throws has captured none of them.
-void Context::capture(std::vector<Departure>&& departures, uint64_t capture) {
+void Context::capture(std::span<Departure> departures, uint64_t capture) {
   StreamOperations& streams = checked_streams();
   const device::Stream stream = departures.front().flight.stream;
   std::vector<std::string> refused;
@@ -226,6 +226,7 @@ bool Context::take_over_captured(StreamOperations& streams, Capturing& one) {
   one.departure->flight.request = nullptr;  // it ends here, and its operation runs in each replay
   uint64_t* const number = captures.numbers.back();
   one.launch = {lane.capture(std::move(one.departure->flight)), number, &captures.order};
+  one.launch.launch.scheduling = memory_.scheduling();
   one.launch.launch.entry.gate = one.held && captures.gate;
   const Flight& captured = captures.operations.back();
   if (!announce(lane, captured)) {

@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recycled.h"
 #include "base/status.h"
 #include "monitor/publish.h"
 
@@ -124,7 +125,7 @@ RequestPtr Communicator::new_request(const starling_operation& call) {
     throw Error(Code::invalid_argument, "starling_operation has another size than this library's",
                 "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
   if (call.callback != nullptr) context_.expect_callbacks();
-  return std::make_shared<Request>(call.callback, call.user);
+  return std::allocate_shared<Request>(Recycled<Request>(), call.callback, call.user);
 }
 
 bool Communicator::refused_by_abort(const RequestPtr& request) {
@@ -261,9 +262,8 @@ Departure Communicator::collective_departure(const starling_operation& call, Req
 
 void Communicator::submit_to(HostLane& lane, Flight&& flight, Capture capture) {
   if (!capture) return context_.submit(lane, std::move(flight));
-  std::vector<Departure> captured;
-  captured.push_back({&twin_of(lane, *capture), std::move(flight)});
-  context_.capture(std::move(captured), *capture);
+  Departure captured{&twin_of(lane, *capture), std::move(flight)};
+  context_.capture({&captured, 1}, *capture);
 }
 
 // Where the capture's operations of the lane go: the n-th capture in it is the n-th on all ranks.
@@ -327,7 +327,7 @@ LaneKey Communicator::remember(const LaneKey& key) {
 // Lowered where it stays: it is large.
 Flight Communicator::flight_of(const starling_operation& call, const LoweringContext& context,
                                RequestPtr request) const {
-  Flight flight{std::move(request), nullptr, lower(context, call)};
+  Flight flight(context, call, std::move(request));
   flight.priority = call.priority;
   flight.waited = call.waited == STARLING_WAITED;
   flight.perhaps_waited = call.waited == STARLING_PERHAPS_WAITED && !context_.on_gpu();

@@ -229,11 +229,28 @@ const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
   return entered;
 }
 
+// The poller lets go of it between two completions.
+std::unique_lock<std::mutex> Context::lock_to_submit() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) return lock;
+  // Relaxed: a hint.
+  submitters_.fetch_add(1, std::memory_order_relaxed);
+  lock = cpu::lock_soon(mutex_);
+  submitters_.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
+StreamLaunch Context::launch_of(const HostLane& lane, const Flight& flight) const {
+  StreamLaunch launch = lane.launch_of(flight);
+  launch.scheduling = memory_.scheduling();
+  return launch;
+}
+
 void Context::submit(HostLane& lane, Flight&& flight) {
   const std::string refused = check_buffers(flight.lowered);
   flight.submit_at(cpu::monotonic_ns());
   if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
-  std::unique_lock lock = cpu::lock_soon(mutex_);
+  std::unique_lock lock = lock_to_submit();
   if (flight.on_stream) checked_streams();
   if (flight.perhaps_waited) late_start_.begin();
   const bool news = open_lane(lane, flight.lowered);
@@ -251,7 +268,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   if (refused_by_fault(lane, flight)) return;
   const Flight* const entered = take_over(lane, std::move(flight), news);
   if (entered == nullptr) return;
-  const StreamLaunch launch = lane.launch_of(*entered);
+  const StreamLaunch launch = launch_of(lane, *entered);
   lock.unlock();
   // What a start kernel reads: no submission speaks of it. Without the lock: while we wait, others may need
   // us to complete, or to launch a daemon.
@@ -363,6 +380,7 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
     if (*request == nullptr || !(*request)->complete(status, message)) continue;
     if ((*request)->callback_is_ours()) callbacks_.push(std::move(*request));
   }
+  flight.let_go();
 }
 
 void Context::break_lane(const LaneKey& key, FaultKind kind, const std::string& text) {
@@ -424,7 +442,6 @@ Scheduling Context::scheduling() {
 void Context::set_scheduling(const Scheduling& scheduling) {
   std::lock_guard lock(mutex_);
   memory_.set_scheduling(scheduling);
-  if (StreamOperations* streams = executor_->streams()) streams->set_scheduling(scheduling);
 }
 
 void Context::statistics(starling_statistics& out) {

@@ -110,10 +110,10 @@ class Context {
   void submit(HostLane& lane, Flight&& flight);
   // The same for operations of one stream and different lanes, kMostTogether at most, which begin together:
   // none of them stands behind another (device/stream_host.h).
-  void submit_together(std::vector<Departure>&& departures);
+  void submit_together(std::span<Departure> departures);
   // The same for operations, one or several, that `flight.stream` captures into a graph: `capture` says
   // which, and the lanes are the graph's own. Their requests end here.
-  void capture(std::vector<Departure>&& departures, uint64_t capture);
+  void capture(std::span<Departure> departures, uint64_t capture);
   // As StreamOperations::capture_of(); none, too, where there are no streams.
   std::optional<uint64_t> capture_of(device::Stream stream);
   bool has_lane(const LaneKey& key);
@@ -172,8 +172,10 @@ class Context {
 
   void run_poller();
   bool poll_once();
-  bool drain_completions();
-  bool take_told();
+  bool look(bool polite);
+  void let_submitters_go();
+  bool drain_completions(bool polite);
+  bool take_told(bool polite);
   // Lanes of copies (copies.cc).
   void submit_copies(HostLane& lane, Flight&& flight, const std::string& refused);
   void await_engine(const Request& request);
@@ -240,6 +242,8 @@ class Context {
   void remove_twins();
   void end_captures(HostLane& twin);
   bool announce(HostLane& lane, const Flight& flight);
+  StreamLaunch launch_of(const HostLane& lane, const Flight& flight) const;
+  std::unique_lock<std::mutex> lock_to_submit();
   void feed(HostLane& lane, uint64_t now_ns);
   void flush_submissions(bool ring_daemon = true);
   void publish_waiting_text(uint64_t now);
@@ -273,6 +277,7 @@ class Context {
   LateStart late_start_{[this] { start_late(); }};
 
   std::mutex mutex_;  // guards all below, and the queues' host ends
+  std::atomic<uint32_t> submitters_{0};  // threads that found it taken
   std::map<LaneKey, std::unique_ptr<HostLane>> lanes_;
   std::set<LaneKey> groups_;  // of communicators that live
   std::vector<HostLane*> lanes_by_id_;

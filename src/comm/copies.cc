@@ -261,7 +261,7 @@ bool Context::take_copied() {
 // As complete().
 void Context::end_copied(HostLane& lane, uint64_t sequence) {
   if (!lane.has_flight(sequence)) return;  // it ended with its device
-  Flight flight = lane.finish(sequence);
+  Flight& flight = lane.finish(sequence);
   --on_device_;
   const uint64_t now = cpu::monotonic_ns();
   const Fault fault = fault_of(lane);

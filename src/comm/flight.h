@@ -10,9 +10,13 @@ namespace starling {
 
 // An operation between submission and completion.
 struct Flight {
+  Flight() = default;
+  // As lower(), which it is built by where it stays.
+  Flight(const LoweringContext& context, const starling_operation& call, RequestPtr of)
+      : request(std::move(of)), lowered(lower(context, call)) {}
+
   RequestPtr request;
   RequestPtr second;  // a send to oneself is one operation with two requests
-  Lowered lowered;
   uint64_t sequence = 0;
   uint64_t timeout_ns = 0;
   uint64_t submitted_ns = 0;
@@ -31,11 +35,19 @@ struct Flight {
   bool for_proxy = false;  // of a lane of copies, and its proxy has not got it
   uint64_t record = 0;   // its number in the flight record; 0: it has none
   uint32_t lane = 0;     // with it
+  Lowered lowered;  // last: it is large, and who completes the operation does not look at it
 
   // Once its lane is there: what is older than a lane is taken for an earlier one's (starling diagnose).
   void submit_at(uint64_t now_ns) {
     submitted_ns = now_ns;
     deadline_ns = now_ns + timeout_ns;
+  }
+
+  // When it has ended: what is the caller's.
+  void let_go() {
+    request.reset();
+    second.reset();
+    lowered.bounced.reset();
   }
 
   // A start kernel runs it, and tells the host when it is complete.

@@ -1,5 +1,6 @@
-// The operations of a lane that are under way, in the order of their sequence. One lies where it was put
-// until it is taken, and its place is used again: operations that come and go allocate nothing.
+// The operations of a lane that are under way, in the order of their sequence. One lies where it was put, and
+// its place is used again: operations that come and go allocate nothing, and the thread that completes one
+// touches what it needs of it and no more, since the next caller writes there.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -40,6 +41,7 @@ class FlightQueue {
 
   Flight& push_back(Flight&& flight) {
     if (count_ == ring_.size()) grow();
+    if (spare_.size() > kSpare) spare_.resize(kSpare);
     std::unique_ptr<Flight>& last = place(count_);
     if (spare_.empty()) {
       last = std::make_unique<Flight>(std::move(flight));
@@ -52,11 +54,10 @@ class FlightQueue {
     return *last;
   }
 
-  // Removes it. Mostly it is the first.
-  Flight take(size_t k) {
-    Flight taken = std::move(*place(k));
-    if (spare_.size() < kSpare) spare_.push_back(std::move(place(k)));
-    place(k).reset();
+  // Removes it; it lies there until the next one is added. Mostly it is the first.
+  Flight& take(size_t k) {
+    Flight& taken = *place(k);
+    spare_.push_back(std::move(place(k)));
     for (; k > 0; --k) place(k).swap(place(k - 1));  // the gap goes to the front
     ++first_;
     --count_;
@@ -75,7 +76,7 @@ class FlightQueue {
   }
 
   std::vector<std::unique_ptr<Flight>> ring_;  // a power of two; null where there is none
-  size_t first_ = 0;                           // its place, modulo their number
+  size_t first_ = 0;  // its place, modulo their number
   size_t count_ = 0;
   std::vector<std::unique_ptr<Flight>> spare_;
 };

@@ -448,10 +448,10 @@ const Flight* HostLane::oldest_by_kernel() const {
   return nullptr;
 }
 
-Flight HostLane::finish(uint64_t sequence) {
+Flight& HostLane::finish(uint64_t sequence) {
   for (size_t k = 0; k < flights_.size(); ++k) {
     if (flights_[k].sequence != sequence) continue;
-    Flight flight = flights_.take(k);
+    Flight& flight = flights_.take(k);
     --on_device_;
     count_completed();
     return flight;
@@ -463,7 +463,7 @@ std::vector<Flight> HostLane::take_waiting(bool device_failed) {
   std::vector<Flight> waiting;
   if (device_failed) on_device_ = 0;
   while (!flights_.empty() && (device_failed || !flights_.back().on_device)) {
-    waiting.push_back(flights_.take(flights_.size() - 1));
+    waiting.push_back(std::move(flights_.take(flights_.size() - 1)));
   }
   std::reverse(waiting.begin(), waiting.end());
   if (!waiting.empty()) count_completed();

@@ -239,8 +239,8 @@ class HostLane {
 
   // Of those on the device that began as kernels; null if none.
   const Flight* oldest_by_kernel() const;
-  // Removes the operation that the device completed.
-  Flight finish(uint64_t sequence);
+  // Removes the operation that the device completed; it lies where it was until the next one is appended.
+  Flight& finish(uint64_t sequence);
   // Removes all operations that the device never got; or all, when the device has failed.
   std::vector<Flight> take_waiting(bool device_failed = false);
 

@@ -11,12 +11,15 @@
 #include "base/log.h"
 #include "comm/context.h"
 #include "device/handover.h"
+#include "machine/cpu/lock_soon.h"
 
 namespace starling {
 namespace {
 
 constexpr uint32_t kEagerLooks = 500;  // some 100 us
 constexpr uint64_t kPollerNapNs = 20'000;
+constexpr int kSubmitterLooks =
+    100;  // longest time that the poller leaves the lock to those who submit, some us
 constexpr uint64_t kMaintenanceNs = 5'000'000;  // how often lanes are looked after while work is under way
 constexpr uint64_t kQuietNs = 100'000'000;  // longest sleep otherwise
 constexpr uint64_t kReplayNs = 1'000'000;  // but where a replay may begin at any time
@@ -84,19 +87,18 @@ void Context::run_poller() {
     bool looks;  // completions may come, or the daemon may have to be launched
     bool eager;
     uint64_t longest_ns;
-    try {
-      any = poll_once();
-      std::lock_guard lock(mutex_);
-      if (now >= next_maintenance) {
-        next_maintenance = now + kMaintenanceNs;
-        maintain(now);
-      }
-    } catch (const Error& error) {  // the place's: a GPU that failed, or has no memory left
-      std::lock_guard lock(mutex_);
-      fail_all(error.what());
-    }
     {
-      std::lock_guard lock(mutex_);
+      // Soon: whoever lets go of a lock that nobody sleeps for need not wake anybody.
+      const std::unique_lock lock = cpu::lock_soon(mutex_);
+      try {
+        any = look(true);
+        if (now >= next_maintenance) {
+          next_maintenance = now + kMaintenanceNs;
+          maintain(now);
+        }
+      } catch (const Error& error) {  // the place's: a GPU that failed, or has no memory left
+        fail_all(error.what());
+      }
       work = under_way_ > 0 || !closed_lanes_.empty();
       looks = on_device_ > 0 || look_again_ || replaying_;
       // The look that may follow before it sleeps comes after this one, under the same lock.
@@ -112,6 +114,7 @@ void Context::run_poller() {
     if (any) {
       fruitless = 0;
       sleeper.cancel();
+      let_submitters_go();
       continue;
     }
     // One more look between the two, as the doorbell's protocol asks.
@@ -124,10 +127,20 @@ void Context::run_poller() {
   }
 }
 
-// By the poller and by waiters, whoever gets the lock. True if anything was completed.
+// Relaxed, as where it is written: a hint.
+void Context::let_submitters_go() {
+  for (int k = 0; k < kSubmitterLooks && submitters_.load(std::memory_order_relaxed) != 0; ++k) cpu::relax();
+}
+
+// By waiters, who need not look if another thread does.
 bool Context::poll_once() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
+  return lock.owns_lock() && look(false);
+}
+
+// Under the lock. True if anything was completed: there may be more, where it is polite and somebody wants
+// the lock.
+bool Context::look(bool polite) {
   if (!unsubmitted_.empty()) flush_submissions();
   for (auto it = connecting_.begin(); it != connecting_.end();) {
     HostLane& lane = **it;
@@ -143,7 +156,7 @@ bool Context::poll_once() {
     for (HostLane* lane : lanes_by_id_)
       if (lane != nullptr && lane->in_use() && lane->shared() != nullptr)
         guarded_for(*lane, [&] { meet_peers(*lane); });
-  bool any = drain_completions() | take_copied();
+  bool any = drain_completions(polite) | take_copied();
   if (!keeping_.empty()) any |= give_back();
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
@@ -152,10 +165,11 @@ bool Context::poll_once() {
   return any;
 }
 
-bool Context::drain_completions() {
+bool Context::drain_completions(bool polite) {
   uint64_t token = 0;
-  bool any = take_told();
-  while (device::pop(host_machine_, memory_.completion_kind(), memory_.completions(), token)) {
+  bool any = take_told(polite);
+  while (!(any && polite && submitters_.load(std::memory_order_relaxed) != 0) &&
+         device::pop(host_machine_, memory_.completion_kind(), memory_.completions(), token)) {
     any = true;
     HostLane& lane = *lanes_by_id_[(token >> 28) - 1];
     const uint64_t low = token & 0xfffffff;
@@ -169,7 +183,7 @@ bool Context::drain_completions() {
 
 // What began as a kernel goes by no queue: a word a place of its lane tells of it (wire/handover.h). A lane's
 // operations complete in their order, so the oldest one's word is all there is to look at.
-bool Context::take_told() {
+bool Context::take_told(bool polite) {
   bool any = false;
   // By number: an operation that completes may bring another lane in.
   for (size_t k = 0; k < told_.size(); ++k) {
@@ -177,6 +191,7 @@ bool Context::take_told() {
     for (const Flight* oldest; (oldest = lane.oldest_by_kernel()) != nullptr; any = true) {
       if (!device::was_told(host_machine_, lane.handover(), oldest->sequence)) break;
       complete(lane, oldest->sequence);
+      if (polite && submitters_.load(std::memory_order_relaxed) != 0) return true;
     }
   }
   std::erase_if(told_, [](const HostLane* lane) { return lane->oldest_by_kernel() == nullptr; });
@@ -185,7 +200,7 @@ bool Context::take_told() {
 
 // An operation was completed by the device.
 void Context::complete(HostLane& lane, uint64_t sequence) {
-  Flight flight = lane.finish(sequence);
+  Flight& flight = lane.finish(sequence);
   --on_device_;
   for_callers_ -= !flight.on_stream;
   if (flight.called) count_called(flight, true);
@@ -360,8 +375,7 @@ void Context::check_peers(HostLane& lane, uint64_t now) {
 std::string Context::timeout_text(HostLane& lane, const Flight& flight) {
   std::string text = "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": " +
                      text_of(flight.lowered) + " in lane '" + lane.name() + "' at position " +
-                     std::to_string(flight.sequence) + " did not finish within " +
-                     seconds(flight.timeout_ns);
+                     std::to_string(flight.sequence) + " did not finish within " + seconds(flight.timeout_ns);
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
     if (peer == lane.rank()) continue;
     const std::string name = "; rank " + std::to_string(lane.member(peer).world_rank);

@@ -75,7 +75,7 @@ bool Context::may_enter_stream(const Departing& departing, uint32_t before, Stre
 
 // After it the operations may enter, as long as the lock is held; but for those whose lanes are broken.
 void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing) {
-  const uint64_t begin = cpu::monotonic_ns();
+  const uint64_t begin = departing.front().flight->submitted_ns;
   std::array<StreamWait, device::kMostTogether> waits;
   for (size_t k = 0; k < departing.size(); ++k) waits[k] = {begin, begin, 0};
   const auto all_may = [&] {

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/short_list.h"
 #include "comm/communicator.h"
-#include "machine/cpu/lock_soon.h"
 
 namespace starling {
 namespace {
@@ -60,8 +60,7 @@ bool Communicator::submit_in_one_kernel(std::span<const starling_operation> call
     submitted = std::move(requests);
     return true;
   }
-  std::vector<Departure> departures;
-  departures.reserve(calls.size());
+  ShortList<Departure, device::kMostTogether> departures;
   for (size_t k = 0; k < calls.size(); ++k) {
     const starling_operation& call = calls[k];
     if (is_message(call)) {
@@ -72,21 +71,21 @@ bool Communicator::submit_in_one_kernel(std::span<const starling_operation> call
     } else {
       departures.push_back(collective_departure(call, requests[k], capture));
     }
-    const HostLane* lane = departures.back().lane;
+    const HostLane* lane = departures[k].lane;
     const auto is_there = [lane](const Departure& other) { return other.lane == lane; };
     if (lane->by_copies() || std::any_of(departures.begin(), departures.end() - 1, is_there)) return false;
   }
   if (capture) {
     for (Departure& one : departures) one.lane = &twin_of(*one.lane, *capture);
-    context_.capture(std::move(departures), *capture);
+    context_.capture(departures, *capture);
   } else {
-    context_.submit_together(std::move(departures));
+    context_.submit_together(departures);
   }
   submitted = std::move(requests);
   return true;
 }
 
-void Context::submit_together(std::vector<Departure>&& departures) {
+void Context::submit_together(std::span<Departure> departures) {
   std::array<std::string, device::kMostTogether> refused;
   std::array<bool, device::kMostTogether> news;
   std::array<Departing, device::kMostTogether> departing;
@@ -95,9 +94,8 @@ void Context::submit_together(std::vector<Departure>&& departures) {
     refused[k] = check_buffers(departures[k].flight.lowered);
     departures[k].flight.submit_at(now);
   }
-  std::vector<StreamLaunch> launches;
-  launches.reserve(departures.size());
-  std::unique_lock lock = cpu::lock_soon(mutex_);
+  ShortList<StreamLaunch, device::kMostTogether> launches;
+  std::unique_lock lock = lock_to_submit();
   for (size_t k = 0; k < departures.size(); ++k)
     news[k] = open_lane(*departures[k].lane, departures[k].flight.lowered);
   for (size_t k = 0; k < departures.size(); ++k) {
@@ -109,7 +107,7 @@ void Context::submit_together(std::vector<Departure>&& departures) {
     HostLane& lane = *departures[k].lane;
     if (refused_by_fault(lane, departures[k].flight)) continue;
     if (const Flight* entered = take_over(lane, std::move(departures[k].flight), news[k]))
-      launches.push_back(lane.launch_of(*entered));
+      launches.push_back(launch_of(lane, *entered));
   }
   lock.unlock();
   if (launches.empty()) return;

@@ -97,7 +97,12 @@ bool Context::await(const Request& request, int64_t timeout_ns) {
   if (request.done() && !poller_needed()) return true;
   sleepers.fetch_or(kPollerBit);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  poll_once();  // what was published before the poller's bit was there
+  {
+    // What was published before the poller's bit was there. Not poll_once(): whoever has the lock may not
+    // look.
+    const std::lock_guard lock(mutex_);
+    look(false);
+  }
   if (request.done()) return true;
   executor_->ring();
   wake_poller();

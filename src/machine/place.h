@@ -37,6 +37,7 @@ struct StreamLaunch {
   const PlanHeader* plan = nullptr;  // of the operation, where the host can read it
   uint64_t order = 0;  // device::Entering
   bool patient = false;  // it waits as long as a daemon without progress stays
+  Scheduling scheduling{};  // the daemon's
 };
 
 class CaptureOrder;  // an executor's, which owns them
@@ -63,7 +64,6 @@ class StreamOperations {
   virtual void hold(device::StreamEntry& entry) = 0;
   virtual void completed(const device::StreamEntry& entry) = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;
-  virtual void set_scheduling(const Scheduling& scheduling) = 0;
   // Every block has read every submission.
   virtual bool submissions_read() const = 0;
   // Nothing was parked, or is run by a daemon.

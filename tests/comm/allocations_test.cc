@@ -1,4 +1,4 @@
-// Goal: an operation in steady state allocates its request, and nothing else. Method: operator new of this
+// Goal: an operation in steady state allocates nothing. Method: operator new of this
 // program counts, thread by thread; callers submit and wait.
 #include <cstdlib>
 #include <new>
@@ -33,17 +33,17 @@ namespace {
 
 constexpr int kWarm = 100;  // lanes, plans and queues grow
 constexpr int kTimes = 1000;
-constexpr int kARequest = 1;  // which is the caller's handle, too
+constexpr int kGrowth = 20;  // requests that are used again lie with a thread that does not submit just then
 
-// The most that one call of `submit`, which fills two handles or one, and its waits allocated.
-struct Most {
+// Of all calls of `submit`, which fills two handles or one, and of their waits, once all is warm.
+struct Allocated {
   int submitting = 0;
   int waiting = 0;
 };
 
 template <class Submit>
-Most most_of(const Submit& submit) {
-  Most most;
+Allocated allocated_by(const Submit& submit) {
+  Allocated all;
   for (int k = 0; k < kWarm + kTimes; ++k) {
     starling_request* requests[2] = {};
     const int before = allocations;
@@ -55,10 +55,10 @@ Most most_of(const Submit& submit) {
       starling_request_free(request);
     }
     if (k < kWarm) continue;
-    most.submitting = std::max(most.submitting, between - before);
-    most.waiting = std::max(most.waiting, allocations - between);
+    all.submitting += between - before;
+    all.waiting += allocations - between;
   }
-  return most;
+  return all;
 }
 
 struct Messages {
@@ -76,7 +76,7 @@ struct Messages {
   }
 };
 
-TEST(Allocations, ACollectiveAllocatesItsRequest) {
+TEST(Allocations, ACollectiveAllocatesNothing) {
   for (const char* lane : {static_cast<const char*>(nullptr), "a lane with a name of its own"})
     run_ranks({.size = 2}, [lane](Rank& rank) {
       float values[2] = {1, 2};
@@ -86,34 +86,34 @@ TEST(Allocations, ACollectiveAllocatesItsRequest) {
       op.reduce_op = STARLING_MAX;
       op.waited = STARLING_WAITED;
       op.lane = lane;
-      const Most most =
-          most_of([&](starling_request** request) { return starling_submit(rank.comm, &op, request); });
-      EXPECT_EQ(most.submitting, kARequest);
-      EXPECT_EQ(most.waiting, 0);
+      const Allocated all =
+          allocated_by([&](starling_request** request) { return starling_submit(rank.comm, &op, request); });
+      EXPECT_LE(all.submitting, kGrowth);
+      EXPECT_EQ(all.waiting, 0);
     });
 }
 
-TEST(Allocations, AMessageAllocatesItsRequest) {
+TEST(Allocations, AMessageAllocatesNothing) {
   run_ranks({.size = 2}, [](Rank& rank) {
     const Messages messages(rank);
-    const Most most = most_of([&](starling_request** requests) {
+    const Allocated all = allocated_by([&](starling_request** requests) {
       const starling_status sent = starling_submit(rank.comm, &messages.ops[0], &requests[0]);
       const starling_status received = starling_submit(rank.comm, &messages.ops[1], &requests[1]);
       return sent != STARLING_SUCCESS ? sent : received;
     });
-    EXPECT_EQ(most.submitting, 2 * kARequest);
-    EXPECT_EQ(most.waiting, 0);
+    EXPECT_LE(all.submitting, kGrowth);
+    EXPECT_EQ(all.waiting, 0);
   });
 }
 
-TEST(Allocations, MessagesTogetherAllocateTheirRequestsAndOneList) {
+TEST(Allocations, MessagesTogetherAllocateOneList) {
   run_ranks({.size = 2}, [](Rank& rank) {
     const Messages messages(rank);
-    const Most most = most_of([&](starling_request** requests) {
+    const Allocated all = allocated_by([&](starling_request** requests) {
       return starling_submit_together(rank.comm, messages.ops, 2, requests);
     });
-    EXPECT_EQ(most.submitting, 2 * kARequest + 1);
-    EXPECT_EQ(most.waiting, 0);
+    EXPECT_LE(all.submitting, kTimes + kGrowth);
+    EXPECT_EQ(all.waiting, 0);
   });
 }
 

@@ -69,7 +69,7 @@ TEST(FlightQueue, KeepsNothingOfWhatWasTaken) {
   Flight flight = numbered(0);
   flight.request = request;
   queue.push_back(std::move(flight));
-  queue.take(0);
+  queue.take(0).let_go();
   EXPECT_EQ(request.use_count(), 1);
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <optional>
 
 #include "base/env.h"
 #include "device/bind.h"
@@ -47,8 +46,7 @@ CudaExecutor::CudaExecutor(const ExecutorOptions& options)
       host_(machine_, device_, facts_of(options), {.guards = options.guards},
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
              options.pool_base},
-            {options.start.submissions, options.start.block_count, options.start.work, options.drain}),
-      scheduling_(options.start.scheduling) {}
+            {options.start.submissions, options.start.block_count, options.start.work, options.drain}) {}
 
 CudaExecutor::~CudaExecutor() {
   // Whoever is inside leaves at its next yield, also with streams that stand: nobody will complete their
@@ -153,43 +151,27 @@ void CudaExecutor::completed(const device::StreamEntry& entry) {
 
 void CudaExecutor::poison(const Handover& handover, uint64_t newest) { host_.poison(handover, newest); }
 
-void CudaExecutor::set_scheduling(const Scheduling& scheduling) {
-  std::lock_guard lock(mutex_);
-  scheduling_ = scheduling;
-}
-
-device::StartArguments CudaExecutor::start_of(const StreamLaunch& launch) const {
-  Scheduling s;
-  {
-    std::lock_guard lock(mutex_);
-    s = scheduling_;
-  }
+// Where it is built it stays: it is large.
+device::StartArguments& CudaExecutor::add_start(Starts& starts, const StreamLaunch& launch) const {
+  const Scheduling& s = launch.scheduling;
   const uint64_t patience = launch.patient ? s.quit_period : 0;
-  return {launch.operation,
-          launch.near,
-          launch.handover,
-          launch.lane,
-          options_.start.daemon,
-          launch.priority,
-          0,
-          {std::max(s.initial_budget, patience), std::max(s.maximum_budget, patience), s.success_factor,
-           s.unbounded},
-          0,
-          nullptr,
-          s.priority_order ? options_.start.blocks : nullptr,
-          nullptr,
-          launch.plan->total_bytes};
+  const device::Budget budget{std::max(s.initial_budget, patience), std::max(s.maximum_budget, patience),
+                              s.success_factor, s.unbounded};
+  const BlockMemory* const blocks = s.priority_order ? options_.start.blocks : nullptr;
+  return starts.emplace_back(launch.operation, launch.near, launch.handover, launch.lane,
+                             options_.start.daemon, launch.priority, uint16_t(0), budget, uint64_t(0),
+                             nullptr, blocks, nullptr, launch.plan->total_bytes);
 }
 
 void CudaExecutor::enqueue(std::span<const StreamLaunch> together) {
-  std::array<std::optional<device::StartArguments>, device::kMostTogether> starts;
+  Starts starts;
   std::array<device::Entering, device::kMostTogether> entering;
   for (size_t k = 0; k < together.size(); ++k) {
     const StreamLaunch& launch = together[k];
-    starts[k].emplace(start_of(launch));
+    device::StartArguments& start = add_start(starts, launch);
     if (launch.entry.path == device::StreamPath::kKernel)
-      starts[k]->bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
-    entering[k] = {launch.entry, &launch.handover, &*starts[k], launch.order};
+      start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
+    entering[k] = {launch.entry, &launch.handover, &start, launch.order};
   }
   host_.enqueue(together.front().stream, entering.data(), uint32_t(together.size()));
 }
@@ -221,11 +203,11 @@ void CudaExecutor::note_replays(bool under_way) {
 }
 
 void CudaExecutor::capture(std::span<const CapturedLaunch> together) {
-  std::array<std::optional<device::StartArguments>, device::kMostTogether> starts;
+  Starts starts;
   std::array<device::Entering, device::kMostTogether> entering;
   for (size_t k = 0; k < together.size(); ++k) {
     const StreamLaunch& launch = together[k].launch;
-    device::StartArguments& start = starts[k].emplace(start_of(launch));
+    device::StartArguments& start = add_start(starts, launch);
     start.captured = together[k].number;
     start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
     // Ranks launch a graph at different moments, and a daemon is not there sooner: its host looks for replays

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/short_list.h"
 #include "machine/cpu/machine.h"
 #include "machine/cuda/stream_device.h"
 #include "machine/place.h"
@@ -40,7 +41,6 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void hold(device::StreamEntry& entry) override;
   void completed(const device::StreamEntry& entry) override;
   void poison(const Handover& handover, uint64_t newest) override;
-  void set_scheduling(const Scheduling& scheduling) override;
   bool submissions_read() const override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }
@@ -68,7 +68,8 @@ class CudaExecutor final : public Executor, public StreamOperations {
   // which the driver makes its callers wait.
   static constexpr uint32_t kMarksLimit = 512;
 
-  device::StartArguments start_of(const StreamLaunch& launch) const;
+  using Starts = ShortList<device::StartArguments, device::kMostTogether>;
+  device::StartArguments& add_start(Starts& starts, const StreamLaunch& launch) const;
 
   const ExecutorOptions options_;
   CudaStreamDevice device_;
@@ -76,7 +77,6 @@ class CudaExecutor final : public Executor, public StreamOperations {
 
   mutable std::mutex mutex_;  // guards all below; ring() comes without the context's lock
   mutable device::StreamHost<cpu::CpuMachine, CudaStreamDevice> host_;
-  Scheduling scheduling_;
   uint64_t looked_at_ns_ = 0;
 };
 

@@ -79,11 +79,15 @@ def short(name: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--module", default="libstarling")
     parser.add_argument("--tops", type=int, default=40)
-    parser.add_argument("--offsets", action="store_true", help="where the module stands or calls, by offset in its file")
+    parser.add_argument(
+        "--offsets", action="store_true", help="where the module stands or calls, by offset in its file"
+    )
     options = parser.parse_args()
     libraries: collections.Counter[str] = collections.Counter()
     own: collections.Counter[str] = collections.Counter()
@@ -125,7 +129,13 @@ def main() -> None:
         for name, count in offsets.most_common(400):
             print(f"{count} {name}")
         return
-    tables = (("counter in", libraries), ("self", own), ("below", below), ("called", called), ("within", within))
+    tables = (
+        ("counter in", libraries),
+        ("self", own),
+        ("below", below),
+        ("called", called),
+        ("within", within),
+    )
     for title, table in tables:
         print(f"\n{title}")
         for name, count in table.most_common(options.tops):

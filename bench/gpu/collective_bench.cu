@@ -5,8 +5,8 @@
 //                    libraries=starling,nccl,nccl:symmetric repetitions=3 slice_us=3000 in_place=1 check=1
 //                    limit_s=60
 //
-// Libraries: "starling", "nccl", "nccl:MODE" (nccl_rank.h); "starling:graph", "nccl:graph",
-// "nccl:MODE_graph": the same calls inside of CUDA graphs of 20, of 3 from 4 MB on.
+// Libraries: "starling", "starling:ALGORITHM", "nccl", "nccl:MODE" (nccl_rank.h); "starling:graph",
+// "nccl:graph", "nccl:MODE_graph": the same calls inside of CUDA graphs of 20, of 3 from 4 MB on.
 //
 // Prints JSON, a line each: first what was found, and which modes this NCCL lacks; then a row for each size,
 // out of place and in place, last the counters of rank 0. Of a library's row:
@@ -154,9 +154,14 @@ class Rank {
     std::byte* buffers[2];
     for (std::byte*& buffer : buffers) cuda(cudaMalloc(&buffer, buffer_bytes()), "cudaMalloc");
     for (const std::string& name : o_.libraries) {
-      if (name == "starling" || name == "starling:graph") {
-        Library ours{name, name == "starling:graph", {buffers[0], buffers[1]}};
-        ours.on_stream = [this](const Call& call) { starling_->on_stream(call); };
+      const std::string prefix = "starling";
+      if (name.starts_with(prefix)) {
+        const bool graph = name == "starling:graph";
+        const std::string way = graph || name == prefix ? "" : name.substr(prefix.size() + 1);
+        Library ours{name, graph, {buffers[0], buffers[1]}};
+        ours.on_stream = [this, way](const Call& call) {
+          starling_->on_stream(call, way.empty() ? nullptr : way.c_str());
+        };
         ours.can = [](const Call&) { return true; };
         libraries_.push_back(std::move(ours));
       } else {

@@ -145,15 +145,15 @@ class Starling {
  public:
   Starling(const Member& member, cudaStream_t stream) : comm_(member.comm), stream_(stream) {}
 
-  // Behind the stream's work; what comes behind it in the stream sees the result.
-  void on_stream(const Call& call) {
-    if (call.kind != Kind::kSendRecv) {
-      const starling_operation op = operation_of(call, STARLING_START_HOLD_STREAM, stream_);
-      return ok(starling_submit(comm_, &op, nullptr), "submit");
-    }
+  // Behind the stream's work; what comes behind it in the stream sees the result. `algorithm`: null, or one
+  // by its name.
+  void on_stream(const Call& call, const char* algorithm) {
+    starling_operation op = operation_of(call, STARLING_START_HOLD_STREAM, stream_);
+    op.algorithm = algorithm;
+    if (call.kind != Kind::kSendRecv) return ok(starling_submit(comm_, &op, nullptr), "submit");
     // A send must not stand before the receive that its peer waits for.
-    const starling_operation both[] = {operation_of(call, STARLING_START_HOLD_STREAM, stream_),
-                                       receive_of(call, STARLING_START_HOLD_STREAM, stream_)};
+    starling_operation both[] = {op, receive_of(call, STARLING_START_HOLD_STREAM, stream_)};
+    both[1].algorithm = algorithm;
     ok(starling_submit_together(comm_, both, 2, nullptr), "submit");
   }
 

@@ -216,7 +216,7 @@ class Rank {
                        ok(starling_submit(member_.comm, &op, nullptr), "submit");
                      }});
     }
-    all.push_back({"library", 0, [this](const Call& call) { starling_->on_stream(call); }});
+    all.push_back({"library", 0, [this](const Call& call) { starling_->on_stream(call, nullptr); }});
     if (nccl_) all.push_back({"nccl", 0, [this](const Call& call) { nccl_->on_stream(call); }});
     return all;
   }

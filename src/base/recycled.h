@@ -1,6 +1,6 @@
-// Memory for one kind of object that one thread makes and another ends, for std::allocate_shared: what is given
-// back by any thread is taken again by the next that needs some, without a lock of the heap's. It grows to as
-// many as ever lived at once.
+// Memory for one kind of object that one thread makes and another ends, for std::allocate_shared: what is
+// given back by any thread is taken again by the next that needs some, without a lock of the heap's. It grows
+// to as many as ever lived at once.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -21,8 +21,8 @@ class Recycled {
   T* allocate(size_t) {
     if (kSanitized) return static_cast<T*>(::operator new(sizeof(Place)));
     Own& own = mine();
-    // All at once: so no other thread takes one that came back between a look at it and the exchange. Acquire:
-    // pairs with the release in push(); whoever gave it back is done with it.
+    // All at once: so no other thread takes one that came back between a look at it and the exchange.
+    // Acquire: pairs with the release in push(); whoever gave it back is done with it.
     if (own.first == nullptr) own.first = returned().exchange(nullptr, std::memory_order_acquire);
     Place* const place = own.first;
     if (place == nullptr) return static_cast<T*>(::operator new(sizeof(Place)));
@@ -68,11 +68,10 @@ class Recycled {
   static void push(Place* place) {
     std::atomic<Place*>& places = returned();
     place->next = places.load(std::memory_order_relaxed);
-    // Release: pairs with the acquire in allocate(). What others pushed before stays released: read-modify-writes
-    // continue their sequence.
+    // Release: pairs with the acquire in allocate(). What others pushed before stays released:
+    // read-modify-writes continue their sequence.
     while (!places.compare_exchange_weak(place->next, place, std::memory_order_release,
-                                         std::memory_order_relaxed)) {
-    }
+                                         std::memory_order_relaxed)) {}
   }
 };
 

@@ -1,4 +1,5 @@
-// A list of at most N elements that lies where it is declared: what a call builds and drops allocates nothing.
+// A list of at most N elements that lies where it is declared: what a call builds and drops allocates
+// nothing.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -160,8 +160,9 @@ std::shared_ptr<const Plan> choose_anew(const LoweringContext& context, DataType
                                         const PlanUse& use, Pulls pulls) {
   PlanRequest request{shape.collective, context.size, shape.root, 1, shape.in_place};
   if (auto measured = measured_plan(context, type, shape, use, request, pulls)) return measured;
-  ChoiceRequest wanted{shape.collective, context.size, shape.choice_bytes, type,         context.block_limit,
-                       context.on_gpu,   pulls.at_all, pulls.by_address,   context.reads};
+  ChoiceRequest wanted{shape.collective,    context.size,   shape.choice_bytes, type,
+                       context.block_limit, shape.in_place, context.on_gpu,     pulls.at_all,
+                       pulls.by_address,    context.reads};
   wanted.pulls_if_faster = context.opens && context.opens_if_faster && !context.one_process;
   wanted.across_hosts = context.across_hosts;
   wanted.equal_hosts = context.hosts != nullptr && context.hosts->node_count != 0;

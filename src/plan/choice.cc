@@ -26,6 +26,9 @@ enum class Only {
   kFewThreads,  // at most four of them: a root that reads has all their buffers to read
   kHalf,     // sums of half floats
   kNear,     // ranks of one host: packets do not cross hosts
+  kTwo,      // two ranks: what each says to all others it says once
+  kTwoApart,  // the same, out of place
+  kInPlace,
 };
 
 // What a row's `largest_bytes` are.
@@ -116,23 +119,27 @@ constexpr Row kHostsTable[] = {
     {kReduceScatter, kAnySize, "rails", 64},
 };
 
-// Measured on H200s that NVLink joins. A block is no core that others need: it pays early to have several.
+// Measured on H100s and H200s that NVLink joins. A block is no core that others need: it pays early to have
+// several. Of two ranks: bench/results/gpu_choice_processes_2.json.
 constexpr Row kGpuTable[] = {
     {kAllReduce, 8 * kKiB, "one_shot_packets", 1},
     {kAllReduce, 64 * kKiB, "one_shot_packets", 8},
+    {kAllReduce, 512 * kKiB, "one_shot_packets", 32, kTwo},
     {kAllReduce, 256 * kKiB, "two_shot_packets", 16},
     {kAllReduce, 1024 * kKiB, "two_shot_packets", 32},
+    {kAllReduce, kAnySize, "one_shot_pull", 64, kTwoApart},
     {kAllReduce, kAnySize, "two_shot_pull", 64},
     {kAllReduce, 2048 * kKiB, "two_shot_packets", 32},
     {kAllReduce, kAnySize, "ring", 64},
     {kAllGather, 8 * kKiB, "all_pairs_packets", 1},
-    {kAllGather, 256 * kKiB, "all_pairs_packets", 16},
+    {kAllGather, 128 * kKiB, "all_pairs_packets", 16},
     {kAllGather, 1024 * kKiB, "all_pairs_packets", 32},
     {kAllGather, kAnySize, "all_pairs_pull", 64},
     {kAllGather, kAnySize, "ring", 64},
     {kReduceScatter, 8 * kKiB, "all_pairs_packets", 1},
-    {kReduceScatter, 256 * kKiB, "all_pairs_packets", 16},
+    {kReduceScatter, 128 * kKiB, "all_pairs_packets", 16},
     {kReduceScatter, 1024 * kKiB, "all_pairs_packets", 32},
+    {kReduceScatter, 2048 * kKiB, "all_pairs_packets", 32, kTwo},
     {kReduceScatter, kAnySize, "all_pairs_pull", 64},
     {kReduceScatter, kAnySize, "ring", 64},
     {kBroadcast, 8 * kKiB, "direct_packets", 1},
@@ -143,11 +150,13 @@ constexpr Row kGpuTable[] = {
     {kReduce, 8 * kKiB, "direct_packets", 1},
     {kReduce, 128 * kKiB, "direct_packets", 16},
     {kReduce, 1024 * kKiB, "direct_packets", 32},
+    {kReduce, 2048 * kKiB, "direct_packets", 32, kTwo},
     {kReduce, kAnySize, "direct_pull", 64},
     {kReduce, kAnySize, "chain", 64},
     {kAllToAll, 8 * kKiB, "pairwise_packets", 1},
-    {kAllToAll, 256 * kKiB, "pairwise_packets", 16},
+    {kAllToAll, 128 * kKiB, "pairwise_packets", 16},
     {kAllToAll, 1024 * kKiB, "pairwise_packets", 32},
+    {kAllToAll, 4096 * kKiB, "pairwise_packets", 32, kInPlace},
     {kAllToAll, kAnySize, "pairwise_pull", 64},
     {kAllToAll, kAnySize, "pairwise", 64},
     {kGather, 8 * kKiB, "direct", 1},
@@ -160,7 +169,7 @@ constexpr Row kGpuTable[] = {
     {kScatter, kAnySize, "direct", 64},
     {kSendRecv, 8 * kKiB, "direct_packets", 1},
     {kSendRecv, 128 * kKiB, "direct_packets", 16},
-    {kSendRecv, 1024 * kKiB, "direct_packets", 32},
+    {kSendRecv, 2048 * kKiB, "direct_packets", 32},
     {kSendRecv, kAnySize, "direct_pull", 64},
     {kSendRecv, kAnySize, "direct", 64},
     {kBarrier, kAnySize, "one_shot_packets", 1},
@@ -201,6 +210,9 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
     case kFewThreads: return request.one_process && request.rank_count <= 4;
     case kHalf: return type_class(true, request.data_type) == TypeClass::kHalf;
     case kNear: return !request.across_hosts;
+    case kTwo: return request.rank_count == 2;
+    case kTwoApart: return request.rank_count == 2 && !request.in_place;
+    case kInPlace: return request.in_place;
   }
   STARLING_ASSERT(false, "a row of the table of choices speaks of nothing there is");
 }

@@ -31,6 +31,7 @@ struct ChoiceRequest {
   std::uint64_t bytes = 0;
   DataType data_type = DataType::kFloat32;
   std::uint32_t block_limit = 1;  // blocks of the daemon
+  bool in_place = false;
   bool on_gpu = false;
   bool pulls = false;  // blocks can read peers' buffers
   bool one_process = false;  // and address them: all ranks are threads of one

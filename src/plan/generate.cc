@@ -52,6 +52,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kAllReduce, "one_shot_packets", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce, kPackets},
     {kAllReduce, "two_shot_packets", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce,
      kPackets},
+    {kAllReduce, "one_shot_pull", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce, kPull},
     {kAllReduce, "two_shot_pull", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce, kPull},
     {kAllReduce, "halving_doubling", kAnyRanks, Cut::kBlocksAndPower,
      algorithms::halving_doubling_all_reduce},
@@ -268,9 +269,10 @@ Plan generate(std::string_view name, const PlanRequest& asked) {
   PlanBuilder builder(std::string(name),
                       Geometry::standard(request.collective, request.rank_count, request.root,
                                          request.in_place, chunks_of_group(algorithm.cut, request)));
-  // In place an exchange writes over parts that their readers may not have pulled yet.
+  // In place these write over what its readers may not have pulled yet.
   const bool overwrites =
-      request.in_place && (request.collective == kAllToAll || request.collective == kCustom);
+      request.in_place && (request.collective == kAllToAll || request.collective == kCustom ||
+                           algorithm.generate == algorithms::one_shot_all_reduce);
   builder.set_protocol(overwrites && algorithm.protocol == kPull ? Protocol::kSlots : algorithm.protocol);
   builder.set_tile(parsed(name).tile_bytes.value_or(0));
   (alone ? algorithms::alone : algorithm.generate)(builder, request);

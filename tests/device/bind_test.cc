@@ -29,9 +29,10 @@ const Algorithm kAlgorithms[] = {
 };
 
 const Algorithm kPulls[] = {
-    {Collective::kAllReduce, "two_shot_pull"},      {Collective::kAllGather, "all_pairs_pull"},
-    {Collective::kReduceScatter, "all_pairs_pull"}, {Collective::kBroadcast, "direct_pull", true},
-    {Collective::kReduce, "direct_pull", true},     {Collective::kAllToAll, "pairwise_pull"},
+    {Collective::kAllReduce, "one_shot_pull"},     {Collective::kAllReduce, "two_shot_pull"},
+    {Collective::kAllGather, "all_pairs_pull"},    {Collective::kReduceScatter, "all_pairs_pull"},
+    {Collective::kBroadcast, "direct_pull", true}, {Collective::kReduce, "direct_pull", true},
+    {Collective::kAllToAll, "pairwise_pull"},
 };
 
 alignas(16) std::byte buffers[3];  // only their addresses count

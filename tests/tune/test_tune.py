@@ -124,12 +124,16 @@ def test_pulled_bytes_cross_the_link_between_gpus() -> None:
     assert cost_us(plan, bytes_, near) < bytes_ / GPUS.inside.bytes_per_us
 
 
-def test_on_gpus_protocols_and_numbers_of_blocks_take_part() -> None:
+def test_on_gpus_protocols_and_numbers_of_blocks_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {c.name: c for c in candidates("all_reduce", 2, 32, False, False, True)}
     assert {"one_shot_packets-1", "one_shot_packets-8", "two_shot_pull-32"} <= set(found)
     assert any("-program-pull-" in name for name in found)
     assert found["one_shot_packets-8"].built_in == ("one_shot_packets", 8)
     assert found["two_shot_pull-32"].built_in is None and found["two_shot_pull-32"].blocks == 32
+    assert {c.name for c in candidates("all_reduce", 2, 32, False, True, True)} == set(
+        found
+    )  # processes, too
+    monkeypatch.setenv("STARLING_PULL", "0")
     between = candidates("all_reduce", 2, 32, False, True, True)
     assert between and not any(c.plan and c.plan.protocol == "pull" for c in between)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,13 +70,22 @@ def candidates(
             except ValueError:
                 continue  # not for so many ranks
             by_name = count == blocks
-            if plan.protocol == "pull" and processes and (on_gpu or collective in REDUCING or not by_name):
+            if (
+                plan.protocol == "pull"
+                and processes
+                and not on_gpu
+                and (collective in REDUCING or not by_name)
+            ):
                 continue  # between processes a block copies out of a peer's memory, in the library's plans alone
+            if plan.protocol == "pull" and on_gpu and not _may_pull():
+                continue
             if plan.protocol == "pull" and collective in ROOTED and not by_name:
                 continue  # not as a text: the root may pass one buffer, whose copy onto itself a peer would read
             found[f"{name}-{count}"] = plan, by_name
-    protocols = _protocols(collective, processes, on_gpu)
+    protocols = _protocols(collective, on_gpu)
     for name, plan in _programs(collective, ranks, counts, in_place, protocols):
+        if plan.protocol == "pull" and processes and any(rank.scratch_chunks for rank in plan.ranks):
+            continue  # what others may open is the caller's buffers
         found[name] = plan, False
     # A program that compiles to the very plan of a generator is measured once.
     unique: dict[str, Candidate] = {}
@@ -92,11 +102,16 @@ def candidates(
     return list(unique.values())
 
 
-def _protocols(collective: str, processes: bool, on_gpu: bool) -> tuple[str, ...]:
+def _may_pull() -> bool:
+    """Ranks on GPUs: processes open each other's buffers, if nobody forbids it."""
+    return os.environ.get("STARLING_PULL", "") != "0"
+
+
+def _protocols(collective: str, on_gpu: bool) -> tuple[str, ...]:
     """Of programs. On CPUs packets are for the smallest messages alone, where slots do as well."""
     if not on_gpu:
         return ("slots",)
-    return ("slots", "packets", *(() if processes or collective in ROOTED else ("pull",)))
+    return ("slots", "packets", *(("pull",) if _may_pull() and collective not in ROOTED else ()))
 
 
 def _programs(

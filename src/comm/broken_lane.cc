@@ -24,6 +24,10 @@ namespace starling {
 namespace {
 
 constexpr uint64_t kReadersNs = 2'000'000'000;  // a peer that does not withdraw keeps a request so long
+// A peer that is well leaves the lane a few milliseconds after it heard of the fault, behind all that is
+// under way. Without it paths are broken, which are open again after 50 ms: to wait longer would spare
+// nothing.
+constexpr uint64_t kDevicesNs = 30'000'000;
 constexpr uint64_t kGivesBackEveryNs = 100'000;
 
 // Do peers read its caller's buffers, which our messages have named, or do their copy engines write there?
@@ -139,13 +143,15 @@ bool Context::settle(HostLane& lane) {
 // Of a broken lane, an operation that our device is through with: ends it, or keeps it while peers may read
 // what it gave them to read.
 void Context::end_broken(HostLane& lane, Flight&& flight, const Fault& fault) {
-  if (flight.on_device) lane.take_back_buffers();
-  if (!flight.on_device || !is_used_by_peers(flight)) return end(flight, status_of(fault.kind), fault.text);
+  const bool by_links = flight.on_device && lane.is_used_by_devices();
+  if (flight.on_device && !by_links) lane.take_back_buffers();
+  if (!by_links && (!flight.on_device || !is_used_by_peers(flight)))
+    return end(flight, status_of(fault.kind), fault.text);
   // Whoever broke the lane may not know all the peers that read our buffers. They have to hear of it: to
   // withdraw, and to take nothing that they read from now on for a result.
   starling::break_lane(lane, fault.kind, flight.sequence, fault.text);
-  lane.kept().push_back(
-      {std::move(flight), status_of(fault.kind), fault.text, cpu::monotonic_ns() + kReadersNs});
+  lane.kept().push_back({std::move(flight), status_of(fault.kind), fault.text,
+                         cpu::monotonic_ns() + (by_links ? kDevicesNs : kReadersNs), by_links});
   if (std::find(keeping_.begin(), keeping_.end(), &lane) == keeping_.end()) keeping_.push_back(&lane);
 }
 
@@ -155,10 +161,13 @@ bool Context::give_back() {
   std::erase_if(keeping_, [&](HostLane* lane) {
     lane->withdraw(host_machine_);
     const std::vector<uint32_t> readers = lane->readers(host_machine_);
+    const bool by_links = lane->is_used_by_devices();
     const uint64_t now = cpu::monotonic_ns();
     std::erase_if(lane->kept(), [&](KeptFlight& kept) {
-      if (!readers.empty() && now < kept.until_ns) return false;
-      if (!readers.empty()) {
+      if ((kept.by_links ? by_links : !readers.empty()) && now < kept.until_ns) return false;
+      if (kept.by_links) {
+        lane->take_back_buffers();
+      } else if (!readers.empty()) {
         kept.message += still_used_text(*lane, kept.flight, readers);
         log(LogLevel::warn, kept.message);
       }

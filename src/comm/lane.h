@@ -75,6 +75,7 @@ struct KeptFlight {
   starling_status status;
   std::string message;
   uint64_t until_ns;  // given back then, whatever peers do
+  bool by_links;  // devices of links use its buffers
 };
 
 struct LaneOptions {
@@ -179,6 +180,8 @@ class HostLane {
 
   // What the links have of the buffers of operations (named_messages.cc) is their callers' again.
   void take_back_buffers();
+  // Links would have to break paths for it now.
+  bool is_used_by_devices() const;
 
   // ---- a lane of copies (copies.cc)
   // What streams write and wait for, without anything on the device. Idempotent.

@@ -80,4 +80,11 @@ void HostLane::take_back_buffers() {
     if (member(peer).peer.way != nullptr) member(peer).peer.way->take_back(numbers_[peer]);
 }
 
+bool HostLane::is_used_by_devices() const {
+  for (uint32_t peer = 0; carried_ && peer < numbers_.size(); ++peer)
+    if (member(peer).peer.way != nullptr && member(peer).peer.way->is_used_by_devices(numbers_[peer]))
+      return true;
+  return false;
+}
+
 }  // namespace starling

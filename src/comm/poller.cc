@@ -293,6 +293,7 @@ void Context::fail_all(const std::string& why) {
   }
   // No peer can go on reading the memory of a device that is gone.
   for (HostLane* lane : keeping_) {
+    lane->take_back_buffers();
     for (KeptFlight& kept : lane->kept()) end(kept.flight, kept.status, kept.message);
     lane->kept().clear();
   }

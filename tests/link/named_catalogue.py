@@ -164,4 +164,24 @@ MUTATIONS = [
         ),
         "Quarantine.WhatIsSentFromABufferIsFenced",
     ),
+    (
+        Mutation(
+            "broken_at_once",
+            "paths are broken without waiting for a peer that is about to leave the lane",
+            STRAIGHT,
+            "  return is_written_by_peer(own) ||\n         std::any_of(",
+            "  return std::any_of(",
+        ),
+        "Quarantine.WhatThePeerWritesIsSoUntilItLeaves",
+    ),
+    (
+        Mutation(
+            "read_source_forgotten",
+            "paths are broken without waiting for what a device is about to have sent",
+            STRAIGHT,
+            "return transfer.named && transfer.source != nullptr && ",
+            "return transfer.named && transfer.source == nullptr && ",
+        ),
+        "Quarantine.WhatADeviceReadsIsSoUntilItHasCome",
+    ),
 ]

@@ -250,6 +250,29 @@ TEST_F(Quarantine, WhatNobodyWritesIsNotFenced) {
   EXPECT_EQ(hosts_.b.record().living(false), 2u) << "the peer has left the lane";
 }
 
+// Who waits for that before it takes back breaks no path of a peer that is well.
+TEST_F(Quarantine, WhatThePeerWritesIsSoUntilItLeaves) {
+  offer(0, nullptr);
+  EXPECT_FALSE(hosts_.b.link().is_used_by_devices(kLane)) << "no offer was made";
+  offer(1, std::make_shared<Registration>());
+  EXPECT_TRUE(hosts_.b.link().is_used_by_devices(kLane));
+  hosts_.b.note_left();
+  EXPECT_FALSE(hosts_.b.link().is_used_by_devices(kLane));
+}
+
+TEST_F(Quarantine, WhatADeviceReadsIsSoUntilItHasCome) {
+  const auto message = message_of(0);
+  hosts_.a.name(0, message.data(), kBytes);
+  hosts_.a.link().round(cpu::monotonic_ns());
+  EXPECT_FALSE(hosts_.a.link().is_used_by_devices(kLane)) << "it is not registered";
+  hosts_.a.link().lend(kLane, 0, {1, 1, std::make_shared<Registration>()});
+  hosts_.a.name(1, message.data(), kBytes);
+  hosts_.a.link().round(cpu::monotonic_ns());
+  EXPECT_TRUE(hosts_.a.link().is_used_by_devices(kLane));
+  EXPECT_TRUE(hosts_.look_until([&] { return !hosts_.a.link().is_used_by_devices(kLane); }));
+  EXPECT_EQ(hosts_.a.record().living(true), 2u);
+}
+
 // The device may be reading there.
 TEST_F(Quarantine, WhatIsSentFromABufferIsFenced) {
   const auto message = message_of(0);

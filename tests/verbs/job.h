@@ -30,13 +30,14 @@ struct Progress {
   std::atomic<uint32_t> limit{~0u};  // a rank stops there; both agree, since it is set far ahead
   // What a rank sent by RDMA, payloads alone (wire/monitor.h).
   std::atomic<uint64_t> straight_bytes[kRanks], copied_bytes[kRanks];
+  std::atomic<uint64_t> closed_paths[kRanks];  // that it sent by, so far
   std::atomic<bool> wrong{false};
   char why[512] = {};
 };
 
 // Of this process's own rank.
 inline void look_at_payloads(uint32_t rank, Progress& progress) {
-  uint64_t straight = 0, copied = 0;
+  uint64_t straight = 0, copied = 0, closed = 0;
   for (const std::string& name : cpu::arena_names()) try {
       monitor::Watch watch(name, {});
       watch.follow();
@@ -45,11 +46,13 @@ inline void look_at_payloads(uint32_t rank, Progress& progress) {
       for (const monitor::PathView& path : view.paths) {
         straight += path.straight_bytes;
         copied += path.copied_bytes;
+        closed += path.closed;
       }
     } catch (const Error&) {  // no rank's
     }
   progress.straight_bytes[rank] = straight;
   progress.copied_bytes[rank] = copied;
+  progress.closed_paths[rank] = closed;
 }
 
 // A setting of jobs: the system counts what a user may lock only where it has no right to more. Verbs refuse
@@ -132,6 +135,7 @@ class Job {
   }
   uint64_t straight_bytes(uint32_t rank) const { return progress_->straight_bytes[rank]; }
   uint64_t copied_bytes(uint32_t rank) const { return progress_->copied_bytes[rank]; }
+  uint64_t closed_paths() const { return progress_->closed_paths[0] + progress_->closed_paths[1]; }
   // They end in order.
   void end() {
     progress_->limit = furthest() + 10;

@@ -226,12 +226,12 @@ void wait_for_the_first_byte(const std::byte& first) {
   while (std::atomic_ref<std::byte>(const_cast<std::byte&>(first)).load() == kMark) usleep(1000);
 }
 
-starling_comm* second_comm(const Rank& rank) {
+starling_comm* second_comm(const Rank& rank, const std::string& name = "other") {
   starling_comm_options options{};
   options.struct_bytes = sizeof options;
   options.rank = rank.number;
   options.size = rank.size;
-  options.name = "other";
+  options.name = name.c_str();
   starling_comm* other = nullptr;
   check(starling_comm_create(rank.context, &options, &other));
   return other;
@@ -316,6 +316,35 @@ void nothing_lands_after_an_abort() { nothing_lands_later<Ending::kReceiverAbort
 void nothing_lands_after_a_timeout() { nothing_lands_later<Ending::kReceiverTimesOut>(); }
 void nothing_is_read_after_an_abort() { nothing_lands_later<Ending::kSenderAborts>(); }
 
+// A message that rank 1 was promised does not come, and it ends that. Rank 0 is well and leaves their lane.
+void ended_in_vain(const Rank& rank, uint32_t round) {
+  const Rank other{rank.context, second_comm(rank, "other " + std::to_string(round)), rank.number, rank.size};
+  exchange(other, round, true);
+  std::vector<std::byte> output(kBytes);
+  std::optional<Request> promised;
+  if (rank.number == 1) promised.emplace(receive(other, output.data(), kBytes, 1));
+  meet(rank);
+  if (rank.number == 1) {
+    check(starling_comm_abort(other.comm, "the test wants it"));
+    wait_for(*promised);
+  }
+  meet(rank);
+  check(starling_comm_destroy(other.comm));
+  exchange(rank, round, true);
+}
+// Not always: a rank whose processor is taken away leaves late.
+void no_path_breaks_where_the_peer_is_well() {
+  constexpr int kChances = 10;
+  Job job(ended_in_vain);
+  job.go_on(2);
+  for (int k = 0; k < kChances; ++k) {
+    const uint64_t before = job.closed_paths();
+    job.go_on(2);
+    if (job.closed_paths() == before) return job.end();
+  }
+  throw Failure{"it broke paths each time"};
+}
+
 constexpr Case kCases[] = {
     {"messages_are_not_copied", messages_are_not_copied},
     {"messages_at_any_time_are_right", messages_at_any_time_are_right},
@@ -329,6 +358,7 @@ constexpr Case kCases[] = {
     {"nothing_lands_after_an_abort", nothing_lands_after_an_abort},
     {"nothing_lands_after_a_timeout", nothing_lands_after_a_timeout},
     {"nothing_is_read_after_an_abort", nothing_is_read_after_an_abort},
+    {"no_path_breaks_where_the_peer_is_well", no_path_breaks_where_the_peer_is_well},
 };
 
 // ---- figures

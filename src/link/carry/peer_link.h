@@ -88,6 +88,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // From here on nobody reads what messages of ours name, and nothing lands but in slots. What was named is
   // sent all the same: the peer must not take anything else for it.
   void take_back(uint32_t lane);
+  // To take the lane's buffers back now would break paths: the peer may write there by itself, or a device
+  // may read there. It ends by itself where the peer leaves the lane and all that was sent has come.
+  bool is_used_by_devices(uint32_t lane) const;
 
   // Throws what ReceivingFlow::adopt() does.
   void adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,

@@ -168,6 +168,7 @@ class Way {
   void expect(uint32_t lane, uint32_t channel, const Landing& landing);
   void lend(uint32_t lane, uint32_t channel, const Landing& of);
   void take_back(uint32_t lane);
+  bool is_used_by_devices(uint32_t lane);
   void wake() { proxy_.wake(); }
 
  private:

@@ -36,6 +36,15 @@ bool PeerLink::is_written_by_peer(const OwnLane& lane) {
   });
 }
 
+bool PeerLink::is_used_by_devices(uint32_t lane) const {
+  if (gone()) return false;
+  const OwnLane& own = *own_[lane];
+  return is_written_by_peer(own) ||
+         std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
+           return transfer.named && transfer.source != nullptr && transfer.channels == own.channels;
+         });
+}
+
 // What is registered of the message's source.
 RegistrationPtr PeerLink::source_of(OwnLane& lane, uint32_t channel, uint64_t message, bool named) {
   if (!named) return lane.slots;

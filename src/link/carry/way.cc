@@ -73,4 +73,9 @@ void Way::take_back(uint32_t lane) {
   proxy_.wake();
 }
 
+bool Way::is_used_by_devices(uint32_t lane) {
+  std::lock_guard lock(proxy_.mutex_);
+  return link_->is_used_by_devices(lane);
+}
+
 }  // namespace starling::link::carry

@@ -11,6 +11,7 @@
 #include "comm/carried_copies.h"
 #include "comm/flight_queue.h"
 #include "comm/lowering.h"
+#include "comm/named_steps.h"
 #include "comm/plan_shelf.h"
 #include "comm/request.h"
 #include "device/copy_host.h"
@@ -275,6 +276,11 @@ class HostLane {
   void introduce_carrier(uint32_t peer, uint32_t channel, PeerIntroduction& introduction) const;
   void bind_plan(Flight& flight, uint64_t token);
   void name_buffers(Flight& flight);
+  bool may_name(const Operation& op) const;
+  bool polls() const;
+  void tell_steps(const Operation& op);
+  uint64_t sent_or_received(const NamedStep& step) const;
+  void count_messages(const Operation& op);
   void bind_own_buffer(Flight& flight, uint32_t at);
   void bind_memory(Flight& flight, uint32_t at);
   std::byte* captured_piece(uint64_t bytes);
@@ -321,9 +327,11 @@ class HostLane {
   bool near_ = false;            // some peer is on this one
   std::vector<std::shared_ptr<link::carry::Channels>> carriers_;  // by peer; null: of this host
   std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it
-  std::vector<uint64_t>
-      expected_;  // of a message's receiver, by channel: messages of operations placed so far
-  std::vector<uint64_t> lent_;  // likewise, of its sender
+  std::vector<bool> carried_peers_;  // by peer: it is on another host
+  NamedSteps named_;  // of the operation that was placed last, if it is large
+  // Of a lane of messages, by channel: those of operations placed so far.
+  std::vector<uint64_t> expected_;
+  std::vector<uint64_t> lent_;
   std::vector<bool> told_;       // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
   LaneShared* shared_ = nullptr;

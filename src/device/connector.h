@@ -86,18 +86,23 @@ STARLING_HOST_DEVICE inline void measure(SendEnd& end, uint64_t bytes) {
   if (end.carried != 0) end.inbox->bytes[end.sent % kMaxCredits] = uint32_t(bytes);
 }
 
-// The next message is not in its slot, but lies at `source`, until was_taken().
+// The next message is not in its slot, but lies at `source`, until it is taken (untaken()).
 STARLING_HOST_DEVICE inline void name_source(const Lane& lane, SendEnd& end, const std::byte* source,
                                              uint64_t bytes) {
   *reinterpret_cast<const std::byte**>(next_send_slot(lane, end)) = source;
   end.inbox->bytes[end.sent % kMaxCredits] = uint32_t(bytes) | kElsewhere;
 }
 
-// Are the sources of all messages so far their owner's again?
+// How many messages have to be taken until the sources of all so far are their owner's again; 0: they are.
+// Those before the last eight had their slots granted again, so they were taken.
 template <class M>
-STARLING_HOST_DEVICE bool was_taken(M& m, const SendEnd& end) {
+STARLING_HOST_DEVICE uint64_t untaken(M& m, const SendEnd& end) {
+  if (end.carried == 0) return 0;  // also of an end that is not connected: nothing was sent
   // Acquire: pairs with the release in note_taken() (link/carry/peer_link.cc): the proxy reads them no more.
-  return end.connected == 0 || int64_t(m.load_acquire(&end.credit->taken) - end.sent) >= 0;
+  const uint64_t taken = m.load_acquire(&end.credit->taken);
+  for (uint64_t k = end.sent; k > taken && k + kMaxCredits > end.sent; --k)
+    if (end.inbox->bytes[(k - 1) % kMaxCredits] & kElsewhere) return k;
+  return 0;
 }
 
 // Protocol pull: were all messages so far read? Each gave its private slot back.

@@ -3,6 +3,7 @@
 // For each tile, for each instruction:   wait (bounded) -> bind -> combine -> barrier -> signal
 // An instruction has no effect before all it waits for is there (contract, point 7), so stopping in a wait
 // leaves nothing half done: the dynamic context (tile, instruction) and the connectors' counters say it all.
+// long: one class; what it is made of beside itself is in the files that it includes.
 #pragma once
 #include "base/assert.h"
 #include "device/combine.h"
@@ -244,7 +245,7 @@ class Interpreter {
         // ended with a barrier.
         if (leads(m_)) signal(i);
       } else if (i.opcode != Opcode::nop) {
-        if (!move()) return false;
+        if (!move(i)) return false;
         if (i.chunks > 1) combine_others(i, piece.k + 1, c.tile);
         m_.barrier();  // all threads have read the messages and written theirs
         if (leads(m_)) signal(i);
@@ -261,12 +262,16 @@ class Interpreter {
 
   // False: what a message names is not there any more, since its owner is gone or has given up. Our host will
   // hear of that and break the lane; until then the instruction has not been executed.
-  STARLING_HOST_DEVICE bool move() {
-    const Combine& c = *x_.operands;
+  STARLING_HOST_DEVICE bool move(const Instruction& i) {
+    Combine& c = *x_.operands;
     if constexpr (M::kReadsOwned) {
       // First: addresses of two processes may be the same number.
       if (c.owner != 0) return m_.read_owned(c.owner, c.destinations[0], c.sources[0], c.bytes);
-      if (names_sources() || is_in_place(c)) return true;
+      if (names_sources() && is_named(i)) {
+        if (!writes_destination(i.opcode)) return true;
+        c.destination_count = 1;  // and no slot
+      }
+      if (is_in_place(c)) return true;
     }
     combine(m_, c);
     return true;
@@ -415,7 +420,7 @@ class Interpreter {
       for (uint32_t k = 0; k < i.send_count; ++k) {
         if (protocol_ == Protocol::kPull) offer(i, send_end(i, k));
         if constexpr (M::kReadsOwned)
-          describe(*x_.lane, send_end(i, k), *x_.operands, names_sources());
+          describe(i, send_end(i, k));
         else
           measure(send_end(i, k), x_.operands->message_bytes);
         post(m_, send_end(i, k));
@@ -442,19 +447,34 @@ class Interpreter {
     });
   }
 
-  // A proxy reads the operation's input: it only sends. Of blocks of one thread.
-  STARLING_HOST_DEVICE bool names_sources() const { return (op_.hints & kByReference) != 0; }
+  // A proxy reads the operation's buffers. Of blocks of one thread.
+  STARLING_HOST_DEVICE bool names_sources() const {
+    return (op_.hints & (kByReference | kOutputByReference)) != 0;
+  }
+  // What this one sends, among others? Its connections are there.
+  STARLING_HOST_DEVICE bool is_named(const Instruction& i) {
+    bool named = is_by_reference(op_.hints, i);
+    for (uint32_t k = 0; named && k < i.send_count; ++k) named = send_end(i, k).carried != 0;
+    return named;
+  }
+  // For a proxy, the message that is posted next: it is where its source is, or where it was written.
+  STARLING_HOST_DEVICE void describe(const Instruction& i, SendEnd& end) {
+    const Combine& c = *x_.operands;
+    if (!names_sources() || !is_named(i)) return measure(end, c.message_bytes);
+    name_source(*x_.lane, end, writes_destination(i.opcode) ? c.destinations[0] : c.sources[0],
+                c.message_bytes);
+  }
   // Of the block's connections; as many as there are: none.
   STARLING_HOST_DEVICE uint32_t first_untaken() {
     uint32_t k = 0;
-    while (k < block_.send_count && was_taken(m_, send_end(k))) ++k;
+    while (k < block_.send_count && untaken(m_, send_end(k)) == 0) ++k;
     return k;
   }
 
   STARLING_HOST_DEVICE Awaited awaits_readers() {
     if constexpr (M::kReadsOwned)
       if (const uint32_t k = names_sources() ? first_untaken() : block_.send_count; k < block_.send_count)
-        return {&send_end(k).credit->taken, send_end(k).sent, send_end(k).peer};
+        return {&send_end(k).credit->taken, untaken(m_, send_end(k)), send_end(k).peer};
     for (uint32_t k = 0; protocol_ == Protocol::kPull && k < block_.send_count; ++k) {
       SendEnd& end = send_end(k);
       if (!was_read(m_, *x_.lane, end))

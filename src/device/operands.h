@@ -235,11 +235,6 @@ class Binding {
   uint32_t sent_;  // and so many follow: slots, or where a pulled slice bounces
 };
 
-// For a proxy, the message that is posted next. named: it is where its source is, not in its slot.
-STARLING_HOST_DEVICE inline void describe(const Lane& lane, SendEnd& end, const Combine& c, bool named) {
-  named ? name_source(lane, end, c.sources[0], c.message_bytes) : measure(end, c.message_bytes);
-}
-
 // By all threads, once all that the instruction waits for is there. A barrier must follow.
 template <class M>
 STARLING_HOST_DEVICE void bind_operands(M& m, const Execution& x, const BlockEnds& ends, const Instruction& i,

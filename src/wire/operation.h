@@ -25,10 +25,12 @@ static_assert(sizeof(BufferBinding) == 16);
 inline constexpr uint16_t kPastCaches = 1;
 // Its output is not in the memory of the device itself: results are there after a fence of the whole system.
 inline constexpr uint16_t kOutputElsewhere = 2;
-// Its messages go to another host out of its input: no slot has them.
+// What it sends to another host out of its input goes from there: no slot has it (is_by_reference()).
 inline constexpr uint16_t kByReference = 4;
 // Its messages may have come into its output already (Inbox::bytes).
 inline constexpr uint16_t kInPlace = 8;
+// Likewise what it writes to its output and sends.
+inline constexpr uint16_t kOutputByReference = 16;
 
 struct alignas(16) Operation {
   const PlanHeader* plan;
@@ -112,6 +114,15 @@ STARLING_HOST_DEVICE inline TileRange tile_range(const Operation& op, const Inst
   if (begin >= span) return {span, 0};
   const uint64_t left = span - begin;
   return {begin, left < op.tile_bytes ? left : op.tile_bytes};
+}
+
+// Do the hints speak of the instruction's messages? They do of those alone whose connections all lead to
+// other hosts (comm/named_steps.h).
+STARLING_HOST_DEVICE inline bool is_by_reference(uint16_t hints, const Instruction& i) {
+  if (!sends(i.opcode) || i.chunks != 1) return false;
+  if (writes_destination(i.opcode))
+    return (hints & kOutputByReference) != 0 && i.destination_buffer == BufferKind::kOutput;
+  return (hints & kByReference) != 0 && i.opcode == Opcode::send && i.source_buffer == BufferKind::kInput;
 }
 
 // Tiles in which the instruction has anything to do: as many messages go over each of its connections.

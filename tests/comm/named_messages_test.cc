@@ -99,20 +99,126 @@ void times_out(Rank& rank) {
   }
 }
 
-int be_rank(uint32_t number, const std::string& job, void (*play)(Rank&)) {
+// ---- collectives ----------------------------------------------------------------------------------------
+
+struct Collective {
+  Rank& rank;
+  starling_collective kind;
+  uint64_t part;  // bytes
+  bool in_place;
+  uint64_t number;
+  std::vector<uint8_t> input = {}, output = {};
+  starling_request* request = nullptr;
+
+  // Parts of each buffer; 0: the rank has none.
+  uint64_t parts_in() const {
+    if (kind == STARLING_SCATTER && rank.rank != 0) return 0;
+    return kind == STARLING_ALL_TO_ALL || kind == STARLING_SCATTER || kind == STARLING_REDUCE_SCATTER
+               ? rank.size
+               : 1;
+  }
+  uint64_t parts_out() const {
+    if (kind == STARLING_GATHER && rank.rank != 0) return 0;
+    return kind == STARLING_ALL_TO_ALL || kind == STARLING_GATHER || kind == STARLING_ALL_GATHER ? rank.size
+                                                                                                 : 1;
+  }
+  bool reduces() const { return kind == STARLING_ALL_REDUCE || kind == STARLING_REDUCE_SCATTER; }
+  // What the rank sends, part by part.
+  uint8_t sent(uint32_t from, uint64_t at) const { return value_of(from, number, at); }
+  uint8_t right(uint64_t at) const {
+    const uint64_t inside = at % part, of = at / part;
+    if (reduces()) {
+      uint8_t sum = 0;
+      const uint64_t begin = kind == STARLING_REDUCE_SCATTER ? rank.rank * part : 0;
+      for (uint32_t r = 0; r < rank.size; ++r) sum = uint8_t(sum + sent(r, begin + at));
+      return sum;
+    }
+    switch (kind) {
+      case STARLING_ALL_TO_ALL: return sent(uint32_t(of), rank.rank * part + inside);
+      case STARLING_SCATTER: return sent(0, rank.rank * part + inside);
+      case STARLING_BROADCAST: return sent(0, inside);
+      default: return sent(uint32_t(of), inside);  // gathered
+    }
+  }
+  void start(int64_t timeout_ns = 0) {
+    input.resize(parts_in() * part);
+    output.assign(parts_out() * part, 0xee);
+    for (uint64_t at = 0; at < input.size(); ++at) input[at] = sent(rank.rank, at);
+    starling_operation op = operation(kind);
+    op.data_type = STARLING_UINT8;
+    op.count = part;
+    op.reduce_op = STARLING_SUM;
+    op.timeout_ns = timeout_ns;
+    op.input = input.data();
+    op.output = output.data();
+    if (in_place) {
+      const bool gathers = kind == STARLING_ALL_GATHER;
+      std::vector<uint8_t>& one = parts_out() >= parts_in() ? output : input;
+      if (&one == &output) std::copy(input.begin(), input.end(), &output[gathers ? rank.rank * part : 0]);
+      op.input = &one[gathers ? rank.rank * part : 0];
+      op.output = &one[kind == STARLING_REDUCE_SCATTER ? rank.rank * part : 0];
+    }
+    expect(starling_submit(rank.comm, &op, &request) == STARLING_SUCCESS, "submit");
+  }
+  void finish() {
+    expect(starling_wait(request, kBoundNs) == STARLING_SUCCESS, "wait");
+    starling_request_free(request);
+    const uint8_t* result =
+        in_place && kind == STARLING_REDUCE_SCATTER ? &input[rank.rank * part] : output.data();
+    for (uint64_t at = 0; at < parts_out() * part; ++at) expect(result[at] == right(at), "a wrong byte");
+    std::fill(input.begin(), input.end(), 0xee);  // the caller's again
+    std::fill(output.begin(), output.end(), 0xee);
+  }
+};
+
+constexpr starling_collective kCollectives[] = {
+    STARLING_ALL_TO_ALL, STARLING_ALL_GATHER, STARLING_GATHER,        STARLING_SCATTER,
+    STARLING_BROADCAST,  STARLING_ALL_REDUCE, STARLING_REDUCE_SCATTER};
+constexpr bool may_be_in_place(starling_collective kind) {
+  return kind != STARLING_GATHER && kind != STARLING_SCATTER && kind != STARLING_BROADCAST;
+}
+
+void all_collectives(Rank& rank) {
+  uint64_t number = 0;
+  for (const starling_collective kind : kCollectives)
+    for (const bool in_place : {false, true})
+      for (const uint64_t part : {kNamed - 1, kNamed, 2 * kNamed + 17, uint64_t(5), 3 * kNamed}) {
+        if (in_place && !may_be_in_place(kind)) continue;
+        Collective one{rank, kind, part, in_place, number++};
+        if (number % (rank.size + 1) == rank.rank) std::this_thread::sleep_for(std::chrono::milliseconds(4));
+        one.start();
+        one.finish();
+      }
+}
+
+// Two of a lane at a time: the second one is not told where it is wanted, and its peers may be at it already.
+void two_at_a_time(Rank& rank) {
+  for (uint64_t number = 0; number < 12; ++number) {
+    const starling_collective kind = kCollectives[number % std::size(kCollectives)];
+    Collective first{rank, kind, kNamed + number, false, 2 * number};
+    Collective second{rank, STARLING_ALL_TO_ALL, 2 * kNamed, false, 2 * number + 1};
+    first.start();
+    second.start();
+    if (number % rank.size == rank.rank) second.finish();
+    first.finish();
+    if (number % rank.size != rank.rank) second.finish();
+  }
+}
+
+int be_rank(uint32_t number, uint32_t size, const std::string& job, void (*play)(Rank&)) {
   setenv("STARLING_JOB", job.c_str(), 1);
-  setenv("STARLING_HOST_ID", number == 0 ? "a" : "b", 1);
+  setenv("STARLING_HOST_ID", std::to_string(number).c_str(), 1);
   setenv("STARLING_TCP_INTERFACES", "lo,lo", 1);
   starling_context_options c{};
   c.struct_bytes = sizeof c;
   c.blocks = 2;
   c.arena_bytes = uint64_t(1) << 30;
-  Rank rank{nullptr, nullptr, number, 2};
+  Rank rank{nullptr, nullptr, number, size};
   expect(starling_context_create(&c, &rank.context) == STARLING_SUCCESS, "context");
   starling_comm_options o{};
   o.struct_bytes = sizeof o;
   o.rank = number;
-  o.size = 2;
+  o.size = size;
   o.name = "world";
   o.timeout_ns = kBoundNs;
   expect(starling_comm_create(rank.context, &o, &rank.comm) == STARLING_SUCCESS, "join");
@@ -122,12 +228,12 @@ int be_rank(uint32_t number, const std::string& job, void (*play)(Rank&)) {
   return 0;
 }
 
-void expect_right(const char* name, void (*play)(Rank&)) {
+void expect_right(const char* name, void (*play)(Rank&), uint32_t size = 2) {
   const std::string job = std::string("named ") + name + " " + std::to_string(getpid());
-  pid_t processes[2];
-  for (uint32_t rank = 0; rank < 2; ++rank) {
+  std::vector<pid_t> processes(size);
+  for (uint32_t rank = 0; rank < size; ++rank) {
     processes[rank] = fork();
-    if (processes[rank] == 0) _exit(be_rank(rank, job, play));
+    if (processes[rank] == 0) _exit(be_rank(rank, size, job, play));
   }
   for (const pid_t process : processes) {
     int status = 0;
@@ -138,6 +244,9 @@ void expect_right(const char* name, void (*play)(Rank&)) {
 
 TEST(NamedMessages, AreRightWhateverTheirSizes) { expect_right("sizes", all_sizes); }
 TEST(NamedMessages, LeaveBuffersAloneAtTimeouts) { expect_right("timeouts", times_out); }
+TEST(NamedCollectives, AreRightBetweenTwo) { expect_right("two", all_collectives); }
+TEST(NamedCollectives, AreRightBetweenThree) { expect_right("three", all_collectives, 3); }
+TEST(NamedCollectives, AreRightTwoAtATime) { expect_right("at a time", two_at_a_time, 3); }
 
 }  // namespace
 }  // namespace starling::testing

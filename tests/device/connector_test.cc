@@ -96,5 +96,39 @@ TEST_P(EveryPool, MessagesArriveInOrder) {
 
 INSTANTIATE_TEST_SUITE_P(PoolSlots, EveryPool, ::testing::Values(0u, 1u, 3u, 16u));
 
+// Of messages to another host, some in slots and some out of a buffer: when is that its owner's again?
+TEST(Untaken, IsTheLastOneOutOfABuffer) {
+  Wired wired(0);
+  wired.introduction.carried = 1;
+  wired.introduction.made = 1;
+  cpu::CpuMachine machine(0, kPolicy, nullptr, nullptr);
+  const std::byte source{};
+  const auto send = [&](bool named) {
+    wired.credit.granted = wired.send.sent + 1;
+    ASSERT_TRUE(can_send(machine, wired.lane, wired.send));
+    named ? name_source(wired.lane, wired.send, &source, 1) : measure(wired.send, 1);
+    post(machine, wired.send);
+  };
+  EXPECT_EQ(untaken(machine, wired.send), 0u) << "nothing was sent";
+  send(false);
+  EXPECT_EQ(untaken(machine, wired.send), 0u) << "it is in its slot";
+  send(true);
+  send(true);
+  send(false);
+  EXPECT_EQ(untaken(machine, wired.send), 3u);
+  wired.credit.taken = 2;
+  EXPECT_EQ(untaken(machine, wired.send), 3u);
+  wired.credit.taken = 3;
+  EXPECT_EQ(untaken(machine, wired.send), 0u);
+  send(true);
+  for (uint32_t k = 1; k < kMaxCredits; ++k) send(false);
+  EXPECT_EQ(untaken(machine, wired.send), 5u);
+  send(false);  // into the slot of that one, which was granted again
+  EXPECT_EQ(untaken(machine, wired.send), 0u);
+  wired.send.carried = 0;
+  send(true);
+  EXPECT_EQ(untaken(machine, wired.send), 0u) << "nobody says so on one host";
+}
+
 }  // namespace
 }  // namespace starling::device

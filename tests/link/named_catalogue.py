@@ -184,4 +184,34 @@ MUTATIONS = [
         ),
         "Quarantine.WhatADeviceReadsIsSoUntilItHasCome",
     ),
+    (
+        Mutation(
+            "placed_among_others",
+            "a message of one step is placed as if those of others between had their places there too",
+            ARRIVALS,
+            "landing.messages.place_of(message)",
+            "(message - landing.messages.first)",
+        ),
+        "NamedMessages.GoToTheirOwnPlaceAmongOthers",
+    ),
+    (
+        Mutation(
+            "offered_among_others",
+            "a peer is offered a place for messages of other steps, too",
+            LINK,
+            " || landing.messages.stride != 1",
+            "",
+        ),
+        "Quarantine.WhatIsAmongOthersIsNotOffered",
+    ),
+    (
+        Mutation(
+            "lent_by_others",
+            "a message is taken for registered since those of another step are",
+            STRAIGHT,
+            "return loan.messages.has(message);",
+            "return message >= loan.messages.first;",
+        ),
+        "Quarantine.WhatIsLentIsOneStepsAmongOthers",
+    ),
 ]

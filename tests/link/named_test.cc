@@ -38,7 +38,7 @@ TEST(NamedMessages, GoFromBufferToBuffer) {
     const auto message = message_of(k);
     input.insert(input.end(), message.begin(), message.end());
   }
-  hosts.b.way().expect(hosts.b.number(), 0, {0, kMessages, output.data(), kBytes, output.size()});
+  hosts.b.way().expect(hosts.b.number(), 0, {{0, kMessages}, output.data(), kBytes, output.size()});
   std::thread receiver([&] {
     for (uint64_t k = 0; k < kMessages; ++k) {
       ASSERT_TRUE(wait_until([&] { return hosts.b.posted() > k; }));
@@ -80,7 +80,7 @@ TEST(NamedMessages, AreToldOnceAllHaveCome) {
   ASSERT_TRUE(hosts.join());
   const auto message = message_of(0);
   std::vector<std::byte> output(kBytes);
-  hosts.b.way().expect(hosts.b.number(), 0, {0, 1, output.data(), kBytes, kBytes});
+  hosts.b.way().expect(hosts.b.number(), 0, {{0, 1}, output.data(), kBytes, kBytes});
   ASSERT_TRUE(hosts.a.name(0, message.data(), kBytes));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (hosts.a.taken() == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -92,7 +92,7 @@ TEST(NamedMessages, DoNotTakeTheNextOnesPlace) {
   TwoHosts hosts;
   ASSERT_TRUE(hosts.join());
   std::vector<std::byte> output(3 * kBytes);
-  hosts.b.way().expect(hosts.b.number(), 0, {0, 1, output.data(), kBytes, output.size()});
+  hosts.b.way().expect(hosts.b.number(), 0, {{0, 1}, output.data(), kBytes, output.size()});
   ASSERT_TRUE(hosts.a.send(0, kBytes, false));
   ASSERT_TRUE(hosts.a.send(1, kBytes));
   ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 2; }));
@@ -100,6 +100,26 @@ TEST(NamedMessages, DoNotTakeTheNextOnesPlace) {
   EXPECT_FALSE(hosts.b.is_in_place(1));
   EXPECT_EQ(std::memcmp(hosts.b.slot_of(1), message_of(1).data(), kBytes), 0);
   EXPECT_EQ(output[kBytes], std::byte(0));
+}
+
+// Steps that share a connection take turns on it.
+TEST(NamedMessages, GoToTheirOwnPlaceAmongOthers) {
+  TwoHosts hosts;
+  ASSERT_TRUE(hosts.join());
+  constexpr uint64_t kOwn = 5;
+  std::vector<std::byte> output(kOwn * kBytes);
+  hosts.b.way().expect(hosts.b.number(), 0, {{1, kOwn, 2}, output.data(), kBytes, output.size()});
+  std::thread receiver([&] {
+    for (uint64_t k = 0; k < 2 * kOwn + 2; ++k) {
+      ASSERT_TRUE(wait_until([&] { return hosts.b.posted() > k; }));
+      EXPECT_EQ(hosts.b.is_in_place(k), k % 2 == 1 && k < 2 * kOwn) << k;
+      const std::byte* place = hosts.b.is_in_place(k) ? &output[k / 2 * kBytes] : hosts.b.slot_of(k);
+      EXPECT_EQ(std::memcmp(place, message_of(k).data(), kBytes), 0) << k;
+      hosts.b.grant(k);
+    }
+  });
+  for (uint64_t k = 0; k < 2 * kOwn + 2; ++k) ASSERT_TRUE(hosts.a.send(k, kBytes));
+  receiver.join();
 }
 
 // The slots are of both kinds of messages: one that came before it was wanted is in its slot.
@@ -111,7 +131,7 @@ TEST(NamedMessages, GoToSlotsBeforeTheyAreWanted) {
   // Nobody has read it, and it is its sender's again.
   ASSERT_TRUE(wait_until([&] { return hosts.a.taken() == 1; }));
   std::vector<std::byte> output(2 * kBytes);
-  hosts.b.way().expect(hosts.b.number(), 0, {0, 2, output.data(), kBytes, output.size()});
+  hosts.b.way().expect(hosts.b.number(), 0, {{0, 2}, output.data(), kBytes, output.size()});
   ASSERT_TRUE(hosts.a.name(1, second.data(), kBytes));
   ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 2 && hosts.a.taken() == 2; }));
   EXPECT_FALSE(hosts.b.is_in_place(0));
@@ -161,7 +181,7 @@ TEST(NamedMessages, AreMuchWhileTheyCome) {
     return host.proxy().is_bulky();
   };
   std::vector<std::byte> output(2 * kBytes);
-  hosts.b.way().expect(hosts.b.number(), 0, {0, 2, output.data(), kBytes, output.size()});
+  hosts.b.way().expect(hosts.b.number(), 0, {{0, 2}, output.data(), kBytes, output.size()});
   EXPECT_FALSE(is_bulky(hosts.b));
   ASSERT_TRUE(hosts.a.send(0, kBytes));
   EXPECT_TRUE(wait_until([&] { return is_bulky(hosts.b); }));
@@ -173,7 +193,7 @@ TEST(NamedMessages, AreWrittenNoMoreOnceTakenBack) {
   TwoHosts hosts;
   ASSERT_TRUE(hosts.join());
   std::vector<std::byte> output(2 * kBytes);
-  hosts.b.way().expect(hosts.b.number(), 0, {0, 2, output.data(), kBytes, output.size()});
+  hosts.b.way().expect(hosts.b.number(), 0, {{0, 2}, output.data(), kBytes, output.size()});
   ASSERT_TRUE(hosts.a.send(0, kBytes));
   ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 1; }));
   hosts.b.way().take_back(hosts.b.number());
@@ -190,7 +210,7 @@ TEST(NamedMessages, DoNotOverflow) {
   TwoHosts hosts;
   ASSERT_TRUE(hosts.join());
   std::vector<std::byte> output(2 * kBytes);
-  hosts.b.way().expect(hosts.b.number(), 0, {0, 1, output.data(), kBytes, 100});
+  hosts.b.way().expect(hosts.b.number(), 0, {{0, 1}, output.data(), kBytes, 100});
   ASSERT_TRUE(hosts.a.send(0, 101));
   ASSERT_TRUE(wait_until([&] { return hosts.b.posted() == 1; }));
   EXPECT_EQ(output[100], std::byte(0));
@@ -206,7 +226,7 @@ class Quarantine : public testing::Test {
   void SetUp() override { ASSERT_TRUE(hosts_.join()); }
   // Where the messages after those before are wanted at b; a heard of it.
   void offer(uint64_t first, RegistrationPtr memory) {
-    hosts_.b.link().expect(kLane, 0, {first, 1, output_.data() + first * kBytes, kBytes, kBytes}, memory);
+    hosts_.b.link().expect(kLane, 0, {{first, 1}, output_.data() + first * kBytes, kBytes, kBytes}, memory);
     ASSERT_TRUE(hosts_.settle());
   }
   void offer_all() {
@@ -265,7 +285,7 @@ TEST_F(Quarantine, WhatADeviceReadsIsSoUntilItHasCome) {
   hosts_.a.name(0, message.data(), kBytes);
   hosts_.a.link().round(cpu::monotonic_ns());
   EXPECT_FALSE(hosts_.a.link().is_used_by_devices(kLane)) << "it is not registered";
-  hosts_.a.link().lend(kLane, 0, {1, 1, std::make_shared<Registration>()});
+  hosts_.a.link().lend(kLane, 0, {{1, 1}, std::make_shared<Registration>()});
   hosts_.a.name(1, message.data(), kBytes);
   hosts_.a.link().round(cpu::monotonic_ns());
   EXPECT_TRUE(hosts_.a.link().is_used_by_devices(kLane));
@@ -273,11 +293,35 @@ TEST_F(Quarantine, WhatADeviceReadsIsSoUntilItHasCome) {
   EXPECT_EQ(hosts_.a.record().living(true), 2u);
 }
 
+// An offer says nothing of messages in between.
+TEST_F(Quarantine, WhatIsAmongOthersIsNotOffered) {
+  hosts_.b.link().expect(kLane, 0, {{0, 2, 2}, output_.data(), kBytes, 2 * kBytes},
+                         std::make_shared<Registration>());
+  ASSERT_TRUE(hosts_.settle());
+  EXPECT_FALSE(hosts_.b.link().is_used_by_devices(kLane));
+}
+
+TEST_F(Quarantine, WhatIsLentIsOneStepsAmongOthers) {
+  const auto message = message_of(0);
+  const auto used_by = [&](uint64_t k) {
+    hosts_.a.name(k, message.data(), kBytes);
+    hosts_.a.link().round(cpu::monotonic_ns());
+    const bool used = hosts_.a.link().is_used_by_devices(kLane);
+    EXPECT_TRUE(hosts_.look_until([&] { return hosts_.a.link().unsaid() == 0; }));
+    return used;
+  };
+  hosts_.a.link().lend(kLane, 0, {{0, 2, 2}, std::make_shared<Registration>()});
+  EXPECT_TRUE(used_by(0));
+  EXPECT_FALSE(used_by(1));
+  EXPECT_TRUE(used_by(2));
+  EXPECT_FALSE(used_by(3));
+}
+
 // The device may be reading there.
 TEST_F(Quarantine, WhatIsSentFromABufferIsFenced) {
   const auto message = message_of(0);
   auto source = message;
-  hosts_.a.link().lend(kLane, 0, {0, 1, std::make_shared<Registration>()});
+  hosts_.a.link().lend(kLane, 0, {{0, 1}, std::make_shared<Registration>()});
   hosts_.a.name(0, source.data(), kBytes);
   hosts_.a.link().round(cpu::monotonic_ns());
   EXPECT_EQ(hosts_.a.record().living(true), 2u);

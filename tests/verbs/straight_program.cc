@@ -4,6 +4,7 @@
 //
 //   straight_program cases [NAME...]  one line for each: CASE name passed, or CASE name failed: why
 //   straight_program figures ROUNDS   FIGURE kind bytes way ms, for both ways, and what registering takes
+// long: a guest boots for all of its cases.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -102,6 +103,28 @@ void everything(const Rank& rank, uint32_t round) {
   exchange(rank, round, round % 2 == 0);
 }
 
+// From buffer to buffer: an all-gather, an all-to-all, and an all-gather in place.
+void large_collectives(const Rank& rank, uint32_t round) {
+  const uint32_t peer = 1 - rank.number;
+  const std::vector<std::byte> own = bytes_of(rank.number, round, kBytes);
+  std::vector<std::byte> input(own), all(2 * kBytes), parts(2 * kBytes), to_all(2 * kBytes);
+  starling_operation gather = message(STARLING_ALL_GATHER, input.data(), kBytes, 0);
+  gather.output = all.data();
+  Request(rank, gather).wait();
+  std::fill(input.begin(), input.end(), kSpoilt);
+  for (uint32_t to = 0; to < 2; ++to) std::copy(own.begin(), own.end(), &to_all[to * kBytes]);
+  starling_operation exchange = message(STARLING_ALL_TO_ALL, to_all.data(), kBytes, 0);
+  exchange.output = parts.data();
+  Request(rank, exchange).wait();
+  std::fill(to_all.begin(), to_all.end(), kSpoilt);
+  for (const auto* got : {&all, &parts})
+    for (uint32_t of = 0; of < 2; ++of)
+      check_bytes({&(*got)[of * kBytes], &(*got)[of * kBytes] + kBytes}, of, round);
+  std::fill(&all[peer * kBytes], &all[peer * kBytes] + kBytes, kSpoilt);
+  gather.input = &all[rank.number * kBytes];
+  Request(rank, gather).wait();
+  check_bytes({&all[peer * kBytes], &all[peer * kBytes] + kBytes}, peer, round);
+}
 // What each rank had sent; the first message of one may be copied where that of the other is not.
 struct Sent {
   uint64_t straight[kRanks] = {}, copied[kRanks] = {};
@@ -149,6 +172,14 @@ void collectives_go_from_slot_to_slot() {
   expect_straight(job, before, 4 * 300'000 * sizeof(float), kSmall);  // a lane that is known
   job.end();
 }
+void large_collectives_are_not_copied() {
+  Job job(large_collectives);
+  job.go_on(2);
+  const Sent before = sent_by(job);
+  job.go_on(4);
+  expect_straight(job, before, 4 * 3 * (kBytes - 8), kSmall);
+  job.end();
+}
 void all_is_copied_if_wanted() {
   Job job(everything, {{"STARLING_VERBS_STRAIGHT", "0"}});
   job.go_on(2);
@@ -179,6 +210,15 @@ void large_messages_outlive_lost_data() {
 }
 void large_messages_outlive_lost_answers() {
   outlives([] { lose(0, 'b', "100%"); });
+}
+void large_collectives_outlive_a_port() {
+  Job job(large_collectives);
+  job.go_on(3);
+  port(0, 'a', false);
+  job.go_on(4);
+  heal(0);
+  job.return_to_the_first_rail();
+  job.end();
 }
 void large_messages_outlive_loss() {
   Job job(everything);
@@ -312,6 +352,52 @@ void nothing_lands_later() {
   expect_straight(job, {}, 3 * (kBytes - 8), 8 * kBytes);
 }
 
+// As broken_round(), amid an all-to-all that rank 1 ends: what is under way to it does not land, and what it
+// writes into its own buffer is not read.
+void broken_collective_round(const Rank& rank, uint32_t round) {
+  if (round > 0) return void(pause());
+  const Rank other{rank.context, second_comm(rank), rank.number, rank.size};
+  exchange(other, 0, true);
+  const pid_t peer = other_process(other);
+  const bool ends = rank.number == 1;
+  const std::vector<std::byte> part = bytes_of(rank.number, 0, 2 * kBytes);
+  std::vector<std::byte> input(part), output(2 * part.size(), kMark);
+  input.insert(input.end(), part.begin(), part.end());
+  large_collectives(rank, 0);  // the lane is paired
+  starling_operation operation = message(STARLING_ALL_TO_ALL, input.data(), part.size(), 0);
+  operation.output = output.data();
+  meet(other);
+  slow_down(ends ? 'b' : 'a');
+  meet(other);
+  const std::byte* coming = &output[(1 - rank.number) * part.size()];
+  Request request(rank, operation);
+  if (ends) {
+    wait_for_the_first_byte(*coming);
+    kill(peer, SIGSTOP);
+    check(starling_comm_abort(rank.comm, "the test wants it"));
+  }
+  wait_for(request);
+  const auto is_spoilt = [](std::byte b) { return b == kSpoilt; };
+  if (std::any_of(output.begin(), output.end(), is_spoilt))
+    throw Failure{"what was sent was read after it was given back"};
+  std::fill(input.begin(), input.end(), kSpoilt);
+  std::fill(output.begin(), output.end(), kMark);
+  if (ends) {
+    usleep(useconds_t(patiently(3'000'000)));
+    kill(peer, SIGCONT);
+  }
+  meet(other);
+  if (std::any_of(output.begin(), output.end(), [](std::byte b) { return b != kMark; }))
+    throw Failure{"something landed after the buffer was given back"};
+  if (rank.number == 0) heal(0);
+  for (uint32_t more = 1; more < 5; ++more) exchange(other, more, true);
+  check(starling_comm_destroy(other.comm));
+}
+void nothing_lands_after_an_aborted_collective() {
+  Job job(broken_collective_round, kPatient);
+  job.go_on(1);
+}
+
 void nothing_lands_after_an_abort() { nothing_lands_later<Ending::kReceiverAborts>(); }
 void nothing_lands_after_a_timeout() { nothing_lands_later<Ending::kReceiverTimesOut>(); }
 void nothing_is_read_after_an_abort() { nothing_lands_later<Ending::kSenderAborts>(); }
@@ -349,15 +435,18 @@ constexpr Case kCases[] = {
     {"messages_are_not_copied", messages_are_not_copied},
     {"messages_at_any_time_are_right", messages_at_any_time_are_right},
     {"collectives_go_from_slot_to_slot", collectives_go_from_slot_to_slot},
+    {"large_collectives_are_not_copied", large_collectives_are_not_copied},
     {"all_is_copied_if_wanted", all_is_copied_if_wanted},
     {"large_messages_outlive_a_port", large_messages_outlive_a_port},
     {"large_messages_outlive_lost_data", large_messages_outlive_lost_data},
     {"large_messages_outlive_lost_answers", large_messages_outlive_lost_answers},
     {"large_messages_outlive_loss", large_messages_outlive_loss},
+    {"large_collectives_outlive_a_port", large_collectives_outlive_a_port},
     {"what_cannot_be_registered_is_copied", what_cannot_be_registered_is_copied},
     {"nothing_lands_after_an_abort", nothing_lands_after_an_abort},
     {"nothing_lands_after_a_timeout", nothing_lands_after_a_timeout},
     {"nothing_is_read_after_an_abort", nothing_is_read_after_an_abort},
+    {"nothing_lands_after_an_aborted_collective", nothing_lands_after_an_aborted_collective},
     {"no_path_breaks_where_the_peer_is_well", no_path_breaks_where_the_peer_is_well},
 };
 

@@ -68,9 +68,8 @@ std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64
   Inbox& inbox = lane.channels->arrivals().inbox[place.channel];
   Landings& landings = lane.landings[place.channel];
   const uint64_t message = inbox.posted + uint32_t(place.message - uint32_t(inbox.posted));
-  const auto found = std::find_if(landings.wanted.begin(), landings.wanted.end(), [&](const Wanted& w) {
-    return message - w.landing.first < w.landing.messages;
-  });
+  const auto found = std::find_if(landings.wanted.begin(), landings.wanted.end(),
+                                  [&](const Wanted& w) { return w.landing.messages.has(message); });
   const bool wanted = found != landings.wanted.end();
   const bool first = landings.begun[message % kMaxCredits] != message + 1;
   // Plain: the block reads it behind `posted`, and has read what it said before when it granted this message.
@@ -84,7 +83,7 @@ std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64
   found->comes = true;
   const Landing& landing = found->landing;
   const uint32_t bytes = header.payload_bytes;
-  at += (message - landing.first) * landing.message_bytes;
+  at += landing.messages.place_of(message) * landing.message_bytes;
   // Beyond it: ranks that mean different things. Their boards tell.
   return at + bytes > landing.bytes ? nowhere_.data() : landing.to + at;
 }
@@ -111,8 +110,7 @@ void PeerLink::publish(const MessagePlace& place) {
   auto& wanted = lane->landings[place.channel].wanted;
   const uint64_t posted = lane->channels->arrivals().inbox[place.channel].posted;
   awaited_ |= place.piece != kLastPiece;
-  for (; !wanted.empty() && posted >= wanted.front().landing.first + wanted.front().landing.messages;
-       wanted.pop_front()) {
+  for (; !wanted.empty() && posted >= wanted.front().landing.messages.end(); wanted.pop_front()) {
     awaited_ = true;
     coming_ -= wanted.front().comes;
   }

@@ -115,7 +115,7 @@ uint64_t PeerLink::forget(uint32_t lane) {
 void PeerLink::expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory) {
   const OwnLane& own = *own_[lane];
   // All are in their slots already: nothing would end the landing, which must not outlive its operation.
-  if (own.channels->arrivals().inbox[channel].posted >= landing.first + landing.messages) return;
+  if (own.channels->arrivals().inbox[channel].posted >= landing.messages.end()) return;
   own_[lane]->offers_due |= memory != nullptr;
   own_[lane]->landings[channel].wanted.push_back({landing, std::move(memory)});
 }
@@ -290,12 +290,13 @@ void PeerLink::tell_offers(TheirLane& lane) {
   if (!std::exchange(lane.own->offers_due, false)) return;
   for (uint32_t c = 0; c < lane.own->landings.size(); ++c)
     for (Wanted& wanted : lane.own->landings[c].wanted) {
-      if (wanted.offered || wanted.memory == nullptr) continue;
-      wanted.offered = true;
       const Landing& landing = wanted.landing;
+      if (wanted.offered || wanted.memory == nullptr || landing.messages.stride != 1) continue;
+      wanted.offered = true;
       tell(RecordKind::kOffer, lane.number,
-           OfferRecord{++offers_, landing.first, landing.messages, reinterpret_cast<uint64_t>(landing.to),
-                       landing.message_bytes, landing.bytes, wanted.memory->remote_keys, c, 0});
+           OfferRecord{++offers_, landing.messages.first, landing.messages.count,
+                       reinterpret_cast<uint64_t>(landing.to), landing.message_bytes, landing.bytes,
+                       wanted.memory->remote_keys, c, 0});
     }
 }
 

@@ -44,19 +44,31 @@ struct Common {
 
 uint64_t identity_of(const std::string& arena);
 
-// Where messages of a connector are wanted: `first` and those after it, each at the end of the one before.
-struct Landing {
+// Messages of a connector: `first`, and so many in all, each `stride` behind the one before.
+struct Messages {
   uint64_t first;
-  uint64_t messages;
+  uint64_t count;
+  uint64_t stride = 1;
+
+  uint64_t end() const { return first + (count - 1) * stride + 1; }
+  // What is before the first one is huge.
+  bool has(uint64_t message) const {
+    return (message - first) % stride == 0 && (message - first) / stride < count;
+  }
+  uint64_t place_of(uint64_t message) const { return (message - first) / stride; }
+};
+
+// Where they are wanted: each at the end of the one before.
+struct Landing {
+  Messages messages;
   std::byte* to;
   uint64_t message_bytes;  // of each but the last one
   uint64_t bytes;  // of all
 };
 
-// Where messages of a connector lie that are sent from there, as Landing.
+// They are sent from registered memory.
 struct Loan {
-  uint64_t first;
-  uint64_t messages;
+  Messages messages;
   RegistrationPtr source;
 };
 
@@ -80,10 +92,11 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void unpublish(uint32_t lane);
   // How much of it was registered.
   uint64_t forget(uint32_t lane);
-  // Messages that our region's channel will get, in order of `first`. What has begun to come before the call
-  // goes into slots. memory: of the landing, or null; with it the peer is offered to write there itself.
+  // Messages that our region's channel will get, in order of the first ones. What has begun to come before
+  // the call goes into slots. memory: of the landing, or null; with it the peer is offered to write there
+  // itself, where there are no others in between.
   void expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory);
-  // What messages of ours will name, in order of `first`, is registered.
+  // What messages of ours will name, in order of the first ones, is registered.
   void lend(uint32_t lane, uint32_t channel, Loan loan);
   // From here on nobody reads what messages of ours name, and nothing lands but in slots. What was named is
   // sent all the same: the peer must not take anything else for it.

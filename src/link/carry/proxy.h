@@ -165,8 +165,11 @@ class Way {
   void pair(uint32_t lane, LaneShared* theirs);
   void unpublish(uint32_t lane);
   void forget(uint32_t lane);
-  void expect(uint32_t lane, uint32_t channel, const Landing& landing);
-  void lend(uint32_t lane, uint32_t channel, const Landing& of);
+  // Of what we receive, or send: is it worth registering? Null: it cannot be.
+  bool uses_rdma(bool received);
+  RegistrationPtr enroll(std::byte* begin, uint64_t bytes);
+  void expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory = nullptr);
+  void lend(uint32_t lane, uint32_t channel, Loan loan);
   void take_back(uint32_t lane);
   bool is_used_by_devices(uint32_t lane);
   void wake() { proxy_.wake(); }

@@ -49,10 +49,10 @@ bool PeerLink::is_used_by_devices(uint32_t lane) const {
 RegistrationPtr PeerLink::source_of(OwnLane& lane, uint32_t channel, uint64_t message, bool named) {
   if (!named) return lane.slots;
   auto& loans = lane.loans[channel];
-  while (!loans.empty() && message >= loans.front().first + loans.front().messages) loans.pop_front();
-  if (loans.empty() || message < loans.front().first) return nullptr;
-  const RegistrationPtr source = loans.front().source;
-  if (message + 1 == loans.front().first + loans.front().messages) loans.pop_front();
+  const auto found =
+      std::find_if(loans.begin(), loans.end(), [&](const Loan& loan) { return loan.messages.has(message); });
+  const RegistrationPtr source = found == loans.end() ? nullptr : found->source;
+  std::erase_if(loans, [&](const Loan& loan) { return loan.messages.end() <= message + 1; });
   return source;
 }
 

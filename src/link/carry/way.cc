@@ -44,20 +44,32 @@ void Way::forget(uint32_t lane) {
   proxy_.wake();
 }
 
-void Way::expect(uint32_t lane, uint32_t channel, const Landing& landing) {
+bool Way::uses_rdma(bool received) {
+  std::lock_guard lock(proxy_.mutex_);
+  return received ? link_->receives_by_rdma() : link_->sends_by_rdma();
+}
+
+RegistrationPtr Way::enroll(std::byte* begin, uint64_t bytes) {
   std::unique_lock lock(proxy_.mutex_);
   try {
-    link_->expect(lane, channel, landing,
-                  proxy_.enroll(link_->receives_by_rdma(), landing.to, landing.bytes, lock));
+    return proxy_.enroll(true, begin, bytes, lock);
+  } catch (const std::bad_alloc&) {  // then it is copied on its way
+    return nullptr;
+  }
+}
+
+void Way::expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory) {
+  std::lock_guard lock(proxy_.mutex_);
+  try {
+    link_->expect(lane, channel, landing, std::move(memory));
   } catch (const std::bad_alloc&) {  // then the messages come to slots
   }
 }
 
-void Way::lend(uint32_t lane, uint32_t channel, const Landing& of) {
-  std::unique_lock lock(proxy_.mutex_);
+void Way::lend(uint32_t lane, uint32_t channel, Loan loan) {
+  std::lock_guard lock(proxy_.mutex_);
   try {
-    if (RegistrationPtr source = proxy_.enroll(link_->sends_by_rdma(), of.to, of.bytes, lock))
-      link_->lend(lane, channel, {of.first, of.messages, std::move(source)});
+    link_->lend(lane, channel, std::move(loan));
   } catch (const std::bad_alloc&) {  // then they are copied on their way
   }
 }

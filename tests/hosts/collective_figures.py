@@ -116,6 +116,9 @@ def main() -> None:
         for _ in range(arguments.turns):
             for name, folder in builds.items():
                 os.environ["PYTHONPATH"] = folder
+                os.environ["LD_LIBRARY_PATH"] = (
+                    f"{folder}/starling/lib" if folder else ""
+                )  # goes before a RUNPATH
                 hosts = [[rank] for rank in range(arguments.hosts)]
                 job = Job(network, hosts, collective_figures.call_times, asked, blocks=arguments.blocks)
                 of_ranks = job.results(600)

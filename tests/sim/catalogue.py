@@ -144,7 +144,7 @@ MUTATIONS = [
         "credit_before_reading",
         "the slot is granted again before all threads have read it",
         INTERPRETER,
-        "        if (!move()) return false;\n"
+        "        if (!move(i)) return false;\n"
         "        if (i.chunks > 1) combine_others(i, piece.k + 1, c.tile);\n"
         "        m_.barrier();  // all threads have read the messages and written theirs\n"
         "        if (leads(m_)) signal(i);",

@@ -23,6 +23,8 @@ bool share_stream(std::span<const starling_operation> calls) {
 
 void Communicator::submit_together(std::span<const starling_operation> calls,
                                    std::vector<RequestPtr>& submitted) {
+  // One by itself holds nobody up: it may hold its stream from the beginning, and needs no daemon then.
+  if (calls.size() == 1) return void(submitted.push_back(submit(calls.front())));
   if (submit_in_one_kernel(calls, submitted)) return;
   // The stream is held when all are under way. Until then an operation that is stuck parks, and the next
   // begins.

@@ -64,7 +64,7 @@ def run_on_two_hosts(script: str, names: tuple[str, ...]) -> None:
     "names",
     [
         ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
-        ("messages_waited_for_or_not",),
+        ("messages_waited_for_or_not", "waited_messages_need_no_daemon"),
         ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
         ("disorder", "disorder_with_synchronization", "groups_in_any_order"),
         ("ddp", "ddp_with_lanes_and_synchronization"),

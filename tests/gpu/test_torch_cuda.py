@@ -42,7 +42,7 @@ def run(*names: str, **settings: str) -> None:
         ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
         ("messages_waited_for_or_not",),
         ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
-        ("futures_need_no_daemon",),
+        ("futures_need_no_daemon", "waited_messages_need_no_daemon"),
         (
             "disorder",
             "disorder_with_synchronization",

@@ -284,6 +284,33 @@ def futures_need_no_daemon(p: Place) -> None:
         raise AssertionError(f"daemons launched for operations that streams stand for: {launches}")
 
 
+@check
+def waited_messages_need_no_daemon(p: Place) -> None:
+    import starling.torch
+
+    tensor = p.filled(0, 16)
+
+    def there_and_back() -> None:
+        for sender in (0, 1):
+            if p.rank == sender:
+                dist.send(tensor, 1 - p.rank)
+            elif p.rank == 1 - sender:
+                dist.recv(tensor, sender)
+        torch.cuda.synchronize()
+
+    for _ in range(3):
+        there_and_back()
+    launches = []
+    for _ in range(5):
+        time.sleep(0.05)  # a daemon of before has left
+        before = starling.torch.statistics()["launches"]
+        for _ in range(6):
+            there_and_back()
+        launches.append(starling.torch.statistics()["launches"] - before)
+    if 0 not in launches:
+        raise AssertionError(f"daemons launched for messages that their caller waits for: {launches}")
+
+
 def _disordered(p: Place, synchronize: bool) -> None:
     import random
 

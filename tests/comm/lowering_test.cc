@@ -117,8 +117,16 @@ uint64_t offered_output(const Lowered& lowered) { return offered_bytes(lowered, 
 TEST(Lowering, KnowsWhichBuffersAreReadByProcessesOnGpus) {
   OnGpus ranks;
   const size_t large = size_t(1) << 20;
-  // Its input, and then the sums.
-  const Lowered sum = ranks.lowered(0, ranks.call_of(STARLING_ALL_REDUCE, large));
+  // In one shot all of its input, which every rank adds.
+  starling_operation reduced = ranks.call_of(STARLING_ALL_REDUCE, large);
+  const Lowered added = ranks.lowered(0, reduced);
+  EXPECT_TRUE(added.opens);
+  EXPECT_EQ(added.offered[0].begin, 0u);
+  EXPECT_EQ(added.offered[0].end, 4 * large);
+  EXPECT_EQ(added.offered[1].end, 0u);
+  // In two, parts of its input, and then the sums.
+  reduced.algorithm = "two_shot_pull";
+  const Lowered sum = ranks.lowered(0, reduced);
   EXPECT_TRUE(sum.opens);
   EXPECT_EQ(sum.plan->protocol(), Protocol::kPull);
   // Two blocks: of four parts the other rank sums the second and the last, this one the others.

@@ -47,6 +47,7 @@ struct Offered : testing::Test {
     starling_operation call{};
     call.struct_bytes = sizeof call;
     call.kind = STARLING_ALL_REDUCE;
+    call.algorithm = "two_shot_pull";  // peers read the input, and the output
     call.data_type = STARLING_FLOAT32;
     call.input = reinterpret_cast<const void*>(kInput);
     call.output = reinterpret_cast<void*>(kOutput);

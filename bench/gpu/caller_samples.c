@@ -1,5 +1,6 @@
 // Where a caller's time goes, on machines without a profiler: preloaded into a program, it interrupts the main thread
-// of each process that this one forks every so many microseconds, and writes down where that stands.
+// of each process that this one forks every CALLER_SAMPLES_US microseconds (211), and writes down where that stands.
+// Below some 100 a sleep never ends: begun again after each interruption, it is given the timer's slack of 50 anew.
 //
 //   LD_PRELOAD=caller_samples.so CALLER_SAMPLES=folder/prefix gpu.collective_bench as=processes ...
 //
@@ -103,7 +104,7 @@ static void begin_in_child(void) {
   event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
   timer_t timer;
   if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return;
-  const long every = (period != NULL ? atol(period) : 47) * 1000;
+  const long every = (period != NULL ? atol(period) : 211) * 1000;
   const struct itimerspec when = {{0, every}, {0, every}};
   timer_settime(timer, 0, &when, NULL);
 }

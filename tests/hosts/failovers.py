@@ -54,6 +54,33 @@ def disturb(network: Network, fault: str, rail: int, on: bool) -> None:
 ByPeer = Mapping[str, Sequence[int]]  # what rank 0 counts of each of its paths
 
 
+def through_failing_rails(network: Network, job: Job, fault: str) -> None:
+    """Breaks and heals one of two rails after the other, while the job says which iterations are done."""
+
+    def newest(done: int) -> int:
+        while (job.folder / f"done.{done + 1}").exists():
+            done += 1
+        return done
+
+    done = 2
+    try:
+        for rail in (0, 1, 0):
+            job.wait_for(f"done.{done}")
+            disturb(network, fault, rail, True)
+            done = newest(done) + 2
+            job.wait_for(f"done.{done}")
+            disturb(network, fault, rail, False)
+            time.sleep(0.3)
+            done = newest(done) + 1
+        job.say("stop")
+        assert min(job.results()) >= done
+    finally:
+        job.end()
+        for rail in (0, 1):
+            for host in (0, 1):
+                network.set_up(host, rail, True)
+
+
 def grown(before: ByPeer, now: ByPeer, rail: int, by: int = 0) -> bool:
     """More than so much came to it at the rail to every peer: one peer's flow says nothing of another's."""
     return bool(now) and all(

@@ -7,7 +7,6 @@ Method: as in test_messages.py. Which steps go so, and how messages find their p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from hosts import failovers, large_collectives
 from hosts.network import Network, why_not
 from hosts.ranks import Job
-from hosts.test_messages import GIVE_UP, newest
+from hosts.test_messages import GIVE_UP
 
 REASON = why_not()
 
@@ -43,23 +42,7 @@ def slow_rails() -> Iterator[Network]:
 def test_failing_rail(rails: Network, fault: str, striping: str) -> None:
     settings = {"STARLING_TCP_STRIPING": striping}
     job = Job(rails, [[0], [1]], large_collectives.through_failures, settings=settings, blocks=2)
-    done = 2
-    try:
-        for rail in (0, 1, 0):
-            job.wait_for(f"done.{done}")
-            failovers.disturb(rails, fault, rail, True)
-            done = newest(job, done) + 2
-            job.wait_for(f"done.{done}")
-            failovers.disturb(rails, fault, rail, False)
-            time.sleep(0.3)
-            done = newest(job, done) + 1
-        job.say("stop")
-        assert min(job.results()) >= done
-    finally:
-        job.end()
-        for rail in (0, 1):
-            for host in (0, 1):
-                rails.set_up(host, rail, True)
+    failovers.through_failing_rails(rails, job, fault)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ Method: as in test_hosts.py; where a fault has to meet a message, the rails are 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -84,29 +83,7 @@ def test_mismatch(counts: tuple[int, int]) -> None:
 @pytest.mark.parametrize("fault", ("own port", "peer's port", "silent"))
 def test_failing_rail(rails: Network, fault: str, striping: str) -> None:
     job = Job(rails, [[0], [1]], messages.through_failures, settings={"STARLING_TCP_STRIPING": striping})
-    done = 2
-    try:
-        for rail in (0, 1, 0):
-            job.wait_for(f"done.{done}")
-            failovers.disturb(rails, fault, rail, True)
-            done = newest(job, done) + 2
-            job.wait_for(f"done.{done}")
-            failovers.disturb(rails, fault, rail, False)
-            time.sleep(0.3)
-            done = newest(job, done) + 1
-        job.say("stop")
-        assert min(job.results()) >= done
-    finally:
-        job.end()
-        for rail in (0, 1):
-            for host in (0, 1):
-                rails.set_up(host, rail, True)
-
-
-def newest(job: Job, done: int) -> int:
-    while (job.folder / f"done.{done + 1}").exists():
-        done += 1
-    return done
+    failovers.through_failing_rails(rails, job, fault)
 
 
 @pytest.mark.parametrize("culprit", (0, 1), ids=("sender", "receiver"))

@@ -89,6 +89,8 @@ class Channel {
   // The fence (link.h, promise 3): tells what landed; afterwards nothing lands, and no source is read. 0, or
   // an error that was only found now.
   virtual int fence(FrameSink& sink) = 0;
+  // What the device said of the work that failed; "": nothing.
+  virtual const char* trouble() const { return ""; }
 
   // Why a path is broken, beside the numbers of errno:
   static constexpr int kEnded = -1;  // the peer closed it, or sent nonsense

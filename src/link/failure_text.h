@@ -15,7 +15,8 @@ struct FlowNames {
   uint32_t peer;  // rank at the other end
   std::vector<std::string>
       ports;  // by path: what an administrator calls it ("eth0 10.0.0.2 -> eth0 10.0.0.3")
-  std::vector<std::string> refusals = {};  // by path, or none: why our system would not open it; "": it would
+  // By path, or none: why our system would not open it, or what its device said when it failed; "": nothing.
+  std::vector<std::string> refusals = {};
 };
 
 std::string failure_text(FlowError error, const PathEnd (&paths)[kMaxPaths], const FlowNames& names);

@@ -53,7 +53,7 @@ enum class FailureCause : uint32_t {
 enum class FlowError : uint32_t {
   kNone,
   kNoPath,  // none has lived for too long
-  kFatal,   // a transfer failed in a way that no path could help
+  kFatal,   // a transfer failed kMostBlamed times in a way that no path could help
   kPeer,    // the other end gave up
 };
 
@@ -73,6 +73,7 @@ struct PathEnd {
 };
 
 inline constexpr uint32_t kMostFailures = 6;
+inline constexpr uint32_t kMostBlamed = 3;  // fatal completions in a row that end the flow (path.h)
 
 enum class SenderPhase : uint32_t { kRun, kFencing, kWaitResume, kFailed };
 
@@ -82,6 +83,7 @@ struct SenderState {
   uint64_t acked;
   uint64_t skip_base;  // bit k of skip: transfer skip_base + k landed in an older epoch
   uint64_t skip;
+  uint64_t blamed_at;  // acked when last no path was to blame for a transfer that failed
   SenderPhase phase;
   uint32_t epoch;    // kRun: of the data; else the one to come
   uint32_t attempt;  // proposals of this epoch
@@ -94,7 +96,7 @@ struct SenderState {
   PathSet survivors;   // of `use`, those that have not failed
   PathSet next_use;    // kWaitResume: proposed
   uint8_t giving_up;   // whether that timer is armed
-  uint32_t reserved;
+  uint32_t blamed;     // so often in a row
   PathEnd paths[kMaxPaths];
   uint8_t path_of[kFlowWindow];  // [s % window]: path that transfer s was put on last
 };
@@ -104,6 +106,7 @@ enum class ReceiverPhase : uint32_t { kRun, kFenced, kFailed };
 struct ReceiverState {
   uint64_t done;
   uint64_t landed;  // bit k: transfer done + k landed
+  uint64_t blamed_at;  // `done`, as the sender's
   ReceiverPhase phase;
   uint32_t epoch;    // of the data that is accepted, in kFenced too
   uint32_t attempt;  // that was agreed to
@@ -123,6 +126,8 @@ struct ReceiverState {
   uint8_t report_due;
   uint8_t giving_up;
   uint8_t reserved[2];
+  uint32_t blamed;
+  uint32_t also_reserved;
   PathEnd paths[kMaxPaths];
 };
 

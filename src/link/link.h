@@ -67,7 +67,7 @@ enum class EventKind : uint32_t {
 enum class Completion : uint32_t {
   kOk,
   kRetryable,  // the path is to blame: retries exceeded, flushed, reset
-  kFatal,      // another path would not help: protection, length, a bad key
+  kFatal,      // protection, length, a bad key: where it comes again and again, no path would help
 };
 
 struct Event {

@@ -39,6 +39,15 @@ inline bool hear_answer(Link& link, PathEnd& path, uint32_t p, uint32_t number) 
   return true;
 }
 
+// Of a completion that blames no path: whether it is believed, as one of kMostBlamed with nothing `done` in
+// between. Fewer may be the device's own fault, or a dying peer's, whose memory goes before its queue pairs;
+// what cannot be done at all fails again on the next path.
+inline bool is_believed(uint64_t& blamed_at, uint32_t& blamed, uint64_t done) {
+  if (blamed_at != done) blamed = 0;
+  blamed_at = done;
+  return ++blamed >= kMostBlamed;
+}
+
 // From now on nothing is put on the path; `closed` will follow, unless it is closed already.
 inline void leave(Link& link, PathEnd& path, uint32_t p, FailureCause cause, bool closed) {
   if (path.asked) link.disarm(Timer::kProbe, p);

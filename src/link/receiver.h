@@ -69,9 +69,10 @@ class Receiver {
   }
 
   void on_completed(const Event& event) {
-    if (!is_current(event)) return;
-    if (event.status == Completion::kFatal) give_up(FlowError::kFatal);
-    if (event.status == Completion::kRetryable) fail(event.path, FailureCause::kCompletion);
+    if (!is_current(event) || !is_open(path(event.path)) || event.status == Completion::kOk) return;
+    if (event.status == Completion::kFatal && is_believed(r_.blamed_at, r_.blamed, r_.done))
+      return give_up(FlowError::kFatal);
+    fail(event.path, FailureCause::kCompletion);
   }
 
   void fail(uint32_t p, FailureCause cause, bool closed = false) {

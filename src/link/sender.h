@@ -43,8 +43,10 @@ class Sender {
     PathEnd& path = this->path(event.path);
     if (!is_current(event) || path.condition == PathCondition::kClosed) return;
     if (path.outstanding > 0) --path.outstanding;
-    if (event.status == Completion::kFatal) return give_up(FlowError::kFatal);
-    if (event.status == Completion::kRetryable) fail(event.path, FailureCause::kCompletion);
+    if (event.status == Completion::kOk || path.condition == PathCondition::kClosing) return;
+    if (event.status == Completion::kFatal && is_believed(s_.blamed_at, s_.blamed, s_.acked))
+      return give_up(FlowError::kFatal);
+    fail(event.path, FailureCause::kCompletion);
   }
 
   void on_opened(const Event& event) {

@@ -8,6 +8,7 @@
 
 #include "link/failure_text.h"
 #include "link/path.h"
+#include "link/receiver.h"
 #include "link/sender.h"
 #include "link/sim/network.h"
 
@@ -179,28 +180,95 @@ class Recorder : public Link {
   std::vector<LinkMessage> sent;
 };
 
-TEST(SenderAlone, AFatalCompletionEndsTheFlowAndKeepsSourcesUntilAllIsClosed) {
-  SenderState state = new_sender(2, Policy::kPrimaryBackup, 1);
-  Recorder link;
+Event offered(uint64_t end) {
   Event event{.kind = EventKind::kOffered};
-  event.sequence = 1;
-  Sender(state, link).handle(event);
-  event = {.kind = EventKind::kCompleted};
+  event.sequence = end;
+  return event;
+}
+Event fatal(uint32_t path) {
+  Event event{.kind = EventKind::kCompleted};
+  event.path = path;
   event.incarnation = 1;
   event.status = Completion::kFatal;
-  Sender(state, link).handle(event);
+  return event;
+}
+Event closed(uint32_t path) {
+  Event event{.kind = EventKind::kClosed};
+  event.path = path;
+  event.incarnation = 1;
+  return event;
+}
+Event report(uint32_t path, uint32_t epoch, uint32_t attempt, uint64_t done) {
+  Event event{.kind = EventKind::kMessage};
+  event.path = path;
+  event.incarnation = 1;
+  event.message.kind = uint32_t(LinkMessageKind::kReport);
+  event.message.epoch = epoch;
+  event.message.attempt = attempt;
+  event.message.done = done;
+  return event;
+}
+
+static_assert(kMostBlamed == 3, "the next three say it with three paths");
+
+TEST(SenderAlone, AFatalCompletionMayBeTheDevicesOwnFault) {
+  SenderState state = new_sender(3, Policy::kPrimaryBackup, 1);
+  Recorder link;
+  Sender sender(state, link);
+  sender.handle(offered(3));
+  for (uint64_t acked = 0; acked < 3; ++acked) {  // each time something was acknowledged in between
+    const auto p = uint32_t(acked);
+    for (int k = 0; k < 3; ++k) sender.handle(fatal(p));  // all of one queue pair
+    EXPECT_EQ(link.closed, (1u << (p + 1)) - 1);
+    sender.handle(closed(p));
+    EXPECT_EQ(state.error, FlowError::kNone);
+    if (p == 2) break;
+    EXPECT_EQ(state.phase, SenderPhase::kWaitResume);
+    link.posts = 0;
+    sender.handle(report(p + 1, state.epoch, state.attempt, acked + 1));
+    EXPECT_EQ(link.posts, 2 - acked) << "what is not there goes again, elsewhere";
+  }
+}
+
+TEST(SenderAlone, FatalCompletionsInARowEndTheFlowAndKeepSourcesUntilAllIsClosed) {
+  SenderState state = new_sender(3, Policy::kPrimaryBackup, 1);
+  Recorder link;
+  Sender sender(state, link);
+  sender.handle(offered(1));
+  for (uint32_t p = 0; p < 2; ++p) {
+    sender.handle(fatal(p));
+    sender.handle(closed(p));
+    sender.handle(report(p + 1, state.epoch, state.attempt, 0));
+    EXPECT_EQ(state.phase, SenderPhase::kRun);
+  }
+  sender.handle(fatal(2));
   EXPECT_EQ(state.error, FlowError::kFatal);
-  EXPECT_EQ(link.closed, bit(0) | bit(1));
+  EXPECT_EQ(link.closed, bit(0) | bit(1) | bit(2));
   ASSERT_FALSE(link.sent.empty());
   EXPECT_EQ(link.sent.back().kind, uint32_t(LinkMessageKind::kFailed));
-  for (uint32_t p = 0; p < 2; ++p) {
-    EXPECT_FALSE(released(state));
-    event = {.kind = EventKind::kClosed};
-    event.path = p;
-    event.incarnation = 1;
-    Sender(state, link).handle(event);
-  }
+  EXPECT_FALSE(released(state));
+  sender.handle(closed(2));
   EXPECT_TRUE(released(state));
+}
+
+TEST(ReceiverAlone, FatalCompletionsInARowEndTheFlow) {
+  for (const bool progress : {false, true}) {
+    ReceiverState state = new_receiver(3, Policy::kStriping);
+    Recorder link;
+    Receiver receiver(state, link);
+    for (int k = 0; k < 3; ++k) receiver.handle(fatal(0));
+    receiver.handle(fatal(1));
+    EXPECT_EQ(link.closed, bit(0) | bit(1));
+    EXPECT_EQ(state.error, FlowError::kNone);
+    if (progress) {
+      Event arrived{.kind = EventKind::kArrived};
+      arrived.path = 2;
+      arrived.incarnation = arrived.epoch = 1;
+      receiver.handle(arrived);
+    }
+    receiver.handle(fatal(2));
+    EXPECT_EQ(state.error, progress ? FlowError::kNone : FlowError::kFatal);
+  }
 }
 
 TEST(SenderAlone, WhatFindsNoRoomIsPostedLater) {

@@ -73,6 +73,7 @@ void ReceivingFlow::adopt(const Hello& hello, std::unique_ptr<Connection> connec
   path.port = port;
   if (caller) path.caller = caller;
   path.connection = std::move(channel);
+  path.trouble = "";
   path.watch = watch;
   path.writing = false;
   if (!first) events_.push_back(event_of(EventKind::kOpened, path));
@@ -102,6 +103,7 @@ std::unique_ptr<Channel> ReceivingFlow::upgrade(const Hello& hello, std::unique_
 void ReceivingFlow::drop(Path& path) {
   if (path.connection == nullptr) return;
   path.connection->fence(path);
+  path.trouble = path.connection->trouble();
   reactor_.remove(path.watch, path.connection->fd());
   path.connection.reset();
 }
@@ -289,6 +291,7 @@ void ReceivingFlow::note_failure() {
   if (failed()) return;
   FlowNames names{peer_, {}};
   for (const auto& path : paths_) {
+    names.refusals.push_back(path->trouble);
     std::string& name = names.ports.emplace_back("path " + std::to_string(path->number_));
     if (path->port.name.empty()) continue;
     name = path->port.name + " " + address_text(path->port.address);

@@ -88,6 +88,7 @@ class ReceivingFlow final : private Link {
     uint32_t incarnation = 1;
     Port port;
     std::optional<Address> caller;  // the peer's end; none: it had ended before we looked
+    const char* trouble = "";  // Channel::trouble() of the last connection
     std::vector<std::byte> control;  // of the transfer that is coming
   };
 

@@ -139,6 +139,7 @@ void SendingFlow::drop(Path& path) {
   path.upgrade.reset();
   if (path.connection == nullptr) return;
   const int error = path.connection->fence(path);
+  path.refusal = path.connection->trouble();
   if (started_ && classify(error) == Completion::kFatal) {
     Event event = event_of(EventKind::kCompleted, path);
     event.status = Completion::kFatal;

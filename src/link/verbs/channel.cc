@@ -35,6 +35,16 @@ Work work_of(uint64_t id) { return Work(id & 255); }
 uint32_t lane_of(uint64_t id) { return uint32_t(id >> 8 & 255); }
 uint64_t number_of(uint64_t id) { return id >> 16; }
 
+const char* work_text(Work work) {
+  switch (work) {
+    case Work::kReceive: return "receive";
+    case Work::kMessage: return "message";
+    case Work::kTransfer: return "transfer";
+    case Work::kPayload: return "payload of transfer";
+  }
+  return "work";
+}
+
 bool is_plain_report(const LinkMessage& message) {
   return LinkMessageKind(message.kind) == LinkMessageKind::kReport && message.probe == 0;
 }
@@ -294,10 +304,13 @@ uint32_t VerbsChannel::poll() {
 void VerbsChannel::take(const ibv_wc& done) {
   const uint32_t index = lane_of(done.wr_id);
   Lane& lane = lanes_[index];
-  if (classify(done.status) == Completion::kFatal) fatal_ = true;
-  if (done.status != IBV_WC_SUCCESS && broken_ == 0 && !fenced_) {
-    broken_ = fatal_ ? EFAULT : kTransferFailed;
-    log(LogLevel::info, device_.name(), ": a transfer failed: ", library_.status_text(done.status));
+  const bool first_fatal = !fatal_ && classify(done.status) == Completion::kFatal;
+  fatal_ |= first_fatal;
+  if (first_fatal || (done.status != IBV_WC_SUCCESS && broken_ == 0 && !fenced_)) {
+    if (!fenced_) broken_ = fatal_ ? EFAULT : kTransferFailed;
+    trouble_ = library_.status_text(done.status);
+    log(first_fatal ? LogLevel::warn : LogLevel::info, device_.name(), ": ", work_text(work_of(done.wr_id)),
+        " ", number_of(done.wr_id), " failed: ", trouble_);
   }
   switch (work_of(done.wr_id)) {
     case Work::kReceive:

@@ -58,6 +58,7 @@ class VerbsChannel final : public Channel {
   int flush(std::vector<uint64_t>& sent) override;
   int read(FrameSink& sink) override;
   int fence(FrameSink& sink) override;
+  const char* trouble() const override { return trouble_; }
 
  private:
   // What a queue pair brought.
@@ -104,7 +105,8 @@ class VerbsChannel final : public Channel {
   std::vector<uint64_t> sent_;
   PayloadBytes payloads_;
   int broken_ = 0;
-  bool fatal_ = false;  // a completion came that no other path would help against
+  const char* trouble_ = "";
+  bool fatal_ = false;  // a completion came that blames no path
   bool fenced_ = false;
 };
 

@@ -8,8 +8,8 @@
 //            stores being whole, which PTX does not say                     fifteen sixteenths
 //   plain    16 bytes of data, then a barrier, a release and a word; the peer acquires it
 //
-// Also whether 16 bytes stored whole are seen whole (a word whose halves are of two rounds is counted), and the
-// same of lines.
+// Also whether 16 bytes stored whole are seen whole (a word whose halves are of two rounds is counted), and
+// the same of lines.
 //
 //   packet_probe        a table: us a round of the slower GPU, the median of seven launches
 #include <cuda_runtime.h>
@@ -67,8 +67,8 @@ __device__ Pair load(const void* from) {
   return v;
 }
 __device__ void store_whole(void* to, Pair v) {
-  asm volatile("{ .reg .b128 w; mov.b128 w, {%1, %2}; st.relaxed.sys.global.b128 [%0], w; }" ::"l"(to), "l"(v.low),
-               "l"(v.high)
+  asm volatile("{ .reg .b128 w; mov.b128 w, {%1, %2}; st.relaxed.sys.global.b128 [%0], w; }" ::"l"(to),
+               "l"(v.low), "l"(v.high)
                : "memory");
 }
 __device__ Pair load_whole(const void* from) {
@@ -80,7 +80,8 @@ __device__ Pair load_whole(const void* from) {
   return v;
 }
 
-// What a unit of the round says: its first eight bytes change from round to round, so that what is torn shows.
+// What a unit of the round says: its first eight bytes change from round to round, so that what is torn
+// shows.
 __device__ Pair data_of(const Memory& m, uint64_t pack, uint32_t flag) {
   Pair v = m.input[pack];
   v.low += flag;
@@ -126,10 +127,12 @@ __device__ void narrow(const Memory& m, std::byte* to, const std::byte* from, ui
   }
 }
 
-// Three packs a thread make four words: packs u, units + u, 2 units + u of the block, words likewise in planes.
+// Three packs a thread make four words: packs u, units + u, 2 units + u of the block, words likewise in
+// planes.
 __device__ void wide(const Memory& m, std::byte* to, const std::byte* from, uint64_t first, uint64_t end,
                      uint32_t flag) {
-  const uint64_t high = uint64_t(flag) << 32, packs = end - first, units = (packs + 2) / 3, plane = 16 * units;
+  const uint64_t high = uint64_t(flag) << 32, packs = end - first, units = (packs + 2) / 3,
+                 plane = 16 * units;
   to += 32 * first, from += 32 * first;
   for (uint64_t u = threadIdx.x; u < units; u += kThreads) {
     Pair v[3] = {};
@@ -203,12 +206,16 @@ __device__ void plain(const Memory& m, std::byte* to, const std::byte* from, uin
     }();
   __syncthreads();
   if (threadIdx.x == 0) {
-    asm volatile("fence.acq_rel.sys; st.relaxed.sys.global.u64 [%0], %1;" ::"l"(m.peer_counts + 16 * blockIdx.x),
-                 "l"(uint64_t(flag))
-                 : "memory");
+    asm volatile(
+        "fence.acq_rel.sys; st.relaxed.sys.global.u64 [%0], %1;" ::"l"(m.peer_counts + 16 * blockIdx.x),
+        "l"(uint64_t(flag))
+        : "memory");
     wait(m, [&] {
       uint64_t seen;
-      asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(m.counts + 16 * blockIdx.x) : "memory");
+      asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
+                   : "=l"(seen)
+                   : "l"(m.counts + 16 * blockIdx.x)
+                   : "memory");
       return seen >= flag;
     });
   }
@@ -276,7 +283,8 @@ class Probe {
         Gpu& gpu = gpus_[r];
         CUDA(cudaSetDevice(r));
         CUDA(cudaEventRecord(gpu.begin, gpu.stream));
-        exchange<kForm><<<blocks, kThreads, 0, gpu.stream>>>(gpu.memory, bytes / 16, uint32_t(launch) * kRounds);
+        exchange<kForm>
+            <<<blocks, kThreads, 0, gpu.stream>>>(gpu.memory, bytes / 16, uint32_t(launch) * kRounds);
         CUDA(cudaGetLastError());
         CUDA(cudaEventRecord(gpu.end, gpu.stream));
       }
@@ -291,9 +299,9 @@ class Probe {
     }
     std::sort(times.begin(), times.end());
     const auto [torn, stuck] = faults();
-    std::printf("%-7s %8llu %6u %8.2f %8.2f %8.1f %6u%s\n", kNames[int(kForm)], static_cast<unsigned long long>(bytes),
-                blocks, times[times.size() / 2], times[0], double(bytes) / times[times.size() / 2] / 1e3, torn,
-                stuck != 0 ? "  STUCK" : "");
+    std::printf("%-7s %8llu %6u %8.2f %8.2f %8.1f %6u%s\n", kNames[int(kForm)],
+                static_cast<unsigned long long>(bytes), blocks, times[times.size() / 2], times[0],
+                double(bytes) / times[times.size() / 2] / 1e3, torn, stuck != 0 ? "  STUCK" : "");
     std::fflush(stdout);
     if (stuck != 0) std::exit(1);
   }

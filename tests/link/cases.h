@@ -45,6 +45,12 @@ inline const std::vector<FlowCase>& flow_cases() {
     add("any two faults, silent", silent({.transfers = 2, .faults = 2}), true);
     add("any two faults, striped, silent",
         silent({.policy = Policy::kStriping, .transfers = 2, .faults = 2}));
+    FlowSetup refused = silent(only(0, {.transfers = 2, .faults = 2}));
+    refused.refusals = true;
+    add("two transfers refused that nobody is to blame for", refused, true);
+    refused.policy = Policy::kStriping;
+    refused.breaks = true;
+    add("a silent break, and a transfer refused, striped", refused);
     // One break, and all that may come of it.
     add("a break, however it shows", only(kBreaks, {.transfers = 2}), true);
     add("any fault, striped", {.policy = Policy::kStriping, .transfers = 2}, true);

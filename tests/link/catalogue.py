@@ -41,6 +41,13 @@ MUTATIONS = [
         "true",
     ),
     Mutation(
+        "first_refusal_ends_the_sender",
+        "a completion that blames no path ends the flow at once, though it may be the device's own fault",
+        SENDER,
+        "event.status == Completion::kFatal && is_believed(s_.blamed_at, s_.blamed, s_.acked)",
+        "event.status == Completion::kFatal",
+    ),
+    Mutation(
         "posts_without_an_epoch",
         "posting does not stop while the next epoch is not agreed on",
         SENDER,
@@ -125,6 +132,13 @@ MUTATIONS = [
         "",
     ),
     # ---- the receiver ----------------------------------------------------------------------------------
+    Mutation(
+        "first_refusal_ends_the_receiver",
+        "likewise at the other end",
+        RECEIVER,
+        "event.status == Completion::kFatal && is_believed(r_.blamed_at, r_.blamed, r_.done)",
+        "event.status == Completion::kFatal",
+    ),
     Mutation(
         "agrees_before_quiet",
         "the receiver agrees to the next epoch while data of the last one can still land",

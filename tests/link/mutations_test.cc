@@ -21,11 +21,18 @@ TEST(Mutations, EveryPlantedBugIsFound) {
 }
 
 // They need a second fault, or a fence, at one moment of a flow: the hunt above makes that moment.
-constexpr const char* kBeyondTheSuite[] = {
-    "resume_on_older_attempt", "attempt_not_counted",      "lost_data_overlooked",
-    "incarnation_used_twice",  "proposal_sent_once",       "waits_on_dead_paths",
-    "agrees_before_quiet",     "closing_taken_for_closed", "landed_while_closing_is_not_counted",
-    "later_attempt_ignored"};
+constexpr const char* kBeyondTheSuite[] = {"resume_on_older_attempt",
+                                           "attempt_not_counted",
+                                           "lost_data_overlooked",
+                                           "incarnation_used_twice",
+                                           "proposal_sent_once",
+                                           "waits_on_dead_paths",
+                                           "agrees_before_quiet",
+                                           "closing_taken_for_closed",
+                                           "landed_while_closing_is_not_counted",
+                                           "later_attempt_ignored",
+                                           "first_refusal_ends_the_sender",
+                                           "first_refusal_ends_the_receiver"};
 
 TEST(Mutations, TheConformanceSuiteSeesTheOthers) {
   using namespace conformance;

@@ -234,6 +234,12 @@ void Network::faults(std::vector<Action>& out, bool quiescent) const {
     if (setup_->breaks && !path.down)
       for (uint8_t directions = kForward; directions <= (kForward | kReverse); ++directions)
         out.push_back({ActionKind::kBreak, p, directions});
+    if (setup_->refusals && state_.refusals + 1 < kMostBlamed) {
+      const bool sending = path.sender_open == path.connection && !path.sender_closing;
+      const bool receiving = path.receiver_open == path.connection && !path.receiver_closing;
+      if (sending && path.outstanding) out.push_back({ActionKind::kRefuse, p, kForward});
+      if (receiving) out.push_back({ActionKind::kRefuse, p, kReverse});
+    }
     if (!setup_->losses) continue;
     if (can_carry_forward(path)) {
       out.push_back({ActionKind::kLoseForward, p, 0});
@@ -310,6 +316,14 @@ void Network::perform(Action action) {
       Event event = path_event(EventKind::kCompleted, p, path.sender_open);
       event.status = Completion::kRetryable;
       return to_sender(event);
+    }
+    case ActionKind::kRefuse: {
+      ++state_.refusals;
+      const bool at_sender = action.detail == kForward;
+      if (at_sender) --path.outstanding;
+      Event event = path_event(EventKind::kCompleted, p, at_sender ? path.sender_open : path.receiver_open);
+      event.status = Completion::kFatal;
+      return at_sender ? to_sender(event) : to_receiver(event);
     }
     case ActionKind::kSenderEvent:
       path.sender_event = 0;

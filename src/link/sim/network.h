@@ -37,6 +37,7 @@ struct FlowSetup {
   bool breaks = true;
   bool losses = true;  // of single items, doubled and overtaking messages
   bool early_timers = true;
+  bool refusals = false;  // completions that blame no path, at either end, one less than end a flow
   bool dying = false;  // one end may die, once, without cost
   // What may come of a break, beside silence.
   bool late = true;  // what is under way comes all the same
@@ -102,7 +103,7 @@ struct NetworkHead {
   uint32_t faults;  // so many are left
   uint32_t dead;  // Dead
   uint32_t ghost_count;
-  uint32_t reserved;
+  uint32_t refusals;  // so many came
   HeardLandings heard;  // by the sender's link; by_bytes
   uint8_t source[kMostSlots];
   uint8_t destination[kMostSlots];
@@ -142,13 +143,15 @@ enum class ActionKind : uint8_t {
   kDoubleReverse,
   kOvertake,
   kEarlyTimer,
+  kRefuse,
   kDie,
 };
 
 struct Action {
   ActionKind kind;
   uint8_t path;
-  uint8_t detail;  // kBreak: Directions; kTimer: bit, + 32 for the receiver's; kGhost: which; kDie: Dead
+  uint8_t detail;  // kBreak: Directions; kTimer: bit, + 32 for the receiver's; kGhost: which; kRefuse: the
+                   // Direction whose end hears of it; kDie: Dead
 };
 
 class Network {

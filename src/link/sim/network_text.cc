@@ -31,6 +31,7 @@ std::string Network::text(Action action) {
                                        "DOUBLES back",
                                        "OVERTAKES back",
                                        "EARLY timer",
+                                       "REFUSES",
                                        "AN END DIES"};
   std::string text = "path " + std::to_string(action.path) + ": " + kNames[uint32_t(action.kind)];
   if (action.kind == ActionKind::kTimer || action.kind == ActionKind::kEarlyTimer) {
@@ -39,6 +40,8 @@ std::string Network::text(Action action) {
     text = std::string(kNames[uint32_t(action.kind)]) + " " + kTimers[uint32_t(event.timer)] + " of path " +
            std::to_string(event.path) + (action.detail < kReceiversTimer ? ", sender" : ", receiver");
   }
+  if (action.kind == ActionKind::kRefuse)
+    text += action.detail == kForward ? ", says the sender's device" : ", says the receiver's device";
   if (action.kind == ActionKind::kBreak)
     text += action.detail == kForward ? " forward" : action.detail == kReverse ? " back" : " both ways";
   return text;

@@ -44,6 +44,7 @@ FlowSetup draw_setup(uint64_t seed) {
   setup.resets = random.below(2);
   setup.dying = random.below(8) == 0;
   setup.by_bytes = random.below(2);
+  setup.refusals = random.below(2);
   return setup;
 }
 

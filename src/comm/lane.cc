@@ -148,10 +148,6 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   const uint32_t for_copies = by_copies() && carried_ ? 1 : 0;
   open_region(options_.carries_operations ? channels_for(channel_count) : for_copies, slot_bytes);
   if (options_.carries_operations) open_device();
-  if (names_buffers()) {
-    expected_.resize(shared_->channel_count);
-    lent_.resize(shared_->channel_count);
-  }
   place_.flush();  // peers write into the connectors as soon as they find them
   arena_.publish(options_.key.low, options_.key.high, region_.offset);
   if (carried_) tell_open();

@@ -279,8 +279,10 @@ class HostLane {
   bool may_name(const Operation& op) const;
   bool polls() const;
   void tell_steps(const Operation& op);
-  uint64_t sent_or_received(const NamedStep& step) const;
+  bool counts_messages() const;
+  void read_counts();
   void count_messages(const Operation& op);
+  bool touches_what_others_do(const Operation& op) const;
   void bind_own_buffer(Flight& flight, uint32_t at);
   void bind_memory(Flight& flight, uint32_t at);
   std::byte* captured_piece(uint64_t bytes);
@@ -329,9 +331,9 @@ class HostLane {
   std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it
   std::vector<bool> carried_peers_;  // by peer: it is on another host
   NamedSteps named_;  // of the operation that was placed last, if it is large
-  // Of a lane of messages, by channel: those of operations placed so far.
-  std::vector<uint64_t> expected_;
-  std::vector<uint64_t> lent_;
+  // By end, of a lane that counts them: messages of the operations placed so far.
+  std::vector<uint64_t> sent_;
+  std::vector<uint64_t> received_;
   std::vector<bool> told_;       // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
   LaneShared* shared_ = nullptr;

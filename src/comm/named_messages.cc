@@ -23,14 +23,19 @@ constexpr uint64_t kSmallestNamedMessage = 64 << 10;
 
 }  // namespace
 
-// Of a collective, between two ranks. Nothing else of its lane is under way: then its ends have counted all
-// messages before it (sent_or_received()), and no earlier operation works on its buffers.
+// Of a collective, between two ranks. What it receives may come while operations before it are under way.
 bool HostLane::may_name(const Operation& op) const {
-  if (!carried_ || options_.copies || !place_.traits().direct) return false;
+  if (!counts_messages()) return false;
   const bool large = names_buffers() ? op.group_bytes >= kNamedBytes
                                      : op.chunk_bytes * op.plan->block_count >= kNamedBytes &&
-                                           op.tile_bytes >= kSmallestNamedMessage && on_device_ == 0;
-  return large && !polls();
+                                           op.tile_bytes >= kSmallestNamedMessage;
+  return large && !polls() && (names_buffers() || !touches_what_others_do(op));
+}
+
+// Operations of the lane that may be named need the numbers of their messages; others are not counted.
+bool HostLane::counts_messages() const {
+  return carried_ && !options_.copies && place_.traits().direct &&
+         (names_buffers() || shared_->slot_bytes >= kSmallestNamedMessage);
 }
 
 // A proxy that does has another thread read sources.
@@ -41,13 +46,22 @@ bool HostLane::polls() const {
 }
 
 void HostLane::name_buffers(Flight& flight) {
+  if (!counts_messages()) return;
   Operation& op = flight.lowered.operation;
+  if (on_device_ == 0) read_counts();
   if (may_name(op)) {
     named_.find(op, carried_peers_);
     op.hints |= named_.hints();
     tell_steps(op);
   }
-  if (names_buffers()) count_messages(op);
+  count_messages(op);
+}
+
+// Of those before this one in the lane, which its peers may have behind them.
+bool HostLane::touches_what_others_do(const Operation& op) const {
+  for (uint32_t k = 0; k < on_device_; ++k)
+    if (conflict(op, flights_[k].lowered.operation)) return true;
+  return false;
 }
 
 // What is registered of a buffer is one piece, from the first byte that is named to the last.
@@ -70,7 +84,8 @@ void HostLane::tell_steps(const Operation& op) {
       piece.memory = way.enroll(piece.begin, uint64_t(piece.end - piece.begin));
       piece.tried = true;
     }
-    const link::carry::Messages messages{sent_or_received(step) + step.before, step.messages,
+    const uint64_t end = uint64_t(step.peer) * shared_->channel_count + step.channel;
+    const link::carry::Messages messages{(step.sends ? sent_ : received_)[end] + step.before, step.messages,
                                          step.messages == 1 ? 1 : step.stride};
     if (!step.sends)
       way.expect(numbers_[step.peer], step.channel, {messages, step.at, op.tile_bytes, step.bytes},
@@ -80,24 +95,33 @@ void HostLane::tell_steps(const Operation& op) {
   }
 }
 
-// Before the operation, on the step's connection. Of messages several operations may be under way.
-uint64_t HostLane::sent_or_received(const NamedStep& step) const {
-  if (names_buffers()) return step.sends ? lent_[step.channel] : expected_[step.channel];
-  const uint64_t end = uint64_t(step.peer) * shared_->channel_count + step.channel;
-  return step.sends ? image_.sends[end].sent : image_.receives[end].received;
+// No operation is under way: the ends are the host's to read.
+void HostLane::read_counts() {
+  sent_.resize(ends());
+  received_.resize(ends());
+  for (uint64_t end = 0; end < ends(); ++end) {
+    sent_[end] = image_.sends[end].sent;
+    received_[end] = image_.receives[end].received;
+  }
 }
 
 void HostLane::count_messages(const Operation& op) {
   const PlanView plan{op.plan};
   for (uint32_t b = 0; b < op.plan->block_count; ++b) {
     const BlockPlan& block = plan.blocks()[b];
+    const auto count = [&](std::vector<uint64_t>& counts, uint32_t first, uint32_t connections,
+                           uint64_t messages) {
+      for (uint32_t k = 0; k < connections; ++k) {
+        const Connection& connection = plan.connections()[first + k];
+        counts[uint64_t(connection.peer) * shared_->channel_count + connection.channel] += messages;
+      }
+    };
     for (uint32_t n = 0; n < block.instruction_count; ++n) {
       const Instruction& i = plan.instructions()[block.instruction_first + n];
       const uint64_t messages = message_count(op, i);
-      for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k)
-        lent_[plan.connections()[block.send_first + i.send_first + k].channel] += messages;
-      for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k)
-        expected_[plan.connections()[block.receive_first + i.receive_first + k].channel] += messages;
+      if (sends(i.opcode)) count(sent_, block.send_first + i.send_first, i.send_count, messages);
+      if (receives(i.opcode))
+        count(received_, block.receive_first + i.receive_first, i.receive_count, messages);
     }
   }
 }

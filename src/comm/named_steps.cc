@@ -15,6 +15,45 @@ uint64_t length_of(const Operation& op, const Instruction& i, uint32_t k) {
   return chunk_length(op, op.buffers[uint32_t(i.size_buffer)], i.size_buffer, i.size_chunk + k);
 }
 
+// What the operation reads and writes of its caller's buffers: touch(begin, end, writes, instruction).
+// Scratch is nobody's but the plan's: it never lies over a buffer.
+template <class F>
+void each_touch(const Operation& op, F&& touch) {
+  const PlanView plan{op.plan};
+  for (uint32_t n = 0; n < op.plan->instruction_count; ++n) {
+    const Instruction& i = plan.instructions()[n];
+    const auto slice = [&](BufferKind kind, uint32_t chunk, bool writes) {
+      for (uint32_t k = 0; kind != BufferKind::kScratch && k < i.chunks; ++k) {
+        std::byte* begin = address_of(op, kind, chunk + k);
+        if (const uint64_t bytes = length_of(op, i, k); bytes != 0) touch(begin, begin + bytes, writes, n);
+      }
+    };
+    if (reads_source(i.opcode)) slice(i.source_buffer, i.source_chunk, false);
+    if (writes_destination(i.opcode)) slice(i.destination_buffer, i.destination_chunk, true);
+  }
+}
+
+struct Extent {
+  std::byte* begin = nullptr;
+  std::byte* end = nullptr;
+
+  void add(std::byte* first, std::byte* last) {
+    begin = end == nullptr ? first : std::min(begin, first);
+    end = std::max(end, last);
+  }
+  bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+struct Extents {
+  Extent read, written;
+};
+Extents extents_of(const Operation& op) {
+  Extents extents;
+  each_touch(op, [&](std::byte* begin, std::byte* end, bool writes, uint32_t) {
+    (writes ? extents.written : extents.read).add(begin, end);
+  });
+  return extents;
+}
+
 bool all_carried(const PlanView& plan, uint32_t first, uint32_t count, const std::vector<bool>& carried) {
   const Connection* connections = plan.connections() + first;
   return std::all_of(connections, connections + count,
@@ -48,6 +87,11 @@ std::optional<Spacing> spacing_of(const Operation& op, const BlockPlan& block, u
 
 }  // namespace
 
+bool conflict(const Operation& a, const Operation& b) {
+  const Extents of_a = extents_of(a), of_b = extents_of(b);
+  return of_a.written.meets(of_b.written) || of_a.written.meets(of_b.read) || of_a.read.meets(of_b.written);
+}
+
 void NamedSteps::find(const Operation& op, const std::vector<bool>& carried) {
   hints_ = 0;
   steps_.clear();
@@ -74,22 +118,11 @@ void NamedSteps::find(const Operation& op, const std::vector<bool>& carried) {
     if (!step.sends) hints_ |= kInPlace;
 }
 
-// Scratch is nobody's but the plan's: it never lies over a buffer.
 void NamedSteps::find_touches(const Operation& op) {
   touches_.clear();
-  const PlanView plan{op.plan};
-  for (uint32_t n = 0; n < op.plan->instruction_count; ++n) {
-    const Instruction& i = plan.instructions()[n];
-    const auto touch = [&](BufferKind kind, uint32_t chunk, bool writes) {
-      for (uint32_t k = 0; kind != BufferKind::kScratch && k < i.chunks; ++k) {
-        std::byte* begin = address_of(op, kind, chunk + k);
-        if (const uint64_t bytes = length_of(op, i, k); bytes != 0)
-          touches_.push_back({begin, begin + bytes, writes, n});
-      }
-    };
-    if (reads_source(i.opcode)) touch(i.source_buffer, i.source_chunk, false);
-    if (writes_destination(i.opcode)) touch(i.destination_buffer, i.destination_chunk, true);
-  }
+  each_touch(op, [&](std::byte* begin, std::byte* end, bool writes, uint32_t n) {
+    touches_.push_back({begin, end, writes, n});
+  });
   written_by_others_.assign(op.plan->instruction_count, false);
   touched_by_others_.assign(op.plan->instruction_count, false);
 }

@@ -32,6 +32,10 @@ struct NamedStep {
   uint64_t bytes;  // of all
 };
 
+// Does one of them write in a buffer where the other reads or writes? Looked at from the first byte that a
+// plan touches of a kind to the last.
+bool conflict(const Operation& a, const Operation& b);
+
 class NamedSteps {
  public:
   // carried: by peer, is it on another host? Of an operation that is bound, tiles and all.

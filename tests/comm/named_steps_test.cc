@@ -211,5 +211,33 @@ TEST(NamedSteps, AreThoseBetweenHosts) {
   EXPECT_EQ(count(fan, false), 2 * kBlocks);
 }
 
+// Of two operations in a row: what the second one receives may come amid the first.
+TEST(Conflicts, AreWritesWhereOthersReadOrWrite) {
+  const Case gather{"ring", Collective::kAllGather};
+  const Bound a(gather, 0, 4096, 1024);
+  Bound b(gather, 0, 4096, 1024);
+  const auto input = [](Bound& of) -> std::byte*& {
+    return of.op.buffers[uint32_t(BufferKind::kInput)].base;
+  };
+  const auto output = [](Bound& of) -> std::byte*& {
+    return of.op.buffers[uint32_t(BufferKind::kOutput)].base;
+  };
+  Bound first = a;
+  EXPECT_FALSE(conflict(first.op, b.op));
+  input(b) = input(first);
+  EXPECT_FALSE(conflict(first.op, b.op)) << "both read";
+  std::byte* const own_output = output(b);
+  output(b) = output(first);
+  EXPECT_TRUE(conflict(first.op, b.op)) << "both write";
+  output(b) = input(first) - 2 * 4096 + 1;
+  EXPECT_TRUE(conflict(first.op, b.op)) << "it writes the last byte that the other reads";
+  EXPECT_TRUE(conflict(b.op, first.op)) << "and the other way round";
+  output(b) = input(first) - 2 * 4096;
+  EXPECT_FALSE(conflict(first.op, b.op)) << "it ends before";
+  output(b) = own_output;
+  input(b) = output(first) + 4096;
+  EXPECT_TRUE(conflict(first.op, b.op)) << "it reads what the other writes";
+}
+
 }  // namespace
 }  // namespace starling

@@ -37,12 +37,30 @@ COLLECTIVES = (
 SIZES = tuple(1 << bits for bits in range(19, 27))  # of a rank's larger buffer
 
 
-def call_times(
-    comm: Any, rounds: int, sizes: list[int], collectives: list[str], own_cores: bool
-) -> dict[str, dict[int, list[tuple[float, float]]]]:
-    """Microseconds a call on this rank, and of processors: by collective and bytes, of each round."""
+def buffers_of(comm: Any, collective: str, bytes_: int) -> tuple[Any, tuple[Any, ...]]:
+    """What to call, and with what."""
     import numpy as np
 
+    whole = np.zeros(bytes_ // 4, np.float32)
+    part = np.zeros(whole.size // comm.size, np.float32)
+    root = comm.rank == 0
+    return {
+        "all_to_all": (comm.all_to_all, (whole, whole.copy())),
+        "all_gather": (comm.all_gather, (part, whole)),
+        "gather": (comm.gather, (part, whole if root else None)),
+        "scatter": (comm.scatter, (whole if root else None, part)),
+        "broadcast": (comm.broadcast, (whole,)),
+        "reduce_scatter": (comm.reduce_scatter, (whole, part)),
+        "all_reduce": (comm.all_reduce, (whole, whole.copy())),
+        "in_place": (comm.all_reduce, (whole,)),
+        "send": (comm.send if root else comm.recv, (whole, 1 - comm.rank)),
+    }[collective]
+
+
+def call_times(
+    comm: Any, rounds: int, sizes: list[int], collectives: list[str], own_cores: bool, in_a_row: int
+) -> dict[str, dict[int, list[tuple[float, float]]]]:
+    """Microseconds a call on this rank, and of processors: by collective and bytes, of each round."""
     if own_cores:  # as hosts have; of all threads that are to come
         cores = sorted(os.sched_getaffinity(0))
         for thread in os.listdir("/proc/self/task"):
@@ -50,30 +68,18 @@ def call_times(
     found: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for collective in collectives:
         for bytes_ in sizes:
-            whole = np.zeros(bytes_ // 4, np.float32)
-            part = np.zeros(whole.size // comm.size, np.float32)
-            root = comm.rank == 0
-            call, buffers, told = {
-                "all_to_all": (comm.all_to_all, (whole, whole.copy()), {}),
-                "all_gather": (comm.all_gather, (part, whole), {}),
-                "gather": (comm.gather, (part, whole if root else None), {}),
-                "scatter": (comm.scatter, (whole if root else None, part), {}),
-                "broadcast": (comm.broadcast, (whole,), {}),
-                "reduce_scatter": (comm.reduce_scatter, (whole, part), {}),
-                "all_reduce": (comm.all_reduce, (whole, whole.copy()), {}),
-                "in_place": (comm.all_reduce, (whole,), {}),
-                "send": (comm.send if root else comm.recv, (whole, 1 - comm.rank), {}),
-            }[collective]
+            row = [buffers_of(comm, collective, bytes_) for _ in range(in_a_row)]
             times: list[tuple[float, float]] = []
-            calls = min(20, max(3, (32 << 20) // bytes_))
+            calls = max(1, min(20, max(3, (32 << 20) // bytes_)) // in_a_row)
             for _ in range(rounds + 1):
                 comm.barrier().wait(100)
                 begin, worked = time.monotonic(), time.process_time()
                 for _ in range(calls):
-                    call(*buffers, **told).wait(100)
+                    for request in [call(*buffers) for call, buffers in row]:
+                        request.wait(100)
                 comm.barrier().wait(100)  # a root has sent before the others have received
                 took, worked = time.monotonic() - begin, time.process_time() - worked
-                times.append((1e6 * took / calls, 1e6 * worked / calls))
+                times.append((1e6 * took / calls / in_a_row, 1e6 * worked / calls / in_a_row))
             found.setdefault(collective, {})[bytes_] = times[1:]
     return found
 
@@ -88,6 +94,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="of processes, for each build")
     parser.add_argument("--rounds", type=int, default=5, help="in each turn")
     parser.add_argument("--blocks", type=int, default=1)
+    parser.add_argument("--in-a-row", type=int, default=1, help="calls before the first one is waited for")
     parser.add_argument("--own-cores", action="store_true", help="a core for each host")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--collectives", default=",".join(COLLECTIVES))
@@ -97,11 +104,12 @@ def main() -> None:
         "sizes": [int(size) for size in arguments.sizes.split(",")],
         "collectives": arguments.collectives.split(","),
         "own_cores": arguments.own_cores,
+        "in_a_row": arguments.in_a_row,
     }
     git = ["git", "rev-parse", "--short=12", "HEAD"]
     report: dict[str, Any] = {
         "command": f"python tests/hosts/collective_figures.py --hosts {arguments.hosts} --turns {arguments.turns} "
-        f"--rounds {arguments.rounds} --blocks {arguments.blocks} "
+        f"--rounds {arguments.rounds} --blocks {arguments.blocks} --in-a-row {arguments.in_a_row} "
         f"{'--own-cores ' if arguments.own_cores else ''}--sizes {arguments.sizes} "
         f"--collectives {arguments.collectives}",
         "commit": subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),

@@ -43,8 +43,11 @@ STARLING_API starling_status starling_plan_generate(const char* collective, cons
 /* Judges a plan's text: structure, deadlock, races, result (of collective "custom" what its `holds` lines
  * say; text of version 1 has none). STARLING_SUCCESS, or STARLING_INVALID_ARGUMENT with the first violation
  * in starling_last_error(). On success *minimum_slots (if not NULL) is the least number of slots per
- * connection with which the plan finishes; it may be more than STARLING_LANE_SLOTS. */
-STARLING_API starling_status starling_plan_verify(const char* text, uint32_t* minimum_slots);
+ * connection with which the plan finishes; it may be more than STARLING_LANE_SLOTS. *equal_parts_only (if not
+ * NULL) is 1 if it is right for parts of one length alone, and so not for operations with counts for each
+ * rank. */
+STARLING_API starling_status starling_plan_verify(const char* text, uint32_t* minimum_slots,
+                                                  int* equal_parts_only);
 
 /* Names of the algorithms of a collective, separated by spaces, the most general one first; freed like the
  * above. */

@@ -59,10 +59,11 @@ starling_status starling_plan_generate(const char* collective, const char* algor
   });
 }
 
-starling_status starling_plan_verify(const char* text, uint32_t* minimum_slots) {
+starling_status starling_plan_verify(const char* text, uint32_t* minimum_slots, int* equal_parts_only) {
   return guarded([&] {
     const Plan plan = plan_from_text(required(text, "text"));
     if (minimum_slots != nullptr) *minimum_slots = plan.header(0)->minimum_slots;
+    if (equal_parts_only != nullptr) *equal_parts_only = plan.header(0)->uniform_only;
   });
 }
 

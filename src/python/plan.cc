@@ -1,10 +1,12 @@
 // starling._core.plan: plans as text (starling/plan.h), and the table of instructions. Types only, no logic.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <starling/plan.h>
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "python/bindings.h"
@@ -30,10 +32,12 @@ std::string generate(const std::string& collective, const std::string& algorithm
   return taken(text);
 }
 
-std::uint32_t verify(const std::string& text) {
+// The least number of slots, and whether it is right for equal parts alone.
+std::pair<std::uint32_t, bool> verify(const std::string& text) {
   std::uint32_t minimum_slots = 0;
-  check(starling_plan_verify(text.c_str(), &minimum_slots));
-  return minimum_slots;
+  int equal_parts_only = 0;
+  check(starling_plan_verify(text.c_str(), &minimum_slots, &equal_parts_only));
+  return {minimum_slots, equal_parts_only != 0};
 }
 
 std::string algorithms(const std::string& collective) {

@@ -118,7 +118,8 @@ TEST(AddedPlans, NeedNoMoreSlotsThanLanesHave) {
     const std::string three = text_of(shape_of_exchange(3), exchange(3));
     const std::string two = text_of(shape_of_exchange(2), exchange(2));
     uint32_t slots = 0;
-    ASSERT_EQ(starling_plan_verify(three.c_str(), &slots), STARLING_SUCCESS) << starling_last_error();
+    ASSERT_EQ(starling_plan_verify(three.c_str(), &slots, nullptr), STARLING_SUCCESS)
+        << starling_last_error();
     EXPECT_EQ(slots, 3u);
     for (const uint64_t largest : {0u, 4096u}) {  // by name, and by size
       EXPECT_EQ(starling_comm_add_plan(rank.comm, three.c_str(), 1, largest), STARLING_UNSUPPORTED);

@@ -5,6 +5,7 @@ mathematics in oracle.py. Its seeds replay (hypothesis prints the failing exampl
 """
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,3 +137,14 @@ def test_a_tile_must_be_a_multiple_of_sixteen_bytes() -> None:
         ir.run(plan, [np.zeros(1, np.float32)], counts=1, data_type="float32", reduce_op="band")
     with pytest.raises(ValueError, match="needs an input"):
         ir.run(plan, [None], counts=1, data_type="int32")
+
+
+def test_a_message_has_the_length_that_its_receiver_expects() -> None:
+    plan = ir.builtin("broadcast", "chain", 2)
+    plan.chunks_per_group = 2  # the second chunk of a part is the shorter one
+    receiver = plan.ranks[1].blocks[0].instructions
+    receiver[0] = replace(receiver[0], size=ir.Slice("output", 1))
+    with pytest.raises(
+        ValueError, match="rank 1 block 0 instruction 0 receives 4 bytes where rank 0 sends 16"
+    ):
+        ir.run(plan, [np.zeros(5, np.int32), None], counts=5, data_type="int32")

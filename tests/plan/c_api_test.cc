@@ -12,12 +12,14 @@ TEST(PlanApi, GeneratesAndVerifies) {
   ASSERT_EQ(starling_plan_generate("all_reduce", "ring", 4, 0, 2, 0, &text), STARLING_SUCCESS);
   ASSERT_NE(text, nullptr);
   uint32_t minimum_slots = 0;
-  EXPECT_EQ(starling_plan_verify(text, &minimum_slots), STARLING_SUCCESS);
+  int equal_parts_only = 1;
+  EXPECT_EQ(starling_plan_verify(text, &minimum_slots, &equal_parts_only), STARLING_SUCCESS);
   EXPECT_EQ(minimum_slots, 2u);
-  EXPECT_EQ(starling_plan_verify(text, nullptr), STARLING_SUCCESS);
+  EXPECT_EQ(equal_parts_only, 0);
+  EXPECT_EQ(starling_plan_verify(text, nullptr, nullptr), STARLING_SUCCESS);
   std::string broken = text;
   broken.replace(broken.find(" final"), 6, "");
-  EXPECT_EQ(starling_plan_verify(broken.c_str(), nullptr), STARLING_INVALID_ARGUMENT);
+  EXPECT_EQ(starling_plan_verify(broken.c_str(), nullptr, nullptr), STARLING_INVALID_ARGUMENT);
   EXPECT_NE(std::string(starling_last_error()).find("rule final_missing"), std::string::npos)
       << starling_last_error();
   starling_plan_free(text);
@@ -43,8 +45,8 @@ TEST(PlanApi, AnswersMisuse) {
   EXPECT_EQ(starling_plan_generate("all_reduce", nullptr, 4, 0, 1, 0, &text), STARLING_INVALID_ARGUMENT);
   EXPECT_EQ(starling_plan_generate("all_reduce", "ring", 4, 0, 1, 0, nullptr), STARLING_INVALID_ARGUMENT);
   EXPECT_EQ(starling_plan_generate("all_reduce", "one_shot", 17, 0, 1, 0, &text), STARLING_INVALID_ARGUMENT);
-  EXPECT_EQ(starling_plan_verify(nullptr, nullptr), STARLING_INVALID_ARGUMENT);
-  EXPECT_EQ(starling_plan_verify("", nullptr), STARLING_INVALID_ARGUMENT);
+  EXPECT_EQ(starling_plan_verify(nullptr, nullptr, nullptr), STARLING_INVALID_ARGUMENT);
+  EXPECT_EQ(starling_plan_verify("", nullptr, nullptr), STARLING_INVALID_ARGUMENT);
   EXPECT_EQ(starling_plan_algorithms("all_reduce", nullptr), STARLING_INVALID_ARGUMENT);
 }
 

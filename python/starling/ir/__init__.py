@@ -4,7 +4,7 @@
 arrays; ``builtin`` makes the library's own plans, and ``verify`` asks its verifier.
 """
 
-from starling.ir.builtin import algorithms, builtin, lane_slots, verify
+from starling.ir.builtin import algorithms, builtin, lane_slots, takes_unequal_parts, verify
 from starling.ir.element import DATA_TYPES, REDUCE_OPS
 from starling.ir.interpreter import DeadlockError, run
 from starling.ir.opcodes import OPCODES, Opcode
@@ -31,6 +31,7 @@ __all__ = [
     "lane_slots",
     "parse",
     "run",
+    "takes_unequal_parts",
     "to_text",
     "verify",
 ]

@@ -27,7 +27,14 @@ def verify(plan: Plan) -> int:
     """
     from starling._core import plan as native
 
-    return int(native.verify(to_text(plan)))
+    return int(native.verify(to_text(plan))[0])
+
+
+def takes_unequal_parts(plan: Plan) -> bool:
+    """Whether it is right, too, for operations with counts for each rank; raises if it is wrong."""
+    from starling._core import plan as native
+
+    return not native.verify(to_text(plan))[1]
 
 
 def lane_slots() -> int:

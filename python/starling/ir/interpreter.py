@@ -168,7 +168,7 @@ class _Machine:
 
     def _combine(self, state: _BlockState, i: Instruction, begin: int, lengths: list[int]) -> None:
         """destinations = combine(sources): received operands before the local one, the local one, the rest."""
-        operands = [(self._fifo(c.peer, state.rank, c).popleft().copy(), False) for c in i.receives]
+        operands = [(self._received(state, c, sum(lengths)), False) for c in i.receives]
         if i.source is not None:
             scaled = i.source.buffer == "input" and self.reduce_op == "premul_sum"
             operands.insert(i.local_position, (self._read(state, i.source, begin, lengths), scaled))
@@ -184,6 +184,15 @@ class _Machine:
                 first += len(view)
         for c in i.sends:
             self._fifo(state.rank, c.peer, c).append(self._message(state, i, begin, result))
+
+    def _received(self, state: _BlockState, c: Connection, length: int) -> Bytes:
+        message = self._fifo(c.peer, state.rank, c).popleft().copy()
+        if len(message) != length:
+            raise ValueError(
+                f"rank {state.rank} block {state.block} instruction {state.index} receives {length} bytes where rank "
+                f"{c.peer} sends {len(message)}"
+            )
+        return message
 
     def _message(self, state: _BlockState, i: Instruction, begin: int, result: Bytes) -> Bytes:
         # A factor belongs to who reads the input: premul_sum is never pulled (src/comm/lowering.cc).

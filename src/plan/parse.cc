@@ -14,6 +14,9 @@
 namespace starling {
 namespace {
 
+// What some editors begin a file of UTF-8 with.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 // The words of one line, without its comment.
 class Line {
  public:
@@ -203,7 +206,9 @@ class StepParser {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : rest_(text) {}
+  explicit Parser(std::string_view text) : rest_(text) {
+    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+  }
 
   Plan parse() {
     Line version = next_line("starling-plan");

@@ -284,6 +284,8 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         path.write_text("garbage")
         code, output = call(verify_app, str(path))
         assert code == 1 and f"{path}: " in output
+    (tmp_path / "marked.txt").write_text("\ufeff" + ir.to_text(ir.builtin("all_reduce", "ring", 2)), "utf-8")
+    assert call(verify_app, str(tmp_path / "marked.txt"))[0] == 0
     path.write_bytes(b"\xff\xfe")
     assert call(verify_app, str(path))[0] == 1
     code, output = call(verify_app, "/proc/self/mem")  # whose error names no file

@@ -69,6 +69,13 @@ def test_all_parts_of_the_grammar() -> None:
     assert last.size == ir.Slice("output", 0, 2)
 
 
+def test_a_byte_order_mark_before_the_text() -> None:
+    assert ir.to_text(ir.parse("\ufeff" + TEXT)) == TEXT
+    assert native.verify("\ufeff" + TEXT) == (1, False)
+    with pytest.raises(ir.PlanTextError, match="line 1"):
+        ir.parse("\ufeff\ufeff" + TEXT)
+
+
 @pytest.mark.parametrize(
     ("wrong", "right", "message"),
     [

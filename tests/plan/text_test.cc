@@ -116,6 +116,11 @@ struct Spoiled {
   const char* message;
 };
 
+TEST(PlanText, AByteOrderMarkMayComeFirst) {
+  EXPECT_EQ(to_text(plan_from_text(std::string("\xEF\xBB\xBF") + kCustom)), kCustom);
+  EXPECT_THROW(plan_from_text(std::string("\n\xEF\xBB\xBF") + kCustom), Error);
+}
+
 TEST(PlanText, SpoiledTextsAreRefusedWhereTheyAreSpoiled) {
   const Spoiled cases[] = {
       {"starling-plan 1", "starling-plan 3", "line 1 column 15: version 3"},

@@ -34,7 +34,7 @@ class _Lines:
 
     def __init__(self, text: str) -> None:
         self.number = 0
-        self._lines = iter(text.splitlines())
+        self._lines = iter(text.removeprefix("\ufeff").splitlines())  # some editors begin a file with it
         self._put_back: list[list[str]] = []
 
     def __iter__(self) -> Iterator[list[str]]:

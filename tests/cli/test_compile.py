@@ -268,6 +268,58 @@ def test_pictures(tmp_path: Path, what: str, suffix: str) -> None:
     assert len(pictures[0]) > 2000 and pictures[0] == pictures[1]
 
 
+@pytest.mark.parametrize(
+    ("source", "option", "expected"),
+    [
+        ("all_reduce/ring", "instances=x", "option instances of all_reduce/ring is 'x'; use a whole number"),
+        (
+            "all_reduce/ring",
+            "instances=1.5",
+            "option instances of all_reduce/ring is 1.5; use a whole number",
+        ),
+        (
+            "all_reduce/ring",
+            "instances=True",
+            "option instances of all_reduce/ring is True; use a whole number",
+        ),
+        ("all_reduce/ring", "in_place=yes", "option in_place of all_reduce/ring is 'yes'; use True or False"),
+        ("all_reduce/ring", "instances=0", "all_reduce/ring: instances is 0; use 1 to 256"),
+        (
+            "all_reduce/ring",
+            "rings=2",
+            "all_reduce/ring has no option rings; it has channels, instances, in_place",
+        ),
+        ("own.py", "wrong=2", "option wrong of own.py is 2; use True or False"),
+    ],
+)
+def test_options_that_a_program_does_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, option: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    for app in (verify_app, compile_app):
+        code, output = call(app, source, "-n", "3", "-O", option)
+        assert code == 2 and output == f"{expected}\n", output
+
+
+def test_options_of_a_program_that_takes_any(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(OWN.replace("wrong=False", "wrong=False, **more"))
+    assert call(verify_app, str(path), "-n", "3", "-O", "more=x")[0] == 0
+    path.write_text(OWN.replace("wrong=False", "wrong: Unknown = None"))
+    assert (
+        call(verify_app, str(path), "-n", "3", "-O", "wrong=")[0] == 1
+    )  # which is no name that was imported
+
+
+@pytest.mark.parametrize("tile_bytes", [8, -16, 1 << 32, 99999999999])
+def test_tiles_that_no_plan_has(tile_bytes: int) -> None:
+    code, output = call(compile_app, "all_reduce/ring", "-n", "3", "--tile-bytes", str(tile_bytes))
+    told = f"--tile-bytes is {tile_bytes}; use a multiple of 16 up to 4294967280, or 0 for what SOURCE says\n"
+    assert code == 2 and output == told, output
+    assert call(compile_app, "all_reduce/ring", "-n", "3", "--tile-bytes", "4294967280")[0] == 0
+
+
 def test_nonsense_is_refused() -> None:
     code, output = call(compile_app, "all_reduce/rung", "-n", "3")
     assert code == 2 and "all_reduce/ring" in output

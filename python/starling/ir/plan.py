@@ -24,6 +24,12 @@ BUFFERS = ("input", "output", "scratch")
 # As in src/plan/builder.h. All blocks of a rank are resident together.
 MOST_RANKS, MOST_BLOCKS, MOST_CHANNELS = 4096, 64, 256
 MOST_CHUNKS = 1 << 20  # of a buffer (src/plan/verify_layout.cc)
+MOST_TILE_BYTES = (1 << 32) - 16  # a plan has them in a word
+
+
+def is_tile(tile_bytes: int) -> bool:
+    """Whether a plan can have them as ``tile_bytes``."""
+    return 0 <= tile_bytes <= MOST_TILE_BYTES and tile_bytes % 16 == 0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from starling.ir.plan import MOST_CHANNELS, MOST_CHUNKS, MOST_RANKS, PROTOCOLS
+from starling.ir.plan import MOST_CHANNELS, MOST_CHUNKS, MOST_RANKS, MOST_TILE_BYTES, PROTOCOLS, is_tile
 from starling.lang.collectives import Collective
 from starling.lang.errors import (
     Place,
@@ -166,8 +166,11 @@ class Program:
             raise ProgramError(
                 place, f"no protocol is called '{protocol}'; use one of {', '.join(PROTOCOLS)}"
             )
-        if tile_bytes < 0 or tile_bytes % 16 or tile_bytes >= 1 << 32:
-            raise ProgramError(place, f"tile_bytes is {tile_bytes}; use a multiple of 16, or 0 for no limit")
+        if not is_tile(tile_bytes):
+            raise ProgramError(
+                place,
+                f"tile_bytes is {tile_bytes}; use a multiple of 16 up to {MOST_TILE_BYTES}, or 0 for no limit",
+            )
         if sizes is not None and not 0 <= sizes[0] <= sizes[1]:
             raise ProgramError(place, f"sizes is {sizes}; use (smallest, largest) in bytes, or None")
         self.name = name

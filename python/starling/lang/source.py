@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from starling import ir
 from starling.lang.errors import Place, ProgramError
@@ -31,6 +31,7 @@ def program_of(source: str, ranks: int | None = None, options: dict[str, Any] | 
     else:
         function = _built_in(source)
     arguments = dict(options or {})
+    _check_options(source, function, arguments)
     if ranks is not None:
         arguments["ranks"] = ranks
     missing = [
@@ -40,11 +41,53 @@ def program_of(source: str, ranks: int | None = None, options: dict[str, Any] | 
     ]
     if missing:
         raise SourceError(f"{source} needs {', '.join(missing)}; pass --ranks, or --option NAME=VALUE")
-    with own_lines(source):
-        made = function(**arguments)
+    try:
+        with own_lines(source):
+            made = function(**arguments)
+    except ProgramError as error:
+        if path.endswith(".py"):
+            raise
+        # The library's programs are right, so what they refuse is what they were asked for.
+        raise SourceError(f"{source}: {str(error).removeprefix(f'{error.place}: ')}") from error
     if not isinstance(made, Program):
         raise SourceError(f"{source} gave {type(made).__name__}, not a Program")
     return made
+
+
+# Of an option's values: what they are called, and which of Python's types pass for them.
+_KINDS = {
+    bool: ("True or False", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+}
+
+
+def _check_options(source: str, function: Any, options: dict[str, Any]) -> None:
+    """Their names, and their values where the function says, by a type or a default, of which kind they are."""
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name, value in options.items():
+        if name not in parameters:
+            if takes_any:
+                continue
+            known = ", ".join(p for p in parameters if p != "ranks")
+            raise SourceError(f"{source} has no option {name}; it has {known or 'none'}")
+        kind = _kind_of(function, parameters[name])
+        if kind is None:
+            continue
+        text, types = _KINDS[kind]
+        if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
+            raise SourceError(f"option {name} of {source} is {value!r}; use {text}")
+
+
+def _kind_of(function: Any, parameter: inspect.Parameter) -> type | None:
+    """One of ``_KINDS``; None: not said, or another."""
+    try:
+        hint = get_type_hints(function).get(parameter.name)
+    except Exception:  # the user's, which nobody has looked at so far
+        hint = None
+    kind = type(parameter.default) if hint is None else hint
+    return kind if kind in _KINDS else None
 
 
 def plan_of(

@@ -18,6 +18,7 @@ import typer
 
 from starling import ir
 from starling.errors import StarlingError
+from starling.ir.plan import MOST_TILE_BYTES, is_tile
 from starling.lang.errors import ProgramError
 from starling.lang.msccl_write import DIALECTS, write
 from starling.lang.msccl_xml import XmlError
@@ -114,9 +115,11 @@ def compile_(
     option: list[str] = OPTION,
     blocks: int | None = BLOCKS,
     policy: str = POLICY,
-    slots: int = typer.Option(2, help="messages under way on a connection at most"),
+    slots: int = typer.Option(2, min=1, help="messages under way on a connection at most"),
     fusion: bool = typer.Option(True, help="fuse instructions"),
-    tile_bytes: int = typer.Option(0, min=0, help="of a chunk that go at once, at most; 0: what SOURCE says"),
+    tile_bytes: int = typer.Option(
+        0, help="of a chunk that go at once, at most, a multiple of 16; 0: what SOURCE says"
+    ),
     output: Path | None = typer.Option(None, "--output", "-o", help="of the plan's text; .xml: MSCCL XML"),
     dialect: str | None = typer.Option(
         None, help=f"of MSCCL XML: {', '.join(DIALECTS)}; default: azure, for a collective of your own msccl"
@@ -125,6 +128,10 @@ def compile_(
 ) -> None:
     """Compiles SOURCE and proves the plan. Exit codes: 0 it is right; 1 it is not; 2 wrong options, or no such file."""
     with errors_told():
+        if not is_tile(tile_bytes):
+            raise SourceError(
+                f"--tile-bytes is {tile_bytes}; use a multiple of 16 up to {MOST_TILE_BYTES}, or 0 for what SOURCE says"
+            )
         if dump is not None:
             from starling.passes.dump import dump as dumped
 

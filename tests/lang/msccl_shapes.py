@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
+from starling.lang.msccl_blocks import TYPES
+
 Wait = tuple[int, int]  # block, step
 
 
@@ -44,7 +46,13 @@ class File:
             "algo", name="shape", proto="LL", nchannels=str(channels), attrib=self.head
         )
         for rank, blocks in enumerate(self.blocks):
-            gpu = ElementTree.SubElement(root, "gpu", id=str(rank), i_chunks="0", o_chunks="0", s_chunks="0")
+            used = {"i": 0, "o": 0, "s": 0}
+            for kind, source, destination, count, _ in (step for block in blocks for step in block.steps):
+                for end, place in (("src", source), ("dst", destination)):
+                    if end in TYPES[kind]:
+                        used[place[0]] = max(used[place[0]], int(place[1:]) + count)
+            lengths = {f"{buffer}_chunks": str(most) for buffer, most in used.items()}
+            gpu = ElementTree.SubElement(root, "gpu", id=str(rank), attrib=lengths)
             awaited = {wait for block in blocks for *_, wait in block.steps}
             for block in blocks:
                 ends = {"send": str(block.send), "recv": str(block.receive), "chan": str(block.channel)}

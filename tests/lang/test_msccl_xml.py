@@ -13,10 +13,10 @@ from starling.plans import program
 from lang.meaning import assert_means
 from programs.cases import ALWAYS_APART, NAMES, make
 from starling import ir
-from starling.errors import InvalidArgumentError
 from starling.lang import PostconditionError
+from starling.lang.msccl_blocks import XmlError
 from starling.lang.msccl_write import write
-from starling.lang.msccl_xml import NO_LIMIT, XmlError, read
+from starling.lang.msccl_xml import NO_LIMIT, read
 
 
 def step(s, kind, src, dst, count=1, wait=(-1, -1), dependents=0) -> str:
@@ -201,6 +201,8 @@ def test_written_in_every_dialect() -> None:
     assert ElementTree.fromstring(write(wide, dialect="rccl")).get("maxcount") == "3"
     with pytest.raises(ValueError, match="no dialect is called 'nccl'; use one of msccl, azure, rccl"):
         write(plan, dialect="nccl")
+    with pytest.raises(ValueError, match="no proto is called 'simple'; use one of Simple, LL, LL128"):
+        write(plan, protocol="simple")
 
 
 def test_collectives_of_one_s_own_have_a_word_in_one_dialect_alone() -> None:
@@ -276,15 +278,34 @@ def test_sums_in_an_order_of_each_rank_s_own_come_to_the_same_bits() -> None:
             "the algorithm deadlocks: gpu 0 tb 0 waits for ever in step",
         ),
         (('depid="-1" deps="-1"', 'depid="7" deps="0"'), "waits for a step that is not there"),
-        (('srcoff="3"', 'srcoff="9"'), "gpu 0 tb 0 step 1 .rrs.: .*out of bounds"),
+        (('srcoff="3"', 'srcoff="-3"'), r"gpu 0 tb 0 step 1 \(rrs\): rank 0 input\[-3\] holds no chunk"),
         (
-            ('dstoff="3" cnt="1"', 'dstoff="3" cnt="2"'),
-            r"gpu 0 tb 0 step 1 \(rrs\): receives 2 chunks where gpu 3 tb 0 step 0 sends 1",
+            ('dstoff="2" cnt="1"', 'dstoff="2" cnt="2"'),
+            r"gpu 0 tb 0 step 2 \(rrs\): receives 2 chunks where gpu 3 tb 0 step 1 sends 1",
         ),
         (('ngpus="4"', 'ngpus="0"'), "ngpus is 0; use 1 to 4096"),
         (('nchunksperloop="4"', 'nchunksperloop="-4"'), "nchunksperloop is -4; use 1 or more"),
         (('<gpu id="1"', '<gpu id="0"'), "there are 2 blocks gpu 0 tb 0"),
         (('<step s="1"', '<step s="0"'), 'gpu 0 tb 0 has a step s="0" where 1 should come'),
+        (('send="1"', 'send="0"'), "gpu 0 tb 0 sends to its own gpu"),
+        (('recv="3"', 'recv="0"'), "gpu 0 tb 0 receives from its own gpu"),
+        (('recv="3"', 'recv="4"'), "gpu 0 tb 0 receives from gpu 4; use 0 to 3, or -1 for none"),
+        (('proto="LL"', 'proto="LL64"'), "no proto is called 'LL64'; use one of Simple, LL, LL128"),
+        (('i_chunks="4"', 'i_chunks="5"'), "gpu 0: i_chunks is 5; all_reduce has 4 chunks of input"),
+        (('o_chunks="0"', 'o_chunks="9"'), "gpu 0: o_chunks is 9; all_reduce has 4 chunks of output"),
+        (('i_chunks="4"', 'i_chunks="-1"'), "gpu 0: i_chunks is -1; use 0 or more"),
+        (
+            ('i_chunks="4"', 'i_chunks="3"'),
+            r"gpu 0 tb 0 step 1 \(rrs\): uses input up to chunk 3, but i_chunks is 3",
+        ),
+        (
+            ('dstbuf="i" dstoff="1"', 'dstbuf="o" dstoff="1"'),
+            r"gpu 0 tb 0 step 3 \(rrcs\): uses output up to chunk 1, but o_chunks is 0",
+        ),
+        (
+            ('dstbuf="i" dstoff="1"', 'dstbuf="s" dstoff="2"'),
+            r"gpu 0 tb 0 step 3 \(rrcs\): uses scratch up to chunk 2, but s_chunks is 0",
+        ),
     ],
 )
 def test_wrong_files_are_refused_with_the_place(change: tuple[str, str], message: str) -> None:
@@ -297,9 +318,12 @@ def test_a_wrong_algorithm_is_refused() -> None:
     text = ring_all_reduce(4, DIALECTS["azure"]).replace('type="rrcs"', 'type="rcs"', 1)
     with pytest.raises(PostconditionError, match=r"^gpu \d tb 0 step \d: ring: at the end rank \d output"):
         read(text)
-    text = ring_all_reduce(4, DIALECTS["azure"]).replace("<algo", '<algo tileBytes="17"', 1)
-    with pytest.raises(InvalidArgumentError, match=r"^<algo>: .* a tile of 17 bytes"):
-        read(text)
+    for tile in (17, -16, 1 << 32):
+        text = ring_all_reduce(4, DIALECTS["azure"]).replace("<algo", f'<algo tileBytes="{tile}"', 1)
+        with pytest.raises(
+            XmlError, match=f"^tileBytes is {tile}; use a multiple of 16 up to 4294967280, or 0"
+        ):
+            read(text)
 
 
 def test_an_algorithm_of_its_own_collective() -> None:

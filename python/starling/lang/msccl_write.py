@@ -6,7 +6,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from starling.ir.plan import Instruction, Plan, Slice
-from starling.lang.msccl_xml import BUFFERS, COLLECTIVES, COUNTED_BY_PARTS, NO_LIMIT, XmlError
+from starling.lang.msccl_blocks import BUFFERS, PROTOCOLS, XmlError
+from starling.lang.msccl_xml import COLLECTIVES, COUNTED_BY_PARTS, NO_LIMIT
 
 DIALECTS = ("msccl", "azure", "rccl")
 
@@ -38,6 +39,8 @@ def write(
     or msccl if the collective is one's own.
     sizes: as of ``Plan.sizes``, whose default they are; None: the file does not say.
     """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"no proto is called '{protocol}'; use one of {', '.join(PROTOCOLS)}")
     words = {kind: word for word, kind in COLLECTIVES.items()}
     if dialect is None:
         dialect = "azure" if plan.collective in words else "msccl"

@@ -12,8 +12,8 @@ plan runs with what there is. ``starling.lang.msccl_write`` writes it.
 
 Types: s, r, cpy, re, rcs, rrc, rrs, rrcs, nop. The source of rrc, rrs and rrcs is local. minBytes and maxBytes are the
 plan's ``sizes``; no maxBytes or "0": no limit; both 0: the file does not say. Files without outofplace are
-microsoft/msccl's, as the others load none of these, and it runs what is smaller than maxBytes. Attributes that are not
-known are passed over.
+microsoft/msccl's, as the others load none of these, and it runs what is smaller than maxBytes. proto is looked at, and
+not followed: a program's messages go as ``protocol`` says. Attributes that are not known are passed over.
 """
 
 from __future__ import annotations
@@ -26,9 +26,19 @@ from xml.etree import ElementTree
 
 from starling import ir
 from starling.errors import InvalidArgumentError
-from starling.ir.plan import MOST_RANKS
+from starling.ir.plan import MOST_RANKS, MOST_TILE_BYTES, is_tile
 from starling.lang.collectives import STANDARD, Collective
 from starling.lang.errors import Place, ProgramError, StaleReferenceError
+from starling.lang.msccl_blocks import (
+    PROTOCOLS,
+    Block,
+    Step,
+    XmlError,
+    block_of,
+    check_chunks,
+    check_peers,
+    number_in,
+)
 from starling.lang.program import Program, Ref
 from starling.lang.value import Value
 
@@ -42,17 +52,8 @@ COLLECTIVES = {
     "gather": "gather",
     "scatter": "scatter",
 }
-BUFFERS = {"i": "input", "o": "output", "s": "scratch"}
 COUNTED_BY_PARTS = ("gather", "scatter")  # MSCCL's sizes of the others are those of all parts
 NO_LIMIT = (1 << 63) - 1
-TYPES = ("s", "r", "cpy", "re", "rcs", "rrc", "rrs", "rrcs", "nop")
-
-
-class XmlError(ValueError):
-    """The file is no algorithm that can be read, or the plan none that MSCCL can run; the text says why."""
-
-
-# ---- in ---------------------------------------------------------------------------------------------------------
 
 
 class _StepPlace(Place):
@@ -65,30 +66,6 @@ class _StepPlace(Place):
 class _AlgorithmPlace(Place):
     def __str__(self) -> str:
         return self.file
-
-
-@dataclass
-class _Step:
-    kind: str
-    source: tuple[str, int]
-    destination: tuple[str, int]
-    count: int
-    waits_for: tuple[int, int] | None  # block, step
-
-
-@dataclass
-class _Block:
-    rank: int
-    number: int
-    send: int
-    receive: int
-    channel: int
-    steps: list[_Step]
-    done: int = 0
-
-    @property
-    def name(self) -> str:
-        return f"gpu {self.rank} tb {self.number}"
 
 
 class _Anything(Collective):
@@ -143,14 +120,25 @@ def read_program(
     """The same, before it is compiled. in_order: several reductions of a block in a row into one place go by the order
     of the ranks, not by the file's."""
     algorithm = _parsed(text)
-    blocks = [_block(gpu, tb) for gpu in algorithm.findall("gpu") for tb in gpu.findall("tb")]
+    if algorithm.get("proto", PROTOCOLS[0]) not in PROTOCOLS:
+        raise XmlError(f"no proto is called '{algorithm.get('proto')}'; use one of {', '.join(PROTOCOLS)}")
+    blocks = [block_of(gpu, tb) for gpu in algorithm.findall("gpu") for tb in gpu.findall("tb")]
     for name, many in Counter(block.name for block in blocks).items():
         if many > 1:
             raise XmlError(f"there are {many} blocks {name}")
     collective = _collective(algorithm, in_place, root)
+    for block in blocks:
+        check_peers(block, collective.ranks)
+    for gpu in algorithm.findall("gpu"):
+        own = [block for block in blocks if block.rank == number_in(gpu, "id")]
+        check_chunks(gpu, own, _chunks_at_most(collective), collective.kind)
     name = re.sub("[^!-~]|#", "_", algorithm.get("name") or "msccl")[:128]
     program = _played(name, collective, blocks, in_order)
-    program.tile_bytes = _number(algorithm, "tileBytes", 0)
+    program.tile_bytes = number_in(algorithm, "tileBytes", 0)
+    if not is_tile(program.tile_bytes):
+        raise XmlError(
+            f"tileBytes is {program.tile_bytes}; use a multiple of 16 up to {MOST_TILE_BYTES}, or 0 for no limit"
+        )
     if not isinstance(collective, _Anything):
         return program
     # Nothing says what the result should be, so it must at least not depend on who is first.
@@ -177,7 +165,7 @@ def _parsed(text: str | bytes) -> ElementTree.Element:
 
 def _sizes(algorithm: ElementTree.Element, plan: ir.Plan) -> tuple[int, int] | None:
     """Of the operations that the file is for, as MSCCL's scheduler takes it; None: it does not say."""
-    smallest, largest = (_number(algorithm, name, 0) for name in ("minBytes", "maxBytes"))
+    smallest, largest = (number_in(algorithm, name, 0) for name in ("minBytes", "maxBytes"))
     if smallest == largest == 0:
         return None  # what is written where the attributes have to stand and nobody chose sizes
     parts = plan.rank_count if plan.collective in COUNTED_BY_PARTS else 1
@@ -190,7 +178,7 @@ def _sizes(algorithm: ElementTree.Element, plan: ir.Plan) -> tuple[int, int] | N
     return sizes
 
 
-def _played(name: str, collective: Collective, blocks: list[_Block], in_order: bool) -> Program:
+def _played(name: str, collective: Collective, blocks: list[Block], in_order: bool) -> Program:
     """What the blocks do, the first of them first."""
     buffered: set[tuple[int, int, int]] = set()
     while True:
@@ -216,34 +204,32 @@ def _differ(a: Program, b: Program) -> bool:
     return False
 
 
-def _number(element: ElementTree.Element, name: str, default: int | None = None) -> int:
-    word = element.get(name)
-    if word is None and default is not None:
-        return default
-    try:
-        return int(word or "")
-    except ValueError:
-        raise XmlError(f"<{element.tag}> needs a whole number as {name}, not {word!r}") from None
+def _chunks_at_most(collective: Collective) -> dict[str, int]:
+    """Of each buffer; nothing is known of a file's own collective. In place, either may stand for both."""
+    if isinstance(collective, _Anything):
+        return {}
+    chunks = {"input": collective.input_chunks(), "output": collective.output_chunks()}
+    return dict.fromkeys(chunks, max(chunks.values())) if collective.in_place else chunks
 
 
 def _collective(algorithm: ElementTree.Element, in_place: bool | None, root: int) -> Collective:
-    ranks = _number(algorithm, "ngpus")
+    ranks = number_in(algorithm, "ngpus")
     if not 1 <= ranks <= MOST_RANKS:
         raise XmlError(f"ngpus is {ranks}; use 1 to {MOST_RANKS}")
-    per_loop = _number(algorithm, "nchunksperloop")
+    per_loop = number_in(algorithm, "nchunksperloop")
     if per_loop < 1:
         raise XmlError(f"nchunksperloop is {per_loop}; use 1 or more")
-    is_in_place = _number(algorithm, "inplace", 0) != 0
+    is_in_place = number_in(algorithm, "inplace", 0) != 0
     word = (algorithm.get("coll") or "").replace("_", "").lower()
     if in_place is not None:
-        serves_both = is_in_place and _number(algorithm, "outofplace", 0) != 0
+        serves_both = is_in_place and number_in(algorithm, "outofplace", 0) != 0
         serves_both = serves_both or (is_in_place and word not in COLLECTIVES)
         if in_place != is_in_place and not serves_both:
             raise XmlError(f"the algorithm is {'' if is_in_place else 'not '}in place; read it as it is")
         is_in_place = in_place
     if word not in COLLECTIVES:
         inputs, outputs = (
-            max([per_loop, *(_number(gpu, name, 0) for gpu in algorithm.findall("gpu"))])
+            max([per_loop, *(number_in(gpu, name, 0) for gpu in algorithm.findall("gpu"))])
             for name in ("i_chunks", "o_chunks")
         )
         return _Anything(ranks, inputs, outputs, is_in_place)
@@ -252,36 +238,6 @@ def _collective(algorithm: ElementTree.Element, in_place: bool | None, root: int
     if per_loop % parts:
         raise XmlError(f"nchunksperloop is {per_loop}; {kind} over {ranks} ranks has {parts} equal parts")
     return STANDARD[kind](ranks, per_loop // parts, in_place=is_in_place, root=root)
-
-
-def _block(gpu: ElementTree.Element, tb: ElementTree.Element) -> _Block:
-    steps = []
-    for number, step in enumerate(sorted(tb.findall("step"), key=lambda step: _number(step, "s"))):
-        if _number(step, "s") != number:
-            where = f"gpu {gpu.get('id')} tb {tb.get('id')}"
-            raise XmlError(f'{where} has a step s="{step.get("s")}" where {number} should come')
-        kind = step.get("type") or ""
-        if kind not in TYPES:
-            raise XmlError(f"no step has the type '{kind}'; there are {', '.join(TYPES)}")
-        depid, deps = _number(step, "depid", -1), _number(step, "deps", -1)
-        places = [
-            (BUFFERS.get(step.get(f"{end}buf") or "i", ""), _number(step, f"{end}off", 0))
-            for end in ("src", "dst")
-        ]
-        if "" in (places[0][0], places[1][0]):
-            raise XmlError(
-                f"a step names the buffer '{step.get('srcbuf')}' or '{step.get('dstbuf')}'; use i, o or s"
-            )
-        waits_for = (depid, deps) if depid >= 0 else None
-        steps.append(_Step(kind, places[0], places[1], _number(step, "cnt", 1), waits_for))
-    return _Block(
-        _number(gpu, "id"),
-        _number(tb, "id"),
-        _number(tb, "send", -1),
-        _number(tb, "recv", -1),
-        _number(tb, "chan", 0),
-        steps,
-    )
 
 
 class _OverwrittenError(Exception):
@@ -294,7 +250,7 @@ class _OverwrittenError(Exception):
 @dataclass
 class _Message:
     chunks: Ref
-    sender: _Block
+    sender: Block
     step: int
 
 
@@ -304,7 +260,7 @@ class _Player:
     the steps in ``buffered`` are put aside when they are sent."""
 
     program: Program
-    blocks: list[_Block]
+    blocks: list[Block]
     buffered: set[tuple[int, int, int]]
     in_order: bool
     messages: dict[tuple[int, int, int], deque[_Message]] = field(default_factory=dict)
@@ -317,12 +273,12 @@ class _Player:
         widest = max((step.count for block in self.blocks for step in block.steps), default=1)
         # Room for sums that are passed on and not kept; the compiler drops it.
         self.temporary = max((index for _, index in places), default=0) + widest
-        by_number = {(block.rank, block.number): block for block in self.blocks}
+        bynumber_in = {(block.rank, block.number): block for block in self.blocks}
         receivers = {(block.receive, block.rank, block.channel): block for block in self.blocks}
         todo = list(reversed(self.blocks))
         while todo:
             block = todo.pop()
-            while block.done < len(block.steps) and (steps := self._step(block, by_number)):
+            while block.done < len(block.steps) and (steps := self._step(block, bynumber_in)):
                 block.done += steps
                 receiver = receivers.get((block.rank, block.send, block.channel))
                 # Who was waiting for this step looks again; the receiver first.
@@ -342,11 +298,11 @@ class _Player:
                     f"gpu {source} sends more to gpu {destination} on channel {channel} than is received"
                 )
 
-    def _step(self, block: _Block, by_number: dict[tuple[int, int], _Block]) -> int:
+    def _step(self, block: Block, bynumber_in: dict[tuple[int, int], Block]) -> int:
         """Does what comes next, and says how many steps that was; 0: it has to wait."""
         step = block.steps[block.done]
         if step.waits_for is not None:
-            other = by_number.get((block.rank, step.waits_for[0]))
+            other = bynumber_in.get((block.rank, step.waits_for[0]))
             if other is None or step.waits_for[1] >= len(other.steps):
                 raise XmlError(f"{block.name} waits for a step that is not there: {step.waits_for}")
             if other.done <= step.waits_for[1]:
@@ -378,9 +334,9 @@ class _Player:
         return 1
 
     @staticmethod
-    def _row(block: _Block) -> list[_Step]:
+    def _row(block: Block) -> list[Step]:
         """Local reductions into one place that follow each other and need not wait."""
-        row: list[_Step] = []
+        row: list[Step] = []
         for step in block.steps[block.done :]:
             follows = not row or (step.waits_for is None and step.destination == row[0].destination)
             if step.kind != "re" or not follows or step.count != block.steps[block.done].count:
@@ -388,7 +344,7 @@ class _Player:
             row.append(step)
         return row
 
-    def _reduce_in_order(self, block: _Block, row: list[_Step]) -> None:
+    def _reduce_in_order(self, block: Block, row: list[Step]) -> None:
         """Whatever holds the least rank first, where the file has the block's own part first."""
         rank, place, count = block.rank, row[0].destination, row[0].count
         number = block.number
@@ -405,7 +361,7 @@ class _Player:
         value = self.program.value(rank, *place)
         return value.first if value is not None else (rank, -1)
 
-    def _move(self, block: _Block, step: _Step, message: _Message | None) -> None:
+    def _move(self, block: Block, step: Step, message: _Message | None) -> None:
         rank, count = block.rank, step.count
         chunk = self.program.chunk
         result: Ref | None = None
@@ -442,7 +398,7 @@ class _Player:
         self.temporary += count
         return self.temporary - count
 
-    def _reduce(self, block: _Block, step: _Step, message: _Message) -> Ref:
+    def _reduce(self, block: Block, step: Step, message: _Message) -> Ref:
         """The source is local; rrs leaves its result nowhere."""
         local = self.program.chunk(block.rank, *step.source, step.count)
         target = ("scratch", self._aside(step.count)) if step.kind == "rrs" else step.destination

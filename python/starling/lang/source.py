@@ -118,7 +118,8 @@ def is_plan(source: str) -> bool:
 
 
 def _read_plan(path: Path) -> ir.Plan:
-    from starling.lang.msccl_xml import XmlError, read
+    from starling.lang.msccl_blocks import XmlError
+    from starling.lang.msccl_xml import read
 
     try:
         return read(path.read_bytes()) if path.suffix == ".xml" else ir.parse(path.read_text())

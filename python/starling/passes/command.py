@@ -20,8 +20,8 @@ from starling import ir
 from starling.errors import StarlingError
 from starling.ir.plan import MOST_TILE_BYTES, is_tile
 from starling.lang.errors import ProgramError
+from starling.lang.msccl_blocks import XmlError
 from starling.lang.msccl_write import DIALECTS, write
-from starling.lang.msccl_xml import XmlError
 from starling.lang.program import Program
 from starling.lang.source import SourceError, is_plan, own_lines, plan_of, program_of
 from starling.passes.compiler import PASSES, run_passes

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <starling/plan.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -147,6 +148,63 @@ TEST(AddedPlans, NeedNoMoreSlotsThanLanesHave) {
       for (size_t k = 0; k < output.size(); ++k)
         ASSERT_EQ(output[k], int32_t(k / count * 10'000'000 + rank.rank * count + k % count)) << k;
     }
+  });
+}
+
+// Each chunk on a channel of its own, by one block.
+std::string gathered_by_channels(int channels) {
+  std::string body;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string own = std::to_string(rank), peer = std::to_string(1 - rank);
+    body += "rank " + own + " scratch 0\nblock 0\n";
+    int index = 0;
+    for (int c = 0; c < channels; ++c) {
+      const std::string chunk = "[" + std::to_string(c) + "]", channel = peer + "." + std::to_string(c);
+      body +=
+          std::to_string(index++) + " send input" + chunk + " -> >" + channel + " size input" + chunk + "\n";
+    }
+    for (int c = 0; c < channels; ++c) {
+      const auto at = [&](int part) { return "output[" + std::to_string(part * channels + c) + "]"; };
+      body += std::to_string(index++) + " recv <" + peer + "." + std::to_string(c) + " -> " + at(1 - rank) +
+              " size " + at(1 - rank) + "\n";
+      body += std::to_string(index++) + " copy input[" + std::to_string(c) + "] -> " + at(rank) + " size " +
+              at(rank) + "\n";
+    }
+  }
+  return text_of({.collective = "all_gather", .chunks_per_group = channels, .groups = "1 2"}, body);
+}
+
+// A lane has the channels that its first operation wants, so what goes by name alone may find one that has
+// enough.
+TEST(AddedPlans, OfMoreChannelsThanEveryLaneHasGoByNameAlone) {
+  run_ranks({.size = 2}, [](Rank& rank) {
+    const std::string text = gathered_by_channels(3);
+    EXPECT_EQ(starling_comm_add_plan(rank.comm, text.c_str(), 1, 4096), STARLING_UNSUPPORTED);
+    EXPECT_NE(
+        std::string(starling_last_error())
+            .find("plan 'test' uses 3 channels; lanes have as many as the daemon has blocks, 1; remedy: "
+                  "compile it with blocks=1, or run it by name on a lane of its own"),
+        std::string::npos)
+        << starling_last_error();
+    ASSERT_EQ(starling_comm_add_plan(rank.comm, text.c_str(), 1, 0), STARLING_SUCCESS)
+        << starling_last_error();
+    std::vector<float> input(100, float(rank.rank)), output(200, -1);
+    starling_operation op = operation(STARLING_ALL_GATHER);
+    op.input = input.data();
+    op.output = output.data();
+    op.count = input.size();
+    starling_request* request = nullptr;
+    ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+    expect_done(request);
+    op.algorithm = "test";
+    EXPECT_EQ(starling_submit(rank.comm, &op, nullptr), STARLING_UNSUPPORTED);
+    EXPECT_NE(std::string(starling_last_error()).find("uses 3 channels; the lane has 1"), std::string::npos)
+        << starling_last_error();
+    op.lane = "of its own";
+    std::fill(output.begin(), output.end(), -1);
+    ASSERT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+    expect_done(request);
+    for (size_t k = 0; k < output.size(); ++k) ASSERT_EQ(output[k], float(k / 100)) << k;
   });
 }
 

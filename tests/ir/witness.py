@@ -19,9 +19,10 @@ from starling.ir.plan import REDUCING, Slice
 
 MANY = 1 << 20  # slots: as good as any number
 # Refusals that must show, whatever the plan. What is finished once too often, or reduced afterwards, may be read by
-# nobody; a race may be between equal values: those are counted.
+# nobody; behind a chunk that was written too short may lie what an earlier one left; a race may be between equal
+# values: those are counted.
 ALWAYS = {"deadlock", "uninitialised", "postcondition", "final_missing", "race", "same_order"}
-SOMETIMES = {"final_once", "final_is_last", "input_overwritten"}
+SOMETIMES = {"final_once", "final_is_last", "input_overwritten", "held_length"}
 
 _RACE = re.compile(
     r"rank (\d+), block \d+, instruction \d+: block (\d+) instruction (\d+) .*? and block (\d+) instruction (\d+) "
@@ -95,7 +96,13 @@ def evidence(plan: ir.Plan, refusal: str, seed: int) -> tuple[str, bool, bool]:
     rule = found[1] if found is not None else "tables"  # what no table of a plan can hold was not even judged
     if rule not in ALWAYS | SOMETIMES:
         return rule, False, False
-    see = {"deadlock": _deadlock, "uninitialised": _uninitialised, "race": _race, "same_order": _same_order}
+    see = {
+        "deadlock": _deadlock,
+        "uninitialised": _uninitialised,
+        "held_length": _held_length,
+        "race": _race,
+        "same_order": _same_order,
+    }
     return rule, True, see.get(rule, _wrong)(plan, refusal, seed)
 
 
@@ -134,10 +141,20 @@ def _deadlock(plan: ir.Plan, refusal: str, seed: int) -> bool:
 
 
 def _uninitialised(plan: ir.Plan, refusal: str, seed: int) -> bool:
+    return _reads_garbage(plan, _full(plan), seed)
+
+
+def _held_length(plan: ir.Plan, refusal: str, seed: int) -> bool:
+    """For some count that leaves later chunks of a part shorter than earlier ones."""
+    counts = (4 * k + 1 for k in range(plan.chunks_per_group))
+    return any(_reads_garbage(plan, count, seed) for count in counts)
+
+
+def _reads_garbage(plan: ir.Plan, count: int, seed: int) -> bool:
     """Some instruction reads what was in memory before the operation."""
     logs = []
     for garbage in (0xA5, 0x3C):
-        machine = _watched(plan, _full(plan), seed, garbage)
+        machine = _watched(plan, count, seed, garbage)
         machine.go()
         logs.append(machine.read)
     return logs[0] != logs[1]

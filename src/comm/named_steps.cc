@@ -33,7 +33,7 @@ void each_touch(const Operation& op, F&& touch) {
   }
 }
 
-struct Extent {
+struct Reach {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
 
@@ -41,17 +41,17 @@ struct Extent {
     begin = end == nullptr ? first : std::min(begin, first);
     end = std::max(end, last);
   }
-  bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
+  bool meets(const Reach& other) const { return begin < other.end && other.begin < end; }
 };
-struct Extents {
-  Extent read, written;
+struct Reaches {
+  Reach read, written;
 };
-Extents extents_of(const Operation& op) {
-  Extents extents;
+Reaches reaches_of(const Operation& op) {
+  Reaches reaches;
   each_touch(op, [&](std::byte* begin, std::byte* end, bool writes, uint32_t) {
-    (writes ? extents.written : extents.read).add(begin, end);
+    (writes ? reaches.written : reaches.read).add(begin, end);
   });
-  return extents;
+  return reaches;
 }
 
 bool all_carried(const PlanView& plan, uint32_t first, uint32_t count, const std::vector<bool>& carried) {
@@ -88,7 +88,7 @@ std::optional<Spacing> spacing_of(const Operation& op, const BlockPlan& block, u
 }  // namespace
 
 bool conflict(const Operation& a, const Operation& b) {
-  const Extents of_a = extents_of(a), of_b = extents_of(b);
+  const Reaches of_a = reaches_of(a), of_b = reaches_of(b);
   return of_a.written.meets(of_b.written) || of_a.written.meets(of_b.read) || of_a.read.meets(of_b.written);
 }
 

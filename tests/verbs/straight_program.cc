@@ -19,7 +19,7 @@ namespace {
 
 using namespace guest;
 
-constexpr size_t kBytes = (3 << 20) + 8;  // the last message is a short one
+constexpr size_t kBytes = (2 << 20) + 8;  // the last message is a short one
 constexpr uint64_t kSmall = 64 << 10;     // more than all that is not large, of a case
 
 // By words: an emulated processor takes long for bytes.

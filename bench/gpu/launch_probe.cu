@@ -16,14 +16,7 @@
 #include <thread>
 #include <vector>
 
-#define CUDA(call)                                                \
-  do {                                                            \
-    const cudaError_t status = (call);                            \
-    if (status != cudaSuccess) {                                  \
-      std::printf("%s: %s\n", #call, cudaGetErrorString(status)); \
-      std::exit(1);                                               \
-    }                                                             \
-  } while (false)
+#include "probe.h"
 
 namespace {
 

@@ -21,14 +21,7 @@
 #include <cstdlib>
 #include <vector>
 
-#define CUDA(call)                                                \
-  do {                                                            \
-    const cudaError_t status = (call);                            \
-    if (status != cudaSuccess) {                                  \
-      std::printf("%s: %s\n", #call, cudaGetErrorString(status)); \
-      std::exit(1);                                               \
-    }                                                             \
-  } while (false)
+#include "probe.h"
 
 namespace {
 
@@ -236,14 +229,6 @@ __global__ void __launch_bounds__(kThreads) exchange(const Memory m, uint64_t pa
     if constexpr (kForm == Form::kLine) line(m, to, from, first, end, flag);
     if constexpr (kForm == Form::kPlain) plain(m, to, from, first, end, flag);
   }
-}
-
-template <class T>
-T* zeroed(size_t bytes) {
-  void* memory;
-  CUDA(cudaMalloc(&memory, bytes));
-  CUDA(cudaMemset(memory, 0, bytes));
-  return static_cast<T*>(memory);
 }
 
 class Probe {

@@ -12,14 +12,7 @@
 #include <cstdlib>
 #include <vector>
 
-#define CUDA(call)                                                \
-  do {                                                            \
-    const cudaError_t status = (call);                            \
-    if (status != cudaSuccess) {                                  \
-      std::printf("%s: %s\n", #call, cudaGetErrorString(status)); \
-      std::exit(1);                                               \
-    }                                                             \
-  } while (false)
+#include "probe.h"
 
 namespace {
 
@@ -137,14 +130,6 @@ struct Gpu {
   uint64_t* credit;
   uint32_t calls = 0;
 };
-
-template <class T>
-T* zeroed(size_t bytes) {
-  void* memory;
-  CUDA(cudaMalloc(&memory, bytes));
-  CUDA(cudaMemset(memory, 0, bytes));
-  return static_cast<T*>(memory);
-}
 
 class Probe {
  public:

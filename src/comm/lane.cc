@@ -31,10 +31,9 @@ uint32_t slot_bytes_for(uint64_t size_class_bytes, uint32_t limit) {
 }
 
 // Packets are for messages that are small on their block; larger ones go in several tiles. Slots are a
-// sixteenth of the lane's first operation. Whole lines.
+// sixteenth of the lane's first operation.
 uint32_t packet_bytes_for(uint32_t slot_bytes, const PlaceTraits& traits) {
-  const uint32_t bytes = std::min(slot_bytes == kSmallestSlot ? 1024 : slot_bytes, traits.packet_bytes_limit);
-  return bytes - bytes % (16 * traits.line_units);
+  return std::min(slot_bytes == kSmallestSlot ? 1024 : slot_bytes, traits.packet_bytes_limit);
 }
 
 // Bytes of one chunk that an instruction moves at a time.
@@ -178,7 +177,7 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
                         uint32_t(channels),
                         carried_ && place_.traits().direct ? kCarriedSlots : kLaneSlots,
                         slot_bytes,
-                        carried_ ? 0 : packet_ring_bytes_for(packet_bytes, place_.traits()),
+                        carried_ ? 0 : packet_ring_bytes_for(packet_bytes),
                         2 * std::max(depth(), options_.copies ? kCopyDepth : 0),
                         options_.copies};
   const LaneLayout layout(shape);
@@ -233,7 +232,6 @@ void HostLane::open_device() {
   image_.private_slots = private_slots;
   image_.slot_bytes = shared_->slot_bytes;
   image_.packet_bytes = shared_->packet_bytes;
-  image_.packet_slot_bytes = packet_slot_bytes_for(shared_->packet_bytes, place_.traits());
   const uint64_t pool_slot = arena_.header()->pool_slot_bytes;
   image_.pool_slot_bytes = pool_slot >= image_.slot_bytes ? uint32_t(pool_slot) : 0;
   image_.sends = reinterpret_cast<SendEnd*>(memory + sends);

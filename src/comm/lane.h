@@ -50,12 +50,8 @@ inline uint32_t block_limit_between_hosts(const Place& place, uint32_t blocks) {
   return place.traits().direct ? blocks : std::min(blocks, kOfGpus);
 }
 
-// Each line has a pack of flags behind its units.
-inline uint32_t packet_slot_bytes_for(uint32_t packet_bytes, const PlaceTraits& traits) {
-  return packet_bytes + packet_bytes / traits.line_units;
-}
-inline uint64_t packet_ring_bytes_for(uint32_t packet_bytes, const PlaceTraits& traits) {
-  return uint64_t(kPacketSlots) * packet_slot_bytes_for(packet_bytes, traits);
+inline uint64_t packet_ring_bytes_for(uint32_t packet_bytes) {
+  return uint64_t(kPacketSlots) * 2 * packet_bytes;
 }
 
 // Another rank, as this one reaches it: its segment, and the memory that its blocks share with ours.

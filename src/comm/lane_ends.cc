@@ -21,7 +21,7 @@ void HostLane::set_own_half(uint64_t end, SendEnd& send, ReceiveEnd& receive) co
   } else if (connectors_.bytes > 0) {
     std::byte* own = place_.exported(connectors_.offset);
     const uint64_t slots_bytes = uint64_t(shared_->private_slots) * shared_->slot_bytes;
-    const uint64_t ring_bytes = carried_ ? 0 : packet_ring_bytes_for(shared_->packet_bytes, place_.traits());
+    const uint64_t ring_bytes = carried_ ? 0 : packet_ring_bytes_for(shared_->packet_bytes);
     if (PeerMemory* memory = member(peer).peer.memory.get()) receive.opened = memory->opened();
     send.credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + end;
     receive.inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + end;
@@ -58,7 +58,7 @@ void HostLane::introduce_neighbour(uint32_t peer, uint32_t channel, PeerIntroduc
   ArenaHeader* header = member(peer).peer.arena->header();
   std::byte* base = memory.at(theirs.connectors_offset);
   const uint64_t slots_bytes = uint64_t(shared_->private_slots) * shared_->slot_bytes;
-  const uint64_t ring_bytes = carried_ ? 0 : packet_ring_bytes_for(shared_->packet_bytes, place_.traits());
+  const uint64_t ring_bytes = carried_ ? 0 : packet_ring_bytes_for(shared_->packet_bytes);
   const uint64_t there = uint64_t(rank()) * shared_->channel_count + channel;  // its end for us
   introduction.credit = reinterpret_cast<Credit*>(base + theirs.credit_offset) + there;
   introduction.inbox = reinterpret_cast<Inbox*>(base + theirs.inbox_offset) + there;

@@ -10,9 +10,9 @@
 //   ends counted ──▶ done
 //
 // Only what is usual comes this way (device/bind.h says what), and the interpreter does all the rest: also
-// what is seldom, as connecting. A thread has a part in one line of packets, or of kBoundLines, in an
-// instruction and tile. Each operand is one chunk, so who reads what an earlier instruction wrote is the thread
-// that wrote it.
+// what is seldom, as connecting, and messages that fill their slots to the end (refreshes_amid()). A thread
+// has one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's share.
+// Each operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
 //
 // What counts is how many trips to memory are made one after the other, each 600 to 700 cycles, and how many
 // instructions a warp takes in turn, each some five (docs/design/0007-start-as-a-kernel.md).
@@ -30,8 +30,6 @@ namespace starling::device {
 inline constexpr uint32_t kBoundInstructions = 16;
 inline constexpr uint32_t kBoundEnds = 7;  // connections of a block one way: of eight ranks
 inline constexpr uint32_t kBoundSources = kBoundEnds + 1;
-inline constexpr uint32_t kBoundLines = 4;  // that a thread has of a tile, at most
-inline constexpr uint32_t kTailLines = 2;  // of these, together of each of several messages
 inline constexpr uint8_t kNoLocal = 0xff;
 
 // On block b: of `span` bytes those from b x `span_step` on, `chunk_bytes` of them at most, and some in each
@@ -66,9 +64,6 @@ struct BoundProgram {
   uint8_t reduced;  // sources of the instructions that reduce, all as many
   uint8_t divisor;  // of their results; 1: not
   uint8_t pulls;  // 1: protocol pull (device/bound_pull.h)
-  uint8_t heads;  // of packets: so many instructions come first that wait for nothing, and of which none reads
-                  // what one of them writes
-  uint8_t tails;  // so many come last that only receive, a message each
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile
@@ -125,12 +120,11 @@ class BoundRun {
   template <class Ours>
   STARLING_HOST_DEVICE bool look(Ours&& ours) {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
-    bool ready = p_.tile_bytes <= kBoundLines * bytes_a_turn();
+    bool ready = p_.tile_bytes <= 16 * threads;
     const BoundInstruction& first = p_.instructions[0];
     const Share share = share_of(first, 0);
-    const LineUnit unit = unit_in(m_, first_line(m_), share.bytes);
-    if (unit.bytes != 0 && first.source != nullptr && fits_a_turn())
-      early_ = m_.load_early(source_of(first, share, unit), unit.bytes);
+    if (share.bytes != 0 && first.source != nullptr)
+      early_ = m_.load_early(source_of(first, share), share.bytes);
     else
       early_ = {0, 0};
     // Relaxed: as Interpreter::is_broken(). Looked at last, so that nothing waits for it.
@@ -144,10 +138,9 @@ class BoundRun {
     for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
       const SendEnd& end = lane_.sends[send_place(k)];
       s_.sends[k] = {end.packets, end.packets_sent};
-      ready &= end.connected != 0;
+      ready &= end.connected != 0 && !refreshes_amid(end.packets_sent, uint64_t(p_.tile_count) * p_.sent[k]);
       ready &= has_credit(k, 0) ||
-               (ours() && device::in_time(m_, budget_, lane_.fault, NeverYields{},
-                                          [&] { return has_credit(k, 0); }));
+               (ours() && in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return has_credit(k, 0); }));
     }
     ready &= fault == 0;
     return ready;
@@ -182,13 +175,9 @@ class BoundRun {
     bool leads = p_.leading != 0;
     for (;;) {
       if (leads && tile != 0 && !wait_for_credit(tile)) return (tile - 1) * p_.count + p_.leading;
-      if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile)) return tile * p_.count;
-      const uint32_t end = leads ? p_.leading : p_.count, tails = p_.count - p_.tails;
-      uint32_t n = leads ? 0 : p_.leading;
-      if (n == 0 && fits_a_turn()) n = send_heads(tile, p_.heads < end ? p_.heads : end);
-      for (; n < end && n < tails; ++n)
+      const uint32_t end = leads ? p_.leading : p_.count;
+      for (uint32_t n = leads ? 0 : p_.leading; n < end; ++n)
         if (!execute(p_.instructions[n], tile, tile == 0 && n == 0)) return tile * p_.count + n;
-      if (n < end && !receive_tails(tile)) return tile * p_.count + n;
       if (leads && tile == 0) {
         tile = 1;
       } else if (leads) {
@@ -211,7 +200,7 @@ class BoundRun {
   }
 
   STARLING_HOST_DEVICE bool wait_for_credit(uint32_t tile) {
-    const bool there = device::in_time(m_, budget_, lane_.fault, NeverYields{}, [&] {
+    const bool there = in_time(m_, budget_, lane_.fault, NeverYields{}, [&] {
       for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
         if (!has_credit(k, tile)) return false;
       return true;
@@ -219,243 +208,61 @@ class BoundRun {
     return !m_.any(!there);
   }
 
-  STARLING_HOST_DEVICE uint32_t bytes_a_turn() const {
-    return uint32_t(16 * M::kLineUnits * line_stride(m_));
-  }
-
-  // What the block has of an instruction in a tile.
+  // What this thread has of an instruction in a tile.
   struct Share {
     uint32_t offset;
-    uint32_t bytes;
+    uint32_t bytes;  // 0: nothing
   };
   STARLING_HOST_DEVICE Share share_of(const BoundInstruction& i, uint32_t tile) const {
     const uint32_t span = i.span - block_ * i.span_step, begin = tile * p_.tile_bytes;
     const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
-    return {begin, left < p_.tile_bytes ? left : p_.tile_bytes};
+    const uint32_t bytes = left < p_.tile_bytes ? left : p_.tile_bytes;
+    const uint32_t inside = 16 * m_.thread_index();
+    const uint32_t own = inside < bytes ? bytes - inside : 0;
+    return {begin + inside, own < 16 ? own : 16};
   }
-  STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share,
-                                                  const LineUnit& unit) const {
-    return i.source + block_ * i.source_step + share.offset + 16 * unit.unit;
-  }
-
-  // For packets.
-  template <class Ready>
-  STARLING_HOST_DEVICE bool in_time(Ready&& ready) {
-    return device::in_time<true>(m_, budget_, lane_.fault, NeverYields{}, ready);
+  STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share) const {
+    return i.source + block_ * i.source_step + share.offset;
   }
 
-  STARLING_HOST_DEVICE bool fits_a_turn() const { return p_.tile_bytes <= bytes_a_turn(); }
-
-  STARLING_HOST_DEVICE uint64_t lines_of(const Share& share) const {
-    return (share.bytes + 16 * M::kLineUnits - 1) / (16 * M::kLineUnits);
-  }
-  // Of the lines of a tile that this thread has a part in, number n.
-  STARLING_HOST_DEVICE uint64_t line_at(uint32_t n) const { return first_line(m_) + n * line_stride(m_); }
-
-  // `early`: the local unit of the first line is in early_.
+  // `early`: the local slice is in early_.
   STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile, bool early) {
-    if (!fits_a_turn() && i.source_count == 1) return pass_on(i, tile);
     return i.source_count <= kFewSources ? exchange<kFewSources>(i, tile, early)
                                          : exchange<kBoundSources>(i, tile, early);
   }
 
-  // As Interpreter::exchange_line(): no effect before the vote has shown that all threads have their lines. One
-  // line stays in registers meanwhile; of several each is read again, so that there is one piece of code for
-  // all: what a kernel executes once it waits for.
+  // As Interpreter::exchange_unit(): no effect before the vote has shown that all threads have their units.
   template <uint32_t kMost>
   STARLING_HOST_DEVICE bool exchange(const BoundInstruction& i, uint32_t tile, bool early) {
     const Share share = share_of(i, tile);
-    const uint64_t lines = lines_of(share);
-    const Messages<kMost> messages = messages_of<kMost>(i, tile);
-    const bool one = fits_a_turn();
-    Pack in[kMost] = {};
+    const bool mine = share.bytes != 0;
     Pack local{0, 0};
-    if (one) local = local_unit(i, share, line_at(0), early);
+    if (mine && i.source != nullptr) local = load(source_of(i, share), share.bytes, early);
+    Pack in[kMost] = {};
     if (i.receive_count != 0) {
-      bool stuck = false;
-      STARLING_ROLLED
-      for (uint64_t line = line_at(0); m_.any_together(line < lines) && !stuck; line += line_stride(m_))
-        stuck = !in_time([&] { return take<kMost>(messages, line, line < lines, in); });
+      const Messages<kMost> messages = messages_of<kMost>(i, tile);
+      const bool stuck = mine && !in_time(m_, budget_, lane_.fault, NeverYields{},
+                                          [&] { return take<kMost>(messages, in); });
       if (m_.any(stuck)) return false;
-      if (one) count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier
+      count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier
     }
-    STARLING_ROLLED
-    for (uint64_t line = line_at(0); m_.any_together(line < lines); line += line_stride(m_)) {
-      if (!one) {
-        local = local_unit(i, share, line, false);
-        if (i.receive_count != 0) take<kMost>(messages, line, line < lines, in);
-      }
-      STARLING_UNROLL
-      for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
-      const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
-      send(i, tile, line, line < lines, out);
-      keep(i, share, line, out);
-    }
-    if (one || i.receive_count == 0) return true;
-    m_.barrier();  // all threads have loaded the messages
-    count_read(i, tile);
-    return true;
-  }
-
-  // What only moves on, several lines a thread: each goes on as it comes. If the rest does not come, whoever goes
-  // on stores and sends the same again, into the same slots.
-  STARLING_HOST_DEVICE bool pass_on(const BoundInstruction& i, uint32_t tile) {
-    const bool there = move_lines(i, tile);
-    if (i.receive_count == 0) return true;
-    if (m_.any(!there)) return false;
-    count_read(i, tile);
-    return true;
-  }
-  STARLING_HOST_DEVICE bool move_lines(const BoundInstruction& i, uint32_t tile) {
-    const Share share = share_of(i, tile);
-    const uint64_t lines = lines_of(share);
-    if (!m_.any_together(line_at(0) < lines)) return true;
-    Pack data[kBoundLines] = {};
-    if (i.source != nullptr) {
-      STARLING_UNROLL
-      for (uint32_t n = 0; n < kBoundLines; ++n) data[n] = local_unit(i, share, line_at(n), false);
-    } else {
-      const uint64_t message = next_received(i, tile, i.receive_first);
-      const uint64_t* slot = packet_slot(lane_, s_.receives[i.receive_first].slots, message);
-      const bool there = in_time([&] {
-        LinePart seen[kBoundLines] = {};
-        STARLING_UNROLL
-        for (uint32_t n = 0; n < kBoundLines; ++n)
-          seen[n] = m_.read_line(slot + line_at(n) * kLineWords<M>, line_at(n) < lines);
-        bool all = true;
-        STARLING_UNROLL
-        for (uint32_t n = 0; n < kBoundLines; ++n) {
-          all = all && (line_at(n) >= lines || seen[n].flag == packet_flag(message));
-          data[n] = seen[n].data;
-        }
-        return m_.as_flag_says(all);
-      });
-      if (!there) return false;
-    }
+    if (!mine) return true;
     STARLING_UNROLL
-    for (uint32_t n = 0; n < kBoundLines; ++n) {
-      send(i, tile, line_at(n), line_at(n) < lines, data[n]);
-      keep(i, share, line_at(n), data[n]);
-    }
-    return true;
-  }
-
-  // The first instructions, which wait for nothing, of a line each: all that they read is on its way together.
-  // Returns how many.
-  STARLING_HOST_DEVICE uint32_t send_heads(uint32_t tile, uint32_t count) {
-    constexpr uint32_t kMost = kFewSources;
-    if (count > kMost) count = kMost;
-    if (count < 2) return 0;
-    Pack local[kMost] = {};
-    STARLING_UNROLL
-    for (uint32_t n = 0; n < kMost; ++n) {
-      if (n >= count) continue;
-      const BoundInstruction& i = p_.instructions[n];
-      local[n] = local_unit(i, share_of(i, tile), line_at(0), tile == 0 && n == 0);
-    }
-    STARLING_UNROLL
-    for (uint32_t n = 0; n < kMost; ++n) {
-      if (n >= count) continue;
-      const BoundInstruction& i = p_.instructions[n];
-      const Share share = share_of(i, tile);
-      send(i, tile, line_at(0), line_at(0) < lines_of(share), local[n]);
-      keep(i, share, line_at(0), local[n]);
-    }
-    return count;
-  }
-
-  // The last instructions, which only receive: one vote for all. What has come is stored at once, as in
-  // pass_on().
-  STARLING_HOST_DEVICE bool receive_tails(uint32_t tile) {
-    const uint32_t begin = p_.count - p_.tails, lines = fits_a_turn() ? 1 : kBoundLines;
-    bool there = true;
-    STARLING_ROLLED
-    for (uint32_t n = begin; n < p_.count; n += kFewSources) {
-      STARLING_ROLLED
-      for (uint32_t first = 0; first < lines && there; first += kTailLines)
-        there = receive_together(n, first, tile);
-    }
-    if (m_.any(!there)) return false;
-    for (uint32_t n = begin; n < p_.count; ++n) count_read(p_.instructions[n], tile);
-    return true;
-  }
-
-  // Of kFewSources tails kTailLines lines each, from number `first` on.
-  STARLING_HOST_DEVICE bool receive_together(uint32_t begin, uint32_t first, uint32_t tile) {
-    constexpr uint32_t kMost = kFewSources;
-    const uint64_t* slots[kMost];
-    uint64_t flags[kMost], lines[kMost];
-    bool ours = false;
-    STARLING_UNROLL
-    for (uint32_t r = 0; r < kMost; ++r) {
-      slots[r] = nullptr;
-      flags[r] = lines[r] = 0;
-      if (begin + r >= p_.count) continue;
-      const BoundInstruction& i = p_.instructions[begin + r];
-      const uint64_t message = next_received(i, tile, i.receive_first);
-      lines[r] = lines_of(share_of(i, tile));
-      slots[r] = packet_slot(lane_, s_.receives[i.receive_first].slots, message);
-      flags[r] = packet_flag(message);
-      ours |= line_at(first) < lines[r];
-    }
-    if (!m_.any_together(ours)) return true;
-    Pack in[kMost][kTailLines];
-    const bool there = in_time([&] {
-      LinePart seen[kMost][kTailLines] = {};
-      STARLING_UNROLL
-      for (uint32_t r = 0; r < kMost; ++r) {
-        if (slots[r] == nullptr) continue;
-        STARLING_UNROLL
-        for (uint32_t n = 0; n < kTailLines; ++n)
-          seen[r][n] = m_.read_line(slots[r] + line_at(first + n) * kLineWords<M>, line_at(first + n) < lines[r]);
-      }
-      bool all = true;
-      STARLING_UNROLL
-      for (uint32_t r = 0; r < kMost; ++r) {
-        STARLING_UNROLL
-        for (uint32_t n = 0; n < kTailLines; ++n) {
-          all = all && (line_at(first + n) >= lines[r] || seen[r][n].flag == flags[r]);
-          in[r][n] = seen[r][n].data;
-        }
-      }
-      return m_.as_flag_says(all);
-    });
-    if (!there) return false;
-    STARLING_UNROLL
-    for (uint32_t r = 0; r < kMost; ++r) {
-      if (slots[r] == nullptr) continue;
-      const BoundInstruction& i = p_.instructions[begin + r];
-      STARLING_UNROLL
-      for (uint32_t n = 0; n < kTailLines; ++n) keep(i, share_of(i, tile), line_at(first + n), in[r][n]);
-    }
-    return true;
-  }
-
-  // To the instruction's peers.
-  STARLING_HOST_DEVICE void send(const BoundInstruction& i, uint32_t tile, uint64_t line, bool ours,
-                                 Pack data) {
-    STARLING_ROLLED
+    for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
+    const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
     for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
       const uint64_t message = next_sent(i, tile, k);
-      m_.write_line(packet_slot(lane_, s_.sends[k].slots, message) + line * kLineWords<M>, ours,
-                    packet_flag(message), data);
+      write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
+                        packet_flag(message), m_.thread_index(), out);
     }
+    if (i.destination != nullptr)
+      m_.store_few(i.destination + block_ * i.destination_step + share.offset, out, share.bytes);
+    return true;
   }
-  // Where the instruction keeps it.
-  STARLING_HOST_DEVICE void keep(const BoundInstruction& i, const Share& share, uint64_t line, Pack data) {
-    if (i.destination == nullptr) return;
-    const LineUnit unit = unit_in(m_, line, share.bytes);
-    if (unit.bytes != 0)
-      m_.store_few(i.destination + block_ * i.destination_step + share.offset + 16 * unit.unit, data,
-                   unit.bytes);
-  }
-  STARLING_HOST_DEVICE Pack local_unit(const BoundInstruction& i, const Share& share, uint64_t line,
-                                       bool early) {
-    const LineUnit unit = unit_in(m_, line, share.bytes);
-    if (i.source == nullptr || unit.bytes == 0) return {0, 0};
-    const std::byte* from = source_of(i, share, unit);
-    if (!early) return m_.load_few(from, unit.bytes);
-    m_.use_early(from, unit.bytes, early_);
+
+  STARLING_HOST_DEVICE Pack load(const std::byte* from, uint32_t bytes, bool early) {
+    if (!early) return m_.load_few(from, bytes);
+    m_.use_early(from, bytes, early_);
     return early_;
   }
 
@@ -463,7 +270,7 @@ class BoundRun {
   template <uint32_t kMost>
   struct Messages {
     const uint64_t* slots[kMost];  // null: none is source s
-    uint64_t flags[kMost];
+    uint32_t flags[kMost];
   };
   template <uint32_t kMost>
   STARLING_HOST_DEVICE Messages<kMost> messages_of(const BoundInstruction& i, uint32_t tile) const {
@@ -481,26 +288,25 @@ class BoundRun {
     return messages;
   }
 
-  // As take_packet_line().
+  // As take_packet_unit().
   template <uint32_t kMost>
-  STARLING_HOST_DEVICE bool take(const Messages<kMost>& messages, uint64_t line, bool ours,
-                                 Pack (&in)[kMost]) {
+  STARLING_HOST_DEVICE bool take(const Messages<kMost>& messages, Pack (&in)[kMost]) {
     bool there = true;
     STARLING_UNROLL
     for (uint32_t first = 0; first < kMost; first += kFewSources) {
-      LinePart seen[kFewSources] = {};
+      PacketUnit seen[kFewSources] = {};
       STARLING_UNROLL
       for (uint32_t s = 0; s < kFewSources; ++s)
         if (messages.slots[first + s] != nullptr)
-          seen[s] = m_.read_line(messages.slots[first + s] + line * kLineWords<M>, ours);
+          seen[s] = read_packet_unit(m_, messages.slots[first + s], lane_.packet_bytes, m_.thread_index());
       STARLING_UNROLL
       for (uint32_t s = 0; s < kFewSources; ++s) {
         if (messages.slots[first + s] == nullptr) continue;
-        there = there && (!ours || seen[s].flag == messages.flags[first + s]);
-        in[first + s] = seen[s].data;
+        there = there && seen[s].has(messages.flags[first + s]);
+        in[first + s] = seen[s].data();
       }
     }
-    return m_.as_flag_says(there);
+    return there;
   }
   // By words: of a conditional assignment the compiler makes an index, and operands would leave the
   // registers.

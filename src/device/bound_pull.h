@@ -198,7 +198,7 @@ class BoundPull {
     c_.destination_count = 1;
     c_.past_caches = 0;
     c_.owner = 0;
-    c_.packet_sources = c_.packet_destinations = 0;
+    c_.packet_sources = c_.packet_destinations = c_.refreshed = c_.packet_bytes = 0;
   }
 
   STARLING_HOST_DEVICE uint32_t last(uint32_t thread) const { return m_.thread_count() - 1 - thread; }

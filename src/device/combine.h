@@ -33,8 +33,10 @@ struct Combine {
   // Packets (device/packets.h): bit k of a mask says that operand k is a packet slot, not plain memory.
   uint32_t packet_sources;
   uint32_t packet_destinations;
-  uint64_t source_flags[kMaxFan + 1];
-  uint64_t destination_flags[kMaxFan + 1];
+  uint32_t refreshed;     // of the destinations: to be filled to their end
+  uint32_t packet_bytes;  // data of a packet slot; 0: no operand is one
+  uint32_t source_flags[kMaxFan + 1];
+  uint32_t destination_flags[kMaxFan + 1];
 
   STARLING_HOST_DEVICE void clear() {
     for (auto& source : sources) source = nullptr;
@@ -47,7 +49,7 @@ struct Combine {
     past_caches = 0;
     offered = nullptr;
     owner = 0;
-    packet_sources = packet_destinations = 0;
+    packet_sources = packet_destinations = refreshed = packet_bytes = 0;
     for (auto& flag : source_flags) flag = 0;
     for (auto& flag : destination_flags) flag = 0;
   }

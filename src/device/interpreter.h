@@ -135,16 +135,15 @@ class Interpreter {
     return {&introduction_of(*x_.lane, end).made, 1, end.peer};
   }
 
-  // Of several lines of a message one is looked at: the first. If that is there, it has to be tried.
+  // Of several units of a message one is looked at: the first. If that is there, it has to be tried.
   STARLING_HOST_DEVICE Awaited awaits_packets(const Instruction& i) {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
       ReceiveEnd& end = receive_end(i, k);
       if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
-      // The flag of the first line is a counter: it has come as soon as it is there or past it.
-      const uint64_t* flag =
-          packet_slot(*x_.lane, end.packets, end.packets_received) + 2 * M::kLineUnits;
-      const uint64_t target = packet_flag(end.packets_received);
-      if (m_.load_relaxed(flag) != target) return {flag, target, end.peer};
+      // A word with its flag above is a counter: it has come as soon as it is at the flag or past it.
+      const uint64_t* word = packet_slot(*x_.lane, end.packets, end.packets_received);
+      const uint64_t target = uint64_t(packet_flag(end.packets_received)) << 32;
+      if ((m_.load_relaxed(word) ^ target) >> 32) return {word, target, end.peer};
     }
     for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
       SendEnd& end = send_end(i, k);
@@ -302,16 +301,15 @@ class Interpreter {
     }
   }
 
-  // Every thread looks for its own lines. None has an effect before the vote has shown that all are there.
+  // Every thread looks for its own units. None has an effect before the vote has shown that all are there.
   STARLING_HOST_DEVICE bool exchange_packets(const Instruction& i, const Combine& c) {
-    const uint64_t lines = packet_lines<M>(c);
-    if (lines <= line_stride(m_))
-      return c.source_count <= kFewSources ? exchange_line<kFewSources>(i, c)
-                                           : exchange_line<kMaxFan + 1>(i, c);
+    if (packet_units(c) <= m_.thread_count())
+      return c.source_count <= kFewSources ? exchange_unit<kFewSources>(i, c)
+                                           : exchange_unit<kMaxFan + 1>(i, c);
     if (receives(i.opcode)) {
       bool stuck = false;
-      for (uint64_t line = first_line(m_); m_.any_together(line < lines) && !stuck; line += line_stride(m_))
-        stuck = !in_time_together([&] { return packet_line_there(m_, c, line, line < lines); });
+      for (uint64_t u = m_.thread_index(); u < packet_units(c) && !stuck; u += m_.thread_count())
+        stuck = !in_time([&] { return packet_unit_there(m_, c, u); });
       if (m_.any(stuck)) return false;
     }
     combine_packets(m_, c);
@@ -324,19 +322,18 @@ class Interpreter {
   // A unit a thread. What has come stays in its registers: nothing is loaded twice, and the slots are given
   // back before the result is stored. The operands that are no packets are on their way while it waits.
   template <uint32_t kMost>
-  STARLING_HOST_DEVICE bool exchange_line(const Instruction& i, const Combine& c) {
+  STARLING_HOST_DEVICE bool exchange_unit(const Instruction& i, const Combine& c) {
     Pack in[kMost] = {};
-    const uint64_t line = first_line(m_);
-    const LineUnit unit = unit_in(m_, line, c.bytes);
-    const bool ours = line < packet_lines<M>(c);
-    if (ours) load_plain_units<kMost>(m_, c, unit, in);
+    const uint64_t unit = m_.thread_index();
+    const bool mine = unit < packet_units(c);
+    if (mine) load_plain_units<kMost>(m_, c, unit, in);
     if (receives(i.opcode)) {
-      const bool stuck = m_.any_together(ours) &&
-                         !in_time_together([&] { return take_packet_line<kMost>(m_, c, line, ours, in); });
+      const bool stuck = mine && !in_time([&] { return take_packet_unit<kMost>(m_, c, unit, in); });
       if (m_.any(stuck)) return false;
       count_read(i);  // all threads have loaded the messages: the vote was a barrier
     }
-    if (m_.any_together(ours)) combine_unit<kMost>(m_, c, unit, ours, in);
+    if (mine) combine_unit<kMost>(m_, c, unit, in);
+    refresh(m_, c);
     m_.barrier();  // all threads have stored theirs, and need the operands no more
     count_sent(i);
     return true;
@@ -408,10 +405,6 @@ class Interpreter {
   template <class Ready>
   STARLING_HOST_DEVICE bool in_time(Ready&& ready) {
     return device::in_time(m_, budget_, x_.lane->fault, yields_, ready);
-  }
-  template <class Ready>
-  STARLING_HOST_DEVICE bool in_time_together(Ready&& ready) {
-    return device::in_time<true>(m_, budget_, x_.lane->fault, yields_, ready);
   }
 
   // Each thread for itself, until all are ready, or one of them waited too long.

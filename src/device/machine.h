@@ -37,10 +37,8 @@ enum class Outcome : uint8_t {
 //   owner()                        who a message of protocol pull names as the owner of its slice; where
 //   read_owned(owner, to, from, n) every peer's memory has an address here, machines have neither. The second
 //                                  copies out of another owner's memory; false if it is not there (any more)
-//   any_together(value)            true on all threads that go on together, a GPU's warp, if any passed true
-//   write_line(line, ours, flag, pack)  by these, a line of packets (device/packets.h) each, or none: its pack of it
-//   read_line(line, ours)          likewise; who reads a line's flag has read all of its data
-//   as_flag_says(value)            true on all of these if all who read flags passed true
+//   write_words(to, a, b)          two neighbouring words (16-byte aligned), each whole, in no order
+//   read_words(from, a, b)         likewise
 //   store_after_loads(p, v)        what this block loaded before it (a barrier between) is not touched by what
 //                                  others store once they have seen `v`. Says nothing of what it stored
 //   load_before_stores(p)          the other side of it: what this block stores only if the value allows it (a
@@ -72,10 +70,8 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   m.write(to, from, v);
   { m.load_few(from, v) } -> std::same_as<Pack>;
   m.store_few(to, Pack{}, v);
-  m.write_line(q, b, v, Pack{});
-  { m.read_line(p, b) } -> std::same_as<LinePart>;
-  { m.as_flag_says(b) } -> std::same_as<bool>;
-  { m.any_together(b) } -> std::same_as<bool>;
+  m.write_words(q, v, v);
+  m.read_words(p, *q, *q);
   m.store_after_loads(q, v);
   { m.now() } -> std::same_as<uint64_t>;
   { m.expired(v, v) } -> std::same_as<bool>;
@@ -85,8 +81,6 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   m.notify(static_cast<Doorbell*>(nullptr));
   m.notify_host();
   { M::kThreads } -> std::convertible_to<uint32_t>;  // 1: a block is one thread; 0: known at run time only
-  { M::kLineUnits } -> std::convertible_to<uint32_t>;  // units of 16 bytes in a line of packets
-  { M::kLineThreads } -> std::convertible_to<uint32_t>;  // that have one line: 1, or one more than units
   { M::kLaneDepth } -> std::convertible_to<uint32_t>;  // places of a lane's rings (wire/lane.h)
   { M::kPlainWrites } -> std::convertible_to<bool>;  // write() is a plain copy: results may be computed in place
   { M::kStagesPlans } -> std::convertible_to<bool>;  // stage_plan(), stage_lane(), stages(): copies in fast memory

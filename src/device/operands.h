@@ -129,10 +129,15 @@ class Binding {
   }
 
   STARLING_HOST_DEVICE void bind_packets() {
-    c_.packet_sources = c_.packet_destinations = 0;
+    c_.packet_sources = c_.packet_destinations = c_.refreshed = c_.packet_bytes = 0;
     if (protocol_ != Protocol::kPackets) return;
+    c_.packet_bytes = x_.lane->packet_bytes;
     c_.packet_sources = ((1u << source_count_) - 1) & ~into_ & ~(local_ << local_at_);
     c_.packet_destinations = ((1u << sent_) - 1) << written_;
+    uint32_t refreshed = 0;
+    for (uint32_t k = 0; k < sent_; ++k)
+      refreshed |= uint32_t(refreshes(message_to(i_.send_first + k))) << (written_ + k);
+    c_.refreshed = refreshed;
   }
 
   STARLING_HOST_DEVICE void bind_source(uint32_t at) {

@@ -1,25 +1,25 @@
-// Small and middle messages whose every line says by itself that it is there: flags in the data, as in NCCL's
-// LL128 protocol.
+// Small messages whose every word says by itself that it is there: flags in the data, as in NCCL's LL
+// protocol.
 //
-//   line    M::kLineUnits units of 16 bytes of the message, and behind them a pack with the flag. On CUDA
-//           128 bytes, seven units, which eight neighbouring threads store and load by one instruction; of wide
-//           threads each has a line of one unit
-//   unit    16 bytes of a message, a thread's share of a line; who has the flag's place has none
-//   slot    Lane::packet_slot_bytes: the lines of Lane::packet_bytes
-//   flag    the message's number on its connection, plus 1
+//   word   8 bytes, stored and loaded whole:   data 4 bytes (low) | flag 4 bytes (high)
+//   slot   2 x Lane::packet_bytes: two planes of 16-byte packs. 16 bytes of a message, a unit, are pack u of
+//          the first plane and pack u of the second, so that neighbouring threads store neighbouring packs
+//   flag   low half of the message's number on its connection, plus 1
 //
 //      sender's block                              receiver's block
 //      packets_sent = k                            packets_received = k
 //      credit? k < packets_read + kPacketSlots
-//      lines with flag k + 1 ────────────────────▶ every thread polls its own lines: are all flags k + 1?
+//      words with flag k + 1 ────────────────────▶ every thread polls its own units: are all flags k + 1?
 //      packets_sent = k + 1                        barrier and vote, then the values are used
 //      packets_read  ◀──────────────────────────── packets_read := k + 1 (store_after_loads), after a barrier
 //                                                  behind the last load: the vote, where values are kept
 //
-// Order. Who sees a line's flag has its data (Machine::write_line, read_line): no counter, and on CUDA no
-// fence. What the message says of other memory is nothing: it carries values only. The slot is written again
-// only after packets_read said that all threads have loaded this message. A flag that is not k + 1 is an older
-// message's of this slot: nothing but packets is stored here, and 64 bits do not come round.
+// Order. A word is whole, so who sees its flag has its data: no release, no acquire, no counter. What the
+// message says of other memory is nothing: it carries values only. The slot is written again only after
+// packets_read said that all threads have loaded this message. A flag that is not k + 1 is an older message's
+// of this slot: nothing but packets is stored here, and a slot that is not written to its end for long keeps
+// old flags. Before the flags come round again, 2^32 messages later, kRefresh makes each slot be filled to
+// its end once. Fresh memory is zero, and flag 0 comes after a refresh.
 #pragma once
 #include "device/combine.h"
 #include "device/connector.h"
@@ -32,11 +32,21 @@ namespace starling::device {
 // Operands that a thread keeps in registers; of more in memory of its own.
 inline constexpr uint32_t kFewSources = 4;
 
-STARLING_HOST_DEVICE constexpr uint64_t packet_flag(uint64_t message) { return message + 1; }
+inline constexpr uint64_t kRefresh = uint64_t(1) << 30;  // messages
+
+STARLING_HOST_DEVICE constexpr uint32_t packet_flag(uint64_t message) { return uint32_t(message + 1); }
+
+// Is this message to fill its slot to the end?
+STARLING_HOST_DEVICE constexpr bool refreshes(uint64_t message) { return message % kRefresh < kPacketSlots; }
+
+// Is one of these to do so?
+STARLING_HOST_DEVICE constexpr bool refreshes_amid(uint64_t first, uint64_t count) {
+  return refreshes(first) || (first + count - 1) / kRefresh != first / kRefresh;
+}
 
 template <class Word>
 STARLING_HOST_DEVICE Word* packet_slot(const Lane& lane, Word* slots, uint64_t message) {
-  return slots + message % kPacketSlots * (lane.packet_slot_bytes / sizeof(uint64_t));
+  return slots + message % kPacketSlots * (lane.packet_bytes / sizeof(uint32_t));
 }
 
 // ---- the ends; only the leader of the block that owns the end calls these
@@ -75,115 +85,129 @@ STARLING_HOST_DEVICE void packets_were_sent(M& m, SendEnd& end) {
   m.notify(end.doorbell);
 }
 
-// ---- moving; on all threads, each its own lines
+// ---- moving; on all threads, each its own units
 // ------------------------------------------------------------------
 
-template <class M>
-inline constexpr uint32_t kLineWords = 2 * (M::kLineUnits + 1);
-
 STARLING_HOST_DEVICE inline uint64_t packet_units(const Combine& c) { return (c.bytes + 15) / 16; }
-template <class M>
-STARLING_HOST_DEVICE uint64_t packet_lines(const Combine& c) {
-  return (c.bytes + 16 * M::kLineUnits - 1) / (16 * M::kLineUnits);
+STARLING_HOST_DEVICE inline uint64_t unit_bytes(const Combine& c, uint64_t unit) {
+  const uint64_t left = c.bytes - 16 * unit;
+  return left < 16 ? left : 16;
 }
 
-// The first line that this thread has a part in, and how far it is to its next.
-template <class M>
-STARLING_HOST_DEVICE uint64_t first_line(const M& m) {
-  return m.thread_index() / M::kLineThreads;
-}
-template <class M>
-STARLING_HOST_DEVICE uint64_t line_stride(const M& m) {
-  return m.thread_count() / M::kLineThreads;
-}
+// The words of a unit, as they were seen.
+struct PacketUnit {
+  uint64_t a, b, d, e;
 
-// This thread's part of a line. Threads that go on together (Machine::any_together) have a line each, or none.
-struct LineUnit {
-  uint64_t line;
-  uint64_t unit;
-  uint64_t bytes;  // 0: it has none, but the flag's place, or the message ends before
+  STARLING_HOST_DEVICE bool has(uint32_t flag) const {
+    return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag && uint32_t(d >> 32) == flag &&
+           uint32_t(e >> 32) == flag;
+  }
+  STARLING_HOST_DEVICE Pack data() const {
+    return {uint64_t(uint32_t(a)) | b << 32, uint64_t(uint32_t(d)) | e << 32};
+  }
 };
-template <class M>
-STARLING_HOST_DEVICE LineUnit unit_in(const M& m, uint64_t line, uint64_t message_bytes) {
-  const uint32_t place = m.thread_index() % M::kLineThreads;
-  const uint64_t unit = line * M::kLineUnits + place, begin = 16 * unit;
-  if (place >= M::kLineUnits || begin >= message_bytes) return {line, unit, 0};
-  return {line, unit, message_bytes - begin < 16 ? message_bytes - begin : 16};
-}
 
 template <class M>
-STARLING_HOST_DEVICE const uint64_t* line_of(const std::byte* slot, uint64_t line) {
-  return reinterpret_cast<const uint64_t*>(slot) + line * kLineWords<M>;
+STARLING_HOST_DEVICE PacketUnit read_packet_unit(M& m, const uint64_t* slot, uint32_t packet_bytes,
+                                                 uint64_t unit) {
+  const uint64_t* words = slot + 2 * unit;
+  PacketUnit seen;
+  m.read_words(words, seen.a, seen.b);
+  m.read_words(words + packet_bytes / sizeof(uint64_t), seen.d, seen.e);
+  return seen;
 }
+
+// Of operand s.
 template <class M>
-STARLING_HOST_DEVICE uint64_t* line_of(std::byte* slot, uint64_t line) {
-  return reinterpret_cast<uint64_t*>(slot) + line * kLineWords<M>;
+STARLING_HOST_DEVICE PacketUnit read_packet_unit(M& m, const Combine& c, uint32_t s, uint64_t unit) {
+  return read_packet_unit(m, reinterpret_cast<const uint64_t*>(c.sources[s]), c.packet_bytes, unit);
 }
 
 STARLING_HOST_DEVICE inline bool is_packet(const Combine& c, uint32_t s) { return c.packet_sources >> s & 1; }
 
-// Has the line come from every peer? The same on all threads that go on together.
 template <class M>
-STARLING_HOST_DEVICE bool packet_line_there(M& m, const Combine& c, uint64_t line, bool ours) {
-  bool there = true;
-  for (uint32_t s = 0; s < c.source_count; ++s) {
-    if (!is_packet(c, s)) continue;
-    const LinePart seen = m.read_line(line_of<M>(c.sources[s], line), ours);
-    there = there && (!ours || seen.flag == c.source_flags[s]);
-  }
-  return m.as_flag_says(there);
+STARLING_HOST_DEVICE void write_packet_unit(M& m, uint64_t* slot, uint32_t packet_bytes, uint32_t flag,
+                                            uint64_t unit, Pack data) {
+  uint64_t* words = slot + 2 * unit;
+  const uint64_t high = uint64_t(flag) << 32;
+  m.write_words(words, high | uint32_t(data.low), high | data.low >> 32);
+  m.write_words(words + packet_bytes / sizeof(uint64_t), high | uint32_t(data.high), high | data.high >> 32);
+}
+
+// To operand d.
+template <class M>
+STARLING_HOST_DEVICE void write_packet_unit(M& m, const Combine& c, uint32_t d, uint64_t unit, Pack data) {
+  write_packet_unit(m, reinterpret_cast<uint64_t*>(c.destinations[d]), c.packet_bytes, c.destination_flags[d],
+                    unit, data);
+}
+
+// Has the unit come from every peer?
+template <class M>
+STARLING_HOST_DEVICE bool packet_unit_there(M& m, const Combine& c, uint64_t unit) {
+  for (uint32_t s = 0; s < c.source_count; ++s)
+    if (is_packet(c, s) && !read_packet_unit(m, c, s, unit).has(c.source_flags[s])) return false;
+  return true;
 }
 
 // The same, and keeps what it saw, in the operands' order. Several peers are looked at together: one trip to
 // memory, not one each.
 template <uint32_t kMost, class M>
-STARLING_HOST_DEVICE bool take_packet_line(M& m, const Combine& c, uint64_t line, bool ours,
-                                           Pack (&in)[kMost]) {
+STARLING_HOST_DEVICE bool take_packet_unit(M& m, const Combine& c, uint64_t unit, Pack (&in)[kMost]) {
   constexpr uint32_t kTogether = kFewSources;
   const uint32_t packets = c.packet_sources;
   bool there = true;
   for (uint32_t first = 0; first < (kMost == kTogether ? 1 : c.source_count); first += kTogether) {
-    LinePart seen[kTogether] = {};
+    PacketUnit seen[kTogether] = {};
     STARLING_UNROLL
     for (uint32_t k = 0; k < kTogether; ++k)
-      if (packets >> (first + k) & 1) seen[k] = m.read_line(line_of<M>(c.sources[first + k], line), ours);
+      if (packets >> (first + k) & 1) seen[k] = read_packet_unit(m, c, first + k, unit);
     STARLING_UNROLL
     for (uint32_t k = 0; k < kTogether; ++k) {
       if (!(packets >> (first + k) & 1)) continue;
-      there = there && (!ours || seen[k].flag == c.source_flags[first + k]);
-      in[first + k] = seen[k].data;
+      there = there && seen[k].has(c.source_flags[first + k]);
+      in[first + k] = seen[k].data();
     }
   }
-  return m.as_flag_says(there);
+  return there;
 }
 
-// Of a line that is there.
 template <class M>
-STARLING_HOST_DEVICE Pack load_unit(M& m, const Combine& c, uint32_t s, const LineUnit& u, bool ours) {
-  if (is_packet(c, s)) return m.read_line(line_of<M>(c.sources[s], u.line), ours).data;
-  return u.bytes != 0 ? m.load_few(c.sources[s] + 16 * u.unit, u.bytes) : Pack{0, 0};
+STARLING_HOST_DEVICE Pack load_unit(M& m, const Combine& c, uint32_t s, uint64_t unit, uint64_t bytes) {
+  if (!is_packet(c, s)) return m.load_few(c.sources[s] + 16 * unit, bytes);
+  return read_packet_unit(m, c, s, unit).data();
 }
 
 // What of the unit is no packet.
 template <uint32_t kMost, class M>
-STARLING_HOST_DEVICE void load_plain_units(M& m, const Combine& c, const LineUnit& u, Pack (&in)[kMost]) {
+STARLING_HOST_DEVICE void load_plain_units(M& m, const Combine& c, uint64_t unit, Pack (&in)[kMost]) {
   const uint32_t plain = ((1u << c.source_count) - 1) & ~c.packet_sources;
-  if (plain == 0 || u.bytes == 0) return;
+  if (plain == 0) return;
+  const uint64_t bytes = unit_bytes(c, unit);
   STARLING_UNROLL
   for (uint32_t s = 0; s < kMost; ++s)
-    if (plain >> s & 1) in[s] = m.load_few(c.sources[s] + 16 * u.unit, u.bytes);
+    if (plain >> s & 1) in[s] = m.load_few(c.sources[s] + 16 * unit, bytes);
 }
 
 template <class M>
-STARLING_HOST_DEVICE void store_unit(M& m, const Combine& c, const LineUnit& u, bool ours, Pack data) {
+STARLING_HOST_DEVICE void store_unit(M& m, const Combine& c, uint64_t unit, uint64_t bytes, Pack data) {
   const uint32_t count = c.destination_count;
   const uint32_t packets = c.packet_destinations;
   for (uint32_t d = 0; d < count; ++d) {
     if (packets >> d & 1)
-      m.write_line(line_of<M>(c.destinations[d], u.line), ours, c.destination_flags[d], data);
-    else if (u.bytes != 0)
-      m.store_few(c.destinations[d] + 16 * u.unit, data, u.bytes);
+      write_packet_unit(m, c, d, unit, data);
+    else
+      m.store_few(c.destinations[d] + 16 * unit, data, bytes);
   }
+}
+
+// Flags for the units behind the message's end.
+template <class M>
+STARLING_HOST_DEVICE void refresh(M& m, const Combine& c) {
+  if (c.refreshed == 0) return;
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < c.packet_bytes / 16; u += m.thread_count())
+    for (uint32_t d = 0; u >= units && d < c.destination_count; ++d)
+      if (c.refreshed >> d & 1) write_packet_unit(m, c, d, u, Pack{0, 0});
 }
 
 // The reduction of one unit, source by source.
@@ -281,48 +305,43 @@ STARLING_HOST_DEVICE Pack reduce_kept_unit(M& m, const Combine& c, const Pack (&
 }
 
 template <uint32_t kMost, class M>
-STARLING_HOST_DEVICE void combine_unit(M& m, const Combine& c, const LineUnit& u, bool ours,
-                                       const Pack (&in)[kMost]) {
-  store_unit(m, c, u, ours, is_plain(c) ? in[0] : reduce_kept_unit(m, c, in));
+STARLING_HOST_DEVICE void combine_unit(M& m, const Combine& c, uint64_t unit, const Pack (&in)[kMost]) {
+  store_unit(m, c, unit, unit_bytes(c, unit), is_plain(c) ? in[0] : reduce_kept_unit(m, c, in));
 }
 
 // destinations = reduce(sources), as combine(), in units: a function for each type and reduction.
 template <class T, class Op, class M>
 STARLING_HOST_DEVICE void reduce_packets_as(M& m, const Combine& c) {
-  const uint64_t lines = packet_lines<M>(c);
-  for (uint64_t line = first_line(m); m.any_together(line < lines); line += line_stride(m)) {
-    const bool ours = line < lines;
-    const LineUnit u = unit_in(m, line, c.bytes);
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
+    const uint64_t bytes = unit_bytes(c, u);
     UnitReduction<T, Op> reduction;
     for (uint32_t s = 0; s < c.source_count; ++s) {
-      const Pack pack = load_unit(m, c, s, u, ours);
+      const Pack pack = load_unit(m, c, s, u, bytes);
       s == c.scaled_source ? reduction.add_scaled(c, s, pack) : reduction.add(s, pack);
     }
     if (c.divisor != 1) reduction.divide(c.divisor);
-    store_unit(m, c, u, ours, reduction.result());
+    store_unit(m, c, u, bytes, reduction.result());
   }
 }
 
 // The same with one choice of type and reduction a unit: slower, and the table exists once.
 template <class M>
 STARLING_HOST_DEVICE void reduce_packets(M& m, const Combine& c) {
-  const uint64_t lines = packet_lines<M>(c);
-  for (uint64_t line = first_line(m); m.any_together(line < lines); line += line_stride(m)) {
-    const bool ours = line < lines;
-    const LineUnit u = unit_in(m, line, c.bytes);
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
     Pack in[kMaxFan + 1] = {};
-    for (uint32_t s = 0; s < c.source_count; ++s) in[s] = load_unit(m, c, s, u, ours);
-    combine_unit<kMaxFan + 1>(m, c, u, ours, in);
+    for (uint32_t s = 0; s < c.source_count; ++s) in[s] = load_unit(m, c, s, u, unit_bytes(c, u));
+    combine_unit<kMaxFan + 1>(m, c, u, in);
   }
 }
 
 template <class M>
 STARLING_HOST_DEVICE void copy_packets(M& m, const Combine& c) {
-  const uint64_t lines = packet_lines<M>(c);
-  for (uint64_t line = first_line(m); m.any_together(line < lines); line += line_stride(m)) {
-    const bool ours = line < lines;
-    const LineUnit u = unit_in(m, line, c.bytes);
-    store_unit(m, c, u, ours, load_unit(m, c, 0, u, ours));
+  const uint64_t units = packet_units(c);
+  for (uint64_t u = m.thread_index(); u < units; u += m.thread_count()) {
+    const uint64_t bytes = unit_bytes(c, u);
+    store_unit(m, c, u, bytes, load_unit(m, c, 0, u, bytes));
   }
 }
 
@@ -333,6 +352,7 @@ STARLING_HOST_DEVICE void combine_packets(M& m, const Combine& c) {
     copy_packets(m, c);
   else
     reduce_packets(m, c);
+  refresh(m, c);
 }
 
 }  // namespace starling::device

@@ -10,9 +10,8 @@ struct NeverYields {
 };
 
 // Polls at least once. `yields`, on machines that take turns: could another task have the block? False: not
-// within the budget, or the lane is broken. kTogether: what is awaited are packets, and threads that look at
-// neighbouring lines go on together; `ready` says the same to all of them.
-template <bool kTogether = false, class M, class Yields, class Ready>
+// within the budget, or the lane is broken.
+template <class M, class Yields, class Ready>
 STARLING_HOST_DEVICE bool in_time(M& m, const Budget& budget, const uint64_t* fault, Yields&& yields,
                                   Ready&& ready) {
   if (ready()) return true;
@@ -25,11 +24,9 @@ STARLING_HOST_DEVICE bool in_time(M& m, const Budget& budget, const uint64_t* fa
       if (!budget.unbounded && attempt % 8 == 0 && leads(m) && yields()) return false;
     if constexpr (requires { m.waits_long(); })
       if (!budget.unbounded && m.waits_long()) return false;
-    bool ended = budget.unbounded ? false : m.expired(start, budget.ticks);
+    const bool ended = budget.unbounded ? false : m.expired(start, budget.ticks);
     // A broken lane ends every wait, also one whose budget would last long.
-    ended = ended || (attempt % 64 == 63 && m.load_relaxed(fault) != 0);
-    if constexpr (kTogether) ended = m.any_together(ended);
-    if (ended) return false;
+    if (ended || (attempt % 64 == 63 && m.load_relaxed(fault) != 0)) return false;
   }
 }
 

@@ -193,7 +193,6 @@ struct PlaceTraits {
   uint32_t lane_limit;
   uint32_t slot_bytes_limit;
   uint32_t packet_bytes_limit;  // data of a packet message
-  uint32_t line_units;       // Machine::kLineUnits
   uint32_t pull_bytes;       // what a block pulls between two looks at what else there is to do
   uint64_t trace_capacity;  // records a block
 };

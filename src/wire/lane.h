@@ -47,8 +47,7 @@ struct Lane {
   uint32_t private_slots;
   uint32_t slot_bytes;             // of a private slot; a tile's message never needs more
   uint32_t pool_slot_bytes;        // of a pool slot; 0: this lane's messages do not fit in one
-  uint32_t packet_bytes;           // data of a packet message, at most
-  uint32_t packet_slot_bytes;      // with its flags (device/packets.h)
+  uint32_t packet_bytes;           // data of a packet message, at most; a packet slot is twice as large
   SendEnd* sends;                  // [peer * channel_count + channel]
   ReceiveEnd* receives;            // likewise
   const Credit* credits;           // likewise, what peers of this host grant us; in this rank's memory

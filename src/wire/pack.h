@@ -10,12 +10,6 @@ struct alignas(16) Pack {
   uint64_t low, high;
 };
 
-// What a thread has of a line of packets (device/packets.h), as it was seen.
-struct LinePart {
-  Pack data;
-  uint64_t flag;  // on the thread that has its place
-};
-
 template <class T>
 union PackElements {
   Pack pack;

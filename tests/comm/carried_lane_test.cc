@@ -32,7 +32,6 @@ class GpuLike final : public Place {
                                          .lane_limit = 64,
                                          .slot_bytes_limit = kGpuSlotBytes,
                                          .packet_bytes_limit = 8192,
-                                         .line_units = 1,
                                          .pull_bytes = 1 << 20,
                                          .trace_capacity = 0};
     return kTraits;

@@ -168,15 +168,15 @@ MUTATIONS = [
         "stale_flag_accepted",
         "any flag will do: an older message's data is taken for this one's",
         PACKETS,
-        "      in[first + k] = seen[k].data;\n",
-        "      in[first + k] = seen[k].data, there |= seen[k].flag != 0;\n",
+        "    return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag",
+        "    return a >> 32 != 0 && uint32_t(b >> 32) == flag",
     ),
     Mutation(
-        "bound_one_flag_of_several",
-        "of the lines that a thread of a bound operation looks at together only the last one's flag is heeded",
-        BOUND,
-        "          all = all && (line_at(n) >= lines || seen[n].flag == packet_flag(message));\n",
-        "          all = line_at(n) >= lines || seen[n].flag == packet_flag(message);\n",
+        "one_flag_of_two",
+        "only the first word of a pack is looked at: the second comes late",
+        PACKETS,
+        " && uint32_t(d >> 32) == flag &&\n           uint32_t(e >> 32) == flag;",
+        " && uint32_t(d >> 32) == flag;",
     ),
     Mutation(
         "packet_credit_too_large",
@@ -213,8 +213,8 @@ MUTATIONS = [
         "one_kept_flag_of_several",
         "of several peers' packets only the last one's flags are heeded",
         PACKETS,
-        "      there = there && (!ours || seen[k].flag == c.source_flags[first + k]);\n",
-        "      there = !ours || seen[k].flag == c.source_flags[first + k];\n",
+        "      there = there && seen[k].has(c.source_flags[first + k]);\n",
+        "      there = seen[k].has(c.source_flags[first + k]);\n",
     ),
     Mutation(
         "ends_not_returned",
@@ -1004,8 +1004,8 @@ MUTATIONS = [
         "a bound operation gives its packet slots back before all threads have read them",
         BOUND,
         "      if (m_.any(stuck)) return false;\n"
-        "      if (one) count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier\n",
-        "      if (one && !stuck) count_read(i, tile);\n      if (m_.any(stuck)) return false;\n",
+        "      count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier\n",
+        "      if (!stuck) count_read(i, tile);\n      if (m_.any(stuck)) return false;\n",
     ),
     Mutation(
         "bound_second_message_first",
@@ -1036,33 +1036,11 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "bound_tiles_without_credit",
-        "a bound operation that has nothing to send before it receives sends tiles into slots that were not read",
-        BOUND,
-        "tile != 0 && p_.send_count != 0 && !wait_for_credit(tile)) return tile * p_.count;\n",
-        "false) return tile * p_.count;\n",
-    ),
-    Mutation(
-        "bound_tails_without_vote",
-        "a bound operation that receives last takes what has not come to all threads for received",
-        BOUND,
-        "    if (m_.any(!there)) return false;\n    for (uint32_t n = begin",
-        "    m_.any(!there);\n    for (uint32_t n = begin",
-    ),
-    Mutation(
-        "bound_lines_read_early",
-        "a bound operation gives its packet slots back before other threads have read all their lines again",
-        BOUND,
-        "    m_.barrier();  // all threads have loaded the messages\n",
-        "",
-    ),
-    Mutation(
         "bound_lead_counts",
         "what a bound operation has sent a tile ahead counts as done when it waits too long",
         BOUND,
-        "tile == 0 && n == 0)) return tile * p_.count + n;\n",
-        "tile == 0 && n == 0))\n"
-        "          return (tile + (p_.leading != 0 && tile + 1 < p_.tile_count)) * p_.count + n;\n",
+        "return tile * p_.count + n;\n",
+        "return (tile + (p_.leading != 0 && tile + 1 < p_.tile_count)) * p_.count + n;\n",
     ),
     Mutation(
         "bound_chunk_of_block_0",
@@ -1357,11 +1335,18 @@ MUTATIONS = [
         "return {&end.credit->granted, end.sent + 2, end.peer};",
     ),
     Mutation(
+        "packets_never_refreshed",
+        "no packet message fills its slot to the end: when flags come round again, old ones look new",
+        PACKETS,
+        "return message % kRefresh < kPacketSlots;",
+        "return message > 0 && false;",
+    ),
+    Mutation(
         "fault_not_heard_in_wait",
         "a wait with a long budget does not hear that the lane broke",
         WAIT,
-        "    ended = ended || (attempt % 64 == 63 && m.load_relaxed(fault) != 0);\n",
-        "",
+        "if (ended || (attempt % 64 == 63 && m.load_relaxed(fault) != 0)) return false;",
+        "if (ended) return false;",
     ),
     # ---- doorbells ---------------------------------------------------------------------------------------
     Mutation(

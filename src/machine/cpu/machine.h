@@ -40,8 +40,6 @@ class CpuMachine {
   static constexpr bool kTakesTurns = true;
   static constexpr bool kStagesPlans = false;
   static constexpr bool kPlainWrites = true;
-  static constexpr uint32_t kLineUnits = 1;
-  static constexpr uint32_t kLineThreads = 1;
   static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
 
   // listener: null, or who is called instead of ringing at the host's door. carrier: null, or whom this
@@ -95,21 +93,14 @@ class CpuMachine {
   bool read_owned(uint64_t owner, std::byte* to, const std::byte* from, uint64_t bytes) {
     return read_process(uint32_t(owner), to, from, bytes);
   }
-  // Release: the data; pairs with the acquire in read_line().
-  void write_line(uint64_t* line, bool ours, uint64_t flag, Pack data) {
-    if (!ours) return;
-    store_relaxed(line, data.low);
-    store_relaxed(line + 1, data.high);
-    store_release(line + 2, flag);
+  void write_words(uint64_t* to, uint64_t first, uint64_t second) {
+    store_relaxed(to, first);
+    store_relaxed(to + 1, second);
   }
-  // What is read of a line whose flag is another message's may be of two messages, and is not used.
-  LinePart read_line(const uint64_t* line, bool ours) const {
-    if (!ours) return {};
-    const uint64_t flag = load_acquire(line + 2);
-    return {{load_relaxed(line), load_relaxed(line + 1)}, flag};
+  void read_words(const uint64_t* from, uint64_t& first, uint64_t& second) const {
+    first = load_relaxed(from);
+    second = load_relaxed(from + 1);
   }
-  bool as_flag_says(bool value) const { return value; }
-  bool any_together(bool value) const { return value; }
   void store_after_loads(uint64_t* p, uint64_t v) { store_release(p, v); }
 
   uint64_t now() const { return monotonic_ns(); }

@@ -58,7 +58,6 @@ const PlaceTraits& CpuPlace::traits() const {
                                        .lane_limit = kMaxLanes,
                                        .slot_bytes_limit = 1 << 16,
                                        .packet_bytes_limit = 256,
-                                       .line_units = 1,
                                        .pull_bytes = 1 << 18,
                                        .trace_capacity = 16384};
   return kTraits;

@@ -45,6 +45,7 @@ __device__ inline void combine(CudaMachine& m, const device::Combine& c) {
 
 __device__ inline void combine_packets(CudaMachine& m, const device::Combine& c) {
   device::is_plain(c) ? device::copy_packets(m, c) : combine_row(m, c);
+  device::refresh(m, c);
 }
 
 __device__ inline void reduce_unit(CudaMachine& m, const device::Combine& c, const Pack* in, Pack& out) {
@@ -69,7 +70,7 @@ __device__ void combine_as(CudaMachine m, const device::Combine& c, const KeptUn
   device::with_op(T{}, c.data_type, c.reduce_op, [&](auto element, auto op) {
     if (kept != nullptr)
       *kept->out = device::reduce_unit_as<decltype(element), decltype(op)>(c, kept->in);
-    else if ((c.packet_sources | c.packet_destinations) != 0)
+    else if (c.packet_bytes != 0)
       device::reduce_packets_as<decltype(element), decltype(op)>(m, c);
     else
       device::combine_strided<decltype(element), decltype(op)>(m, c);

@@ -19,8 +19,6 @@ class CudaMachine {
   static constexpr bool kTakesTurns = false;
   static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = true;
-  static constexpr uint32_t kLineUnits = 7;
-  static constexpr uint32_t kLineThreads = 8;
   static constexpr uint32_t kLaneDepth = kGpuLaneDepth;
 
   static constexpr uint32_t kLaneStageBytes = 256;
@@ -210,11 +208,22 @@ class CudaMachine {
   __device__ void write(std::byte* to, const std::byte* from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; ++i) to[i] = from[i];
   }
-  // In registers all the way. Whole packs are aligned mostly; of others the pieces go one by one, in code that
-  // is there once: a kernel that executes its instructions once waits for each line of them.
+  // In registers all the way. Whole packs are aligned mostly; of others the bytes go one by one.
   __device__ Pack load_few(const std::byte* from, uint64_t bytes) const {
     if (bytes == 16 && uint64_t(from) % 16 == 0) return *reinterpret_cast<const Pack*>(from);
-    return load_pieces(from, uint32_t(bytes));
+    // All loads before the first use: one trip to memory, not one a piece.
+    const uint32_t in_words = uint64_t(from) % 4 == 0 ? uint32_t(bytes) / 4 * 4 : 0;
+    uint32_t words[4] = {0, 0, 0, 0};
+    uint8_t last[16];
+#pragma unroll
+    for (uint32_t w = 0; w < 4; ++w)
+      if (4 * w < in_words) words[w] = reinterpret_cast<const uint32_t*>(from)[w];
+#pragma unroll
+    for (uint32_t i = 0; i < 16; ++i) last[i] = i >= in_words && i < bytes ? uint8_t(from[i]) : 0;
+    Pack pack{uint64_t(words[1]) << 32 | words[0], uint64_t(words[3]) << 32 | words[2]};
+#pragma unroll
+    for (uint32_t i = 0; i < 16; ++i) (i < 8 ? pack.low : pack.high) |= uint64_t(last[i]) << (i % 8 * 8);
+    return pack;
   }
   // Before it is known whether the bytes are the operation's: use_early() comes before the first use, once
   // they are, with what load_few() would find.
@@ -225,39 +234,20 @@ class CudaMachine {
       *reinterpret_cast<Pack*>(to) = pack;
       return;
     }
-    store_pieces(to, pack, uint32_t(bytes));
+    for (uint32_t i = 0; i < bytes; ++i)
+      to[i] = std::byte(uint8_t((i < 8 ? pack.low : pack.high) >> (i % 8 * 8)));
   }
   // One access of 16 bytes. The hardware may split it, but never inside a word.
   __device__ void write_words(uint64_t* to, uint64_t first, uint64_t second) {
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second)
                  : "memory");
   }
-  // A line is 128 bytes, aligned to as many, which eight threads of a warp store or load by one instruction. Such
-  // a store travels and arrives whole, within a GPU and over NVLink, and such a load sees it whole or not at
-  // all. PTX does not say so: it is what NCCL's LL128 relies on since Volta, and bench/gpu/packet_probe.cu
-  // looks for lines whose parts are of two messages. Over PCIe it is not so: packets are for GPUs that NVLink
-  // joins (machine/cuda/place.cc).
-  __device__ void write_line(uint64_t* line, bool ours, uint64_t flag, Pack data) {
-    const uint32_t place = threadIdx.x % kLineThreads;
-    const bool flags = place == kLineUnits;
-    __syncwarp();
-    if (ours) write_words(line + 2 * place, flags ? flag : data.low, flags ? flag : data.high);
+  __device__ void read_words(const uint64_t* from, uint64_t& first, uint64_t& second) const {
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(first), "=l"(second)
+                 : "l"(from)
+                 : "memory");
   }
-  __device__ LinePart read_line(const uint64_t* line, bool ours) const {
-    Pack pack{0, 0};
-    __syncwarp();
-    if (ours)
-      asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-                   : "=l"(pack.low), "=l"(pack.high)
-                   : "l"(line + 2 * (threadIdx.x % kLineThreads))
-                   : "memory");
-    return {pack, pack.high};
-  }
-  __device__ bool as_flag_says(bool value) const {
-    return __all_sync(~0u, value || threadIdx.x % kLineThreads != kLineUnits) != 0;
-  }
-  __device__ bool any_together(bool value) const { return __any_sync(~0u, value) != 0; }
-
   // A load whose value is in a register, as it is when a barrier after its use was passed, cannot be changed
   // by a later store, and a peer stores only after it has seen `v`. So no fence is needed, and none is paid
   // for: a release would wait until all stores of the block, the packets on their way among them, have
@@ -286,31 +276,6 @@ class CudaMachine {
   __device__ void notify_host() {}
 
  private:
-  static __device__ __noinline__ Pack load_pieces(const std::byte* from, uint32_t bytes) {
-    // All loads before the first use: one trip to memory, not one a piece.
-    const uint32_t in_words = uint64_t(from) % 4 == 0 ? bytes / 4 * 4 : 0;
-    uint32_t words[4] = {0, 0, 0, 0};
-    uint8_t last[16];
-#pragma unroll
-    for (uint32_t w = 0; w < 4; ++w)
-      if (4 * w < in_words) words[w] = reinterpret_cast<const uint32_t*>(from)[w];
-#pragma unroll
-    for (uint32_t i = 0; i < 16; ++i) last[i] = i >= in_words && i < bytes ? uint8_t(from[i]) : 0;
-    Pack pack{uint64_t(words[1]) << 32 | words[0], uint64_t(words[3]) << 32 | words[2]};
-#pragma unroll
-    for (uint32_t i = 0; i < 16; ++i) (i < 8 ? pack.low : pack.high) |= uint64_t(last[i]) << (i % 8 * 8);
-    return pack;
-  }
-  static __device__ __noinline__ void store_pieces(std::byte* to, Pack pack, uint32_t bytes) {
-    const uint32_t in_words = uint64_t(to) % 4 == 0 ? bytes / 4 * 4 : 0;
-    const uint32_t words[4] = {uint32_t(pack.low), uint32_t(pack.low >> 32), uint32_t(pack.high),
-                               uint32_t(pack.high >> 32)};
-#pragma unroll
-    for (uint32_t w = 0; w < 4; ++w)
-      if (4 * w < in_words) reinterpret_cast<uint32_t*>(to)[w] = words[w];
-    for (uint32_t i = in_words; i < bytes; ++i)
-      to[i] = std::byte(uint8_t((i < 8 ? pack.low : pack.high) >> (i % 8 * 8)));
-  }
   __device__ void* copy(std::byte* to, const void* from, uint32_t bytes) {
     const uint32_t packs = uint64_t(from) % sizeof(Pack) == 0 ? bytes / sizeof(Pack) : 0;
     for (uint32_t p = thread_index(); p < packs; p += threads_)

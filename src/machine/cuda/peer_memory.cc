@@ -99,17 +99,7 @@ ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer,
                 "cuda:" + std::to_string(device) + " cannot reach the memory of a peer's GPU" +
                     (theirs < 0 ? ", which this process does not see" : ""),
                 theirs < 0 ? "let CUDA_VISIBLE_DEVICES name the GPUs of all ranks in every process"
-                           : "use GPUs that NVLink joins");
-  int joined = same_device_;
-  if (!same_device_)
-    check(cudaDeviceGetP2PAttribute(&joined, cudaDevP2PAttrNativeAtomicSupported, device, theirs),
-          "cudaDeviceGetP2PAttribute");
-  // Lines of packets (machine/cuda/machine.cuh) arrive whole over NVLink, and not over PCIe.
-  if (!joined)
-    throw Error(Code::unsupported,
-                "cuda:" + std::to_string(device) + " and cuda:" + std::to_string(theirs) +
-                    " are joined by PCIe alone",
-                "use GPUs that NVLink joins, or make contexts on CPUs");
+                           : "use GPUs that are joined by NVLink or a common PCIe switch");
   if (same_process_) enable_access(device, theirs);
   // Pairs with the owner's wait in ~DeviceMemory().
   std::atomic_ref<uint64_t>(export_->importers).fetch_add(same_process_ ? 0 : 1, std::memory_order_acq_rel);

@@ -61,8 +61,7 @@ const PlaceTraits& CudaPlace::traits() const {
                                        .default_blocks = 32,
                                        .lane_limit = 4096,
                                        .slot_bytes_limit = 1 << 17,
-                                       .packet_bytes_limit = 28672,  // four lines of each of 512 threads
-                                       .line_units = 7,
+                                       .packet_bytes_limit = 8192,
                                        .pull_bytes = 4 << 20,
                                        .trace_capacity = 0};
   return kTraits;

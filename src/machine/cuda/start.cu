@@ -41,12 +41,11 @@ __global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) 
   device::hold_captured(machine, gate);
 }
 
-// A part in one line of packets a thread and tile; small operations spare the barriers of more warps.
+// A pack of 16 bytes a thread and tile; small operations spare the barriers of more warps.
 uint32_t threads_of(const Operation& operation) {
   const uint64_t bytes =
       operation.tile_bytes < operation.chunk_bytes ? operation.tile_bytes : operation.chunk_bytes;
-  const uint64_t lines = ceil_div<uint64_t>(bytes, CudaMachine::kLineUnits * sizeof(Pack));
-  const uint64_t wanted = (lines * CudaMachine::kLineThreads + 31) / 32 * 32;
+  const uint64_t wanted = (ceil_div<uint64_t>(bytes, sizeof(Pack)) + 31) / 32 * 32;
   if (wanted < kFewestThreads) return kFewestThreads;
   return wanted < kStartThreads ? uint32_t(wanted) : kStartThreads;
 }

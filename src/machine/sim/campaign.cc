@@ -63,10 +63,11 @@ void let_waits_last(Case& drawn) {
     std::erase_if(steps, [](const Step& s) { return s.names_lane() && s.lane != 0; });
 }
 
-// A lane whose messages are short, and then long ones look at what the slots held long before; where 32 bits of
-// the flags come round.
-void let_slots_grow_old(Case& drawn, PlanCache& plans) {
+// A lane whose flags come round while its messages are short, and then long ones look at what the slots held
+// 2^32 messages before.
+void let_flags_come_round(Case& drawn, PlanCache& plans) {
   drawn.options.first_message = (uint64_t(1) << 32) - 1;
+  drawn.options.late_store_chance = 0;  // see SimLane::make_packets()
   LaneSpec& lane = drawn.program.lanes[0];
   CallSpec call;
   const uint32_t size = uint32_t(lane.ranks.size());
@@ -196,7 +197,7 @@ Case draw_plain_case(Campaign campaign, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, random_options(seed), seed};
   drawn.program = random_program(seed, drawn.options, plans);
   Random random(seed, 12);
-  if (campaign == Campaign::kRandom && random.chance(kAlways / 16)) let_slots_grow_old(drawn, plans);
+  if (campaign == Campaign::kRandom && random.chance(kAlways / 16)) let_flags_come_round(drawn, plans);
   if (campaign == Campaign::kDeath) let_a_rank_die(drawn);
   if (random.chance(kAlways / 4))
     let_ranks_sleep(drawn);

@@ -78,7 +78,6 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   core_->private_slots = private_slots;
   core_->slot_bytes = options.slot_bytes;
   core_->packet_bytes = options.packet_bytes;
-  core_->packet_slot_bytes = 2 * options.packet_bytes;  // lines of one unit
   core_->pool_slot_bytes = options.pool_slots ? options.slot_bytes : 0;
   core_->sends = sends_;
   core_->receives = receives_;
@@ -135,14 +134,17 @@ void SimLane::make_slots(const Plan& of) {
 
 void SimLane::expect(uint32_t peer) { unresolved_ += std::exchange(connected_[peer], 0); }
 
-// The slots look as after `first_message` messages that filled them.
+// Where the flags are about to come round, the slots look as 2^32 messages before: but for the refresh their
+// flags could be taken for those to come. Where stores are seen late they look as a few messages before: here
+// a refresh comes just before those flags, in truth 2^30 messages before.
 const uint64_t* SimLane::make_packets() {
   const uint64_t first = options_->first_message;
-  const uint64_t words = core_->packet_slot_bytes / sizeof(uint64_t), line = 2 * (SimMachine::kLineUnits + 1);
+  const uint64_t words = uint64_t(options_->packet_bytes) / sizeof(uint32_t);
   uint64_t* packets = world_->memory.region().make<uint64_t>(kPacketSlots * words);
-  for (uint64_t message = first - std::min<uint64_t>(first, kPacketSlots); message < first; ++message)
-    for (uint64_t w = line - 2; w < words; w += line)
-      packets[message % kPacketSlots * words + w] = message + 1;
+  const uint64_t oldest = options_->late_store_chance == 0 ? kPacketSlots : first - 1024;
+  const bool fresh = first < uint64_t(1) << 30;  // no refresh yet: zeroed, as it was made
+  for (uint64_t k = 0; !fresh && k < kPacketSlots; ++k)
+    for (uint64_t w = 0; w < words; ++w) packets[k * words + w] = uint64_t(uint32_t(oldest + k + 1)) << 32;
   return packets;
 }
 

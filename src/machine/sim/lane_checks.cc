@@ -75,7 +75,7 @@ std::string SimLane::describe(const void* address) const {
   }
   if (within(operations_, kLaneDepth) || within(core_, 1)) return "lane's operations, " + lane;
   if (within(core_->blocks, options_->blocks)) return "a block's part of " + lane;
-  const uint64_t ring_words = core_->packet_slot_bytes / sizeof(uint64_t) * kPacketSlots;
+  const uint64_t ring_words = uint64_t(core_->packet_bytes) / sizeof(uint32_t) * kPacketSlots;
   for (uint64_t e = 0; e < ends; ++e)
     if (receives_[e].packets && within(receives_[e].packets, ring_words))
       return "packets of the connector from " + std::to_string(e / channels_) + ", " + lane;

@@ -73,8 +73,6 @@ class SimMachine {
   static constexpr bool kTakesTurns = true;
   static constexpr bool kStagesPlans = true;
   static constexpr bool kPlainWrites = false;
-  static constexpr uint32_t kLineUnits = 1;
-  static constexpr uint32_t kLineThreads = 1;
   static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
 
   static constexpr uint32_t kStageSlots = 4;  // device::kActiveSlots
@@ -159,21 +157,15 @@ class SimMachine {
   void store_few(std::byte* to, Pack pack, uint64_t bytes) {
     write(to, reinterpret_cast<const std::byte*>(&pack), bytes);
   }
-  void write_line(uint64_t* line, bool ours, uint64_t flag, Pack data) {
-    if (!ours) return;
-    store(line, data.low, false);
-    store(line + 1, data.high, false);
-    store(line + 2, flag, true);
+  void write_words(uint64_t* to, uint64_t first, uint64_t second) {
+    store(to, first, false);
+    store(to + 1, second, false);
     w_.scheduler.note_progress();
   }
-  LinePart read_line(const uint64_t* line, bool ours) {
-    if (!ours) return {};
-    const uint64_t flag = load(line + 2, true);
-    const uint64_t low = load(line, false);
-    return {{low, load(line + 1, false)}, flag};
+  void read_words(const uint64_t* from, uint64_t& first, uint64_t& second) {
+    first = load(from, false);
+    second = load(from + 1, false);
   }
-  bool as_flag_says(bool value) const { return value; }
-  bool any_together(bool value) const { return value; }
   void store_after_loads(uint64_t* p, uint64_t v) { store(p, v, true); }
   uint64_t load_before_stores(const uint64_t* p) { return load(p, false); }
   void move(const Move& move);

@@ -247,6 +247,7 @@ void draw_memory(Options& o, Random& random) {
   o.packet_bytes = 16u << random.below(5);
   o.private_slots = 1 + random.below(3);
   o.pool_slots = random.below(16);
+  // The first messages of a lane fill their slots, and are never bound.
   if (random.chance(kAlways / 2)) o.first_message = kPacketSlots + random.below(8);
   if (random.chance(kAlways / 4)) {
     // Where progress words, tokens, laps of the rings and 32-bit halves wrap.

@@ -36,13 +36,14 @@ class ProgramBinder {
     program.pulls = pulls();
     if (pulls()) return program;
     program.leading = leading(program);
-    if (program.tile_count > 1 && program.send_count != 0 && program.leading == 0) return {};
+    program.heads = heads(program);
+    program.tails = tails(program);
     return program;
   }
 
  private:
   // Of an operation; offsets fit in 32 bits.
-  static constexpr uint64_t kMostBytes = uint64_t(1) << 24, kMostPulledBytes = uint64_t(1) << 31;
+  static constexpr uint64_t kMostBytes = uint64_t(1) << 30, kMostPulledBytes = uint64_t(1) << 31;
 
   bool pulls() const { return plan_.header->protocol == Protocol::kPull; }
 
@@ -54,6 +55,22 @@ class ProgramBinder {
     uint32_t count = 0;
     while (count < program.count && program.instructions[count].receive_count == 0) ++count;
     return count;
+  }
+
+  // The first that keeps anything is the last of them: who comes behind it may read that.
+  static uint8_t heads(const BoundProgram& program) {
+    uint8_t count = 0;
+    while (count < program.count && program.instructions[count].receive_count == 0)
+      if (program.instructions[count++].destination != nullptr) break;
+    return count;
+  }
+  static uint8_t tails(const BoundProgram& program) {
+    uint8_t count = 0;
+    while (count < program.count && only_receives(program.instructions[program.count - 1 - count])) ++count;
+    return count;
+  }
+  static bool only_receives(const BoundInstruction& i) {
+    return i.receive_count == 1 && i.source_count == 1 && i.send_count == 0;
   }
 
   bool is_usual() const {

@@ -64,6 +64,9 @@ struct BoundProgram {
   uint8_t reduced;  // sources of the instructions that reduce, all as many
   uint8_t divisor;  // of their results; 1: not
   uint8_t pulls;  // 1: protocol pull (device/bound_pull.h)
+  uint8_t heads;  // of packets: so many instructions come first that wait for nothing, and of which none reads
+                  // what one of them writes
+  uint8_t tails;  // so many come last that only receive, a message each
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile
@@ -175,9 +178,13 @@ class BoundRun {
     bool leads = p_.leading != 0;
     for (;;) {
       if (leads && tile != 0 && !wait_for_credit(tile)) return (tile - 1) * p_.count + p_.leading;
-      const uint32_t end = leads ? p_.leading : p_.count;
-      for (uint32_t n = leads ? 0 : p_.leading; n < end; ++n)
+      if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile)) return tile * p_.count;
+      const uint32_t end = leads ? p_.leading : p_.count, tails = p_.count - p_.tails;
+      uint32_t n = leads ? 0 : p_.leading;
+      if (n == 0) n = send_heads(tile, p_.heads < end ? p_.heads : end);
+      for (; n < end && n < tails; ++n)
         if (!execute(p_.instructions[n], tile, tile == 0 && n == 0)) return tile * p_.count + n;
+      if (n < end && !receive_tails(tile)) return tile * p_.count + n;
       if (leads && tile == 0) {
         tile = 1;
       } else if (leads) {
@@ -250,13 +257,84 @@ class BoundRun {
     STARLING_UNROLL
     for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
     const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
+    send(i, tile, out);
+    keep(i, share, out);
+    return true;
+  }
+
+  // To the instruction's peers; and where it keeps it.
+  STARLING_HOST_DEVICE void send(const BoundInstruction& i, uint32_t tile, Pack out) {
     for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
       const uint64_t message = next_sent(i, tile, k);
       write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
                         packet_flag(message), m_.thread_index(), out);
     }
+  }
+  STARLING_HOST_DEVICE void keep(const BoundInstruction& i, const Share& share, Pack out) {
     if (i.destination != nullptr)
       m_.store_few(i.destination + block_ * i.destination_step + share.offset, out, share.bytes);
+  }
+
+  // The first instructions, which wait for nothing: all that they read is on its way together. Returns how many.
+  STARLING_HOST_DEVICE uint32_t send_heads(uint32_t tile, uint32_t count) {
+    constexpr uint32_t kMost = kFewSources;
+    if (count > kMost) count = kMost;
+    if (count < 2) return 0;
+    Pack local[kMost] = {};
+    STARLING_UNROLL
+    for (uint32_t n = 0; n < kMost; ++n) {
+      if (n >= count) continue;
+      const BoundInstruction& i = p_.instructions[n];
+      const Share share = share_of(i, tile);
+      if (share.bytes != 0) local[n] = load(source_of(i, share), share.bytes, tile == 0 && n == 0);
+    }
+    STARLING_UNROLL
+    for (uint32_t n = 0; n < kMost; ++n) {
+      if (n >= count) continue;
+      const BoundInstruction& i = p_.instructions[n];
+      const Share share = share_of(i, tile);
+      if (share.bytes == 0) continue;
+      send(i, tile, local[n]);
+      keep(i, share, local[n]);
+    }
+    return count;
+  }
+
+  // The last instructions, which only receive: one vote for all. What has come is stored at once: if the rest
+  // does not come, whoever goes on stores the same again.
+  STARLING_HOST_DEVICE bool receive_tails(uint32_t tile) {
+    const uint32_t begin = p_.count - p_.tails;
+    bool there = true;
+    for (uint32_t n = begin; n < p_.count && there; n += kFewSources) there = receive_together(n, tile);
+    if (m_.any(!there)) return false;
+    for (uint32_t n = begin; n < p_.count; ++n) count_read(p_.instructions[n], tile);
+    return true;
+  }
+
+  // Of kFewSources tails, this thread's unit of each.
+  STARLING_HOST_DEVICE bool receive_together(uint32_t begin, uint32_t tile) {
+    constexpr uint32_t kMost = kFewSources;
+    Messages<kMost> messages;
+    STARLING_UNROLL
+    for (uint32_t r = 0; r < kMost; ++r) {
+      messages.slots[r] = nullptr;
+      messages.flags[r] = 0;
+      if (begin + r >= p_.count) continue;
+      const BoundInstruction& i = p_.instructions[begin + r];
+      if (share_of(i, tile).bytes == 0) continue;
+      const uint64_t message = next_received(i, tile, i.receive_first);
+      messages.slots[r] = packet_slot(lane_, s_.receives[i.receive_first].slots, message);
+      messages.flags[r] = packet_flag(message);
+    }
+    Pack in[kMost] = {};
+    if (!in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return take<kMost>(messages, in); }))
+      return false;
+    STARLING_UNROLL
+    for (uint32_t r = 0; r < kMost; ++r) {
+      if (messages.slots[r] == nullptr) continue;
+      const BoundInstruction& i = p_.instructions[begin + r];
+      keep(i, share_of(i, tile), in[r]);
+    }
     return true;
   }
 

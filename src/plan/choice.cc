@@ -28,6 +28,7 @@ enum class Only {
   kNear,     // ranks of one host: packets do not cross hosts
   kTwo,      // two ranks: what each says to all others it says once
   kTwoApart,  // the same, out of place
+  kMore,  // more than two
   kInPlace,
 };
 
@@ -120,7 +121,8 @@ constexpr Row kHostsTable[] = {
 };
 
 // Measured on H100s and H200s that NVLink joins. A block is no core that others need: it pays early to have
-// several. Of two ranks: bench/results/gpu_choice_processes_2.json.
+// several. Of two ranks: bench/results/gpu_choice_processes_2.json. Of more, a root whose buffer all others read
+// sends it over its links as often: in a chain once.
 constexpr Row kGpuTable[] = {
     {kAllReduce, 8 * kKiB, "one_shot_packets", 1},
     {kAllReduce, 64 * kKiB, "one_shot_packets", 8},
@@ -145,6 +147,9 @@ constexpr Row kGpuTable[] = {
     {kBroadcast, 8 * kKiB, "direct_packets", 1},
     {kBroadcast, 128 * kKiB, "direct_packets", 16},
     {kBroadcast, 1024 * kKiB, "direct_packets", 32},
+    {kBroadcast, 4096 * kKiB, "direct_pull", 64},
+    {kBroadcast, 16384 * kKiB, "chain_pull@65536", 64, kMore},
+    {kBroadcast, kAnySize, "chain_pull@262144", 64, kMore},
     {kBroadcast, kAnySize, "direct_pull", 64},
     {kBroadcast, kAnySize, "chain", 64},
     {kReduce, 8 * kKiB, "direct_packets", 1},
@@ -211,6 +216,7 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
     case kHalf: return type_class(true, request.data_type) == TypeClass::kHalf;
     case kNear: return !request.across_hosts;
     case kTwo: return request.rank_count == 2;
+    case kMore: return request.rank_count > 2;
     case kTwoApart: return request.rank_count == 2 && !request.in_place;
     case kInPlace: return request.in_place;
   }

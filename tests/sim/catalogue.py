@@ -1036,11 +1036,26 @@ MUTATIONS = [
         "",
     ),
     Mutation(
+        "bound_tiles_without_credit",
+        "a bound operation that has nothing to send before it receives sends tiles into slots that were not read",
+        BOUND,
+        "tile != 0 && p_.send_count != 0 && !wait_for_credit(tile)) return tile * p_.count;\n",
+        "false) return tile * p_.count;\n",
+    ),
+    Mutation(
+        "bound_tails_without_vote",
+        "a bound operation that receives last takes what has not come to all threads for received",
+        BOUND,
+        "    if (m_.any(!there)) return false;\n    for (uint32_t n = begin",
+        "    m_.any(!there);\n    for (uint32_t n = begin",
+    ),
+    Mutation(
         "bound_lead_counts",
         "what a bound operation has sent a tile ahead counts as done when it waits too long",
         BOUND,
-        "return tile * p_.count + n;\n",
-        "return (tile + (p_.leading != 0 && tile + 1 < p_.tile_count)) * p_.count + n;\n",
+        "tile == 0 && n == 0)) return tile * p_.count + n;\n",
+        "tile == 0 && n == 0))\n"
+        "          return (tile + (p_.leading != 0 && tile + 1 < p_.tile_count)) * p_.count + n;\n",
     ),
     Mutation(
         "bound_chunk_of_block_0",

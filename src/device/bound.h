@@ -64,8 +64,8 @@ struct BoundProgram {
   uint8_t reduced;  // sources of the instructions that reduce, all as many
   uint8_t divisor;  // of their results; 1: not
   uint8_t pulls;  // 1: protocol pull (device/bound_pull.h)
-  uint8_t heads;  // of packets: so many instructions come first that wait for nothing, and of which none reads
-                  // what one of them writes
+  uint8_t heads;  // of packets: so many instructions come first that wait for nothing, and of which none
+                  // reads what one of them writes
   uint8_t tails;  // so many come last that only receive, a message each
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
@@ -178,7 +178,8 @@ class BoundRun {
     bool leads = p_.leading != 0;
     for (;;) {
       if (leads && tile != 0 && !wait_for_credit(tile)) return (tile - 1) * p_.count + p_.leading;
-      if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile)) return tile * p_.count;
+      if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile))
+        return tile * p_.count;
       const uint32_t end = leads ? p_.leading : p_.count, tails = p_.count - p_.tails;
       uint32_t n = leads ? 0 : p_.leading;
       if (n == 0) n = send_heads(tile, p_.heads < end ? p_.heads : end);
@@ -275,7 +276,8 @@ class BoundRun {
       m_.store_few(i.destination + block_ * i.destination_step + share.offset, out, share.bytes);
   }
 
-  // The first instructions, which wait for nothing: all that they read is on its way together. Returns how many.
+  // The first instructions, which wait for nothing: all that they read is on its way together. Returns how
+  // many.
   STARLING_HOST_DEVICE uint32_t send_heads(uint32_t tile, uint32_t count) {
     constexpr uint32_t kMost = kFewSources;
     if (count > kMost) count = kMost;

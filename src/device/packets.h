@@ -297,9 +297,13 @@ STARLING_HOST_DEVICE Pack reduce_kept_unit(M& m, const Combine& c, const Pack (&
   if constexpr (kMost > kFewSources) {
     reduce_unit(m, c, in, out);
   } else if (!sum_kept_unit(c, in, out)) {
-    Pack kept[kMost];  // a copy: what is passed by address cannot stay in registers
-    for (uint32_t s = 0; s < kMost; ++s) kept[s] = in[s];
-    reduce_unit(m, c, kept, out);
+    // A copy: what is passed by address cannot stay in registers. In a structure: of arrays of one type that
+    // come into one function the inliner makes one, and all of them would lie in local memory.
+    struct Kept {
+      Pack packs[kMost];
+    } kept;
+    for (uint32_t s = 0; s < kMost; ++s) kept.packs[s] = in[s];
+    reduce_unit(m, c, kept.packs, out);
   }
   return out;
 }

@@ -121,8 +121,8 @@ constexpr Row kHostsTable[] = {
 };
 
 // Measured on H100s and H200s that NVLink joins. A block is no core that others need: it pays early to have
-// several. Of two ranks: bench/results/gpu_choice_processes_2.json. Of more, a root whose buffer all others read
-// sends it over its links as often: in a chain once.
+// several. Of two ranks: bench/results/gpu_choice_processes_2.json. Of more, a root whose buffer all others
+// read sends it over its links as often: in a chain once.
 constexpr Row kGpuTable[] = {
     {kAllReduce, 8 * kKiB, "one_shot_packets", 1},
     {kAllReduce, 64 * kKiB, "one_shot_packets", 8},

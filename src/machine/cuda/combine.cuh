@@ -53,7 +53,8 @@ __device__ inline void reduce_unit(CudaMachine& m, const device::Combine& c, con
   combine_row(m, c, &kept);
 }
 
-// Of a thread of the daemon: the same.
+// Of a thread of the daemon, and of an operation that begins with others: the same. Without these the templates, which
+// fit better, would bring the whole table into the kernel.
 __device__ inline void combine(DaemonMachine& m, const device::Combine& c) {
   combine(static_cast<CudaMachine&>(m), c);
 }
@@ -61,6 +62,15 @@ __device__ inline void combine_packets(DaemonMachine& m, const device::Combine& 
   combine_packets(static_cast<CudaMachine&>(m), c);
 }
 __device__ inline void reduce_unit(DaemonMachine& m, const device::Combine& c, const Pack* in, Pack& out) {
+  reduce_unit(static_cast<CudaMachine&>(m), c, in, out);
+}
+__device__ inline void combine(StartMachine& m, const device::Combine& c) {
+  combine(static_cast<CudaMachine&>(m), c);
+}
+__device__ inline void combine_packets(StartMachine& m, const device::Combine& c) {
+  combine_packets(static_cast<CudaMachine&>(m), c);
+}
+__device__ inline void reduce_unit(StartMachine& m, const device::Combine& c, const Pack* in, Pack& out) {
   reduce_unit(static_cast<CudaMachine&>(m), c, in, out);
 }
 

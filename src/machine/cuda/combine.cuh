@@ -53,8 +53,8 @@ __device__ inline void reduce_unit(CudaMachine& m, const device::Combine& c, con
   combine_row(m, c, &kept);
 }
 
-// Of a thread of the daemon, and of an operation that begins with others: the same. Without these the templates, which
-// fit better, would bring the whole table into the kernel.
+// Of a thread of the daemon, and of an operation that begins with others: the same. Without these the
+// templates, which fit better, would bring the whole table into the kernel.
 __device__ inline void combine(DaemonMachine& m, const device::Combine& c) {
   combine(static_cast<CudaMachine&>(m), c);
 }

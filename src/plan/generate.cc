@@ -293,7 +293,7 @@ std::string_view without_pull(std::string_view name) {
 
 bool is_of_neighbours(std::string_view name) {
   const std::string_view algorithm = parsed(name).algorithm;
-  return algorithm == "ring" || algorithm == "chain";
+  return algorithm == "ring" || algorithm.starts_with("chain");
 }
 
 bool is_algorithm(std::string_view name, Collective collective) {

@@ -1039,8 +1039,8 @@ MUTATIONS = [
         "bound_tiles_without_credit",
         "a bound operation that has nothing to send before it receives sends tiles into slots that were not read",
         BOUND,
-        "tile != 0 && p_.send_count != 0 && !wait_for_credit(tile)) return tile * p_.count;\n",
-        "false) return tile * p_.count;\n",
+        "      if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile))\n",
+        "      if (false)\n",
     ),
     Mutation(
         "bound_tails_without_vote",

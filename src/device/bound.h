@@ -178,6 +178,7 @@ class BoundRun {
     bool leads = p_.leading != 0;
     for (;;) {
       if (leads && tile != 0 && !wait_for_credit(tile)) return (tile - 1) * p_.count + p_.leading;
+      // Peers give it when they are through with earlier tiles, which need nothing of this one.
       if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile))
         return tile * p_.count;
       const uint32_t end = leads ? p_.leading : p_.count, tails = p_.count - p_.tails;

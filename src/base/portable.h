@@ -20,8 +20,10 @@
 
 #if defined(__CUDA_ARCH__)
 #define STARLING_UNROLL _Pragma("unroll")
+#define STARLING_ROLLED _Pragma("unroll 1")
 #else
 #define STARLING_UNROLL
+#define STARLING_ROLLED
 #endif
 
 // Of an address that is neither a block's fast memory nor a thread's own: it is not asked at each access.

@@ -34,9 +34,8 @@ class ProgramBinder {
     program.tile_count = uint32_t(op_.tile_count);
     program.count = block.instruction_count;
     program.pulls = pulls();
-    if (pulls()) return program;
-    program.leading = leading(program);
-    program.heads = heads(program);
+    program.leading = pulls() ? 0 : leading(program);
+    program.heads = pulls() ? told_heads(program) : heads(program);
     program.tails = tails(program);
     return program;
   }
@@ -64,9 +63,31 @@ class ProgramBinder {
       if (program.instructions[count++].destination != nullptr) break;
     return count;
   }
-  static uint8_t tails(const BoundProgram& program) {
+  // Of pulls: that only tell addresses, each connection one at most, and the copy behind them, if there is
+  // one.
+  static uint8_t told_heads(const BoundProgram& program) {
     uint8_t count = 0;
-    while (count < program.count && only_receives(program.instructions[program.count - 1 - count])) ++count;
+    uint32_t told = 0;
+    for (; count < program.count; ++count) {
+      const BoundInstruction& i = program.instructions[count];
+      if (i.receive_count != 0) break;
+      if (i.destination != nullptr) return i.send_count == 0 ? count + 1 : count;
+      const uint32_t connections = ((1u << i.send_count) - 1) << i.send_first;
+      if ((told & connections) != 0) break;
+      told |= connections;
+    }
+    return count;
+  }
+  // Each on a connection of its own.
+  uint8_t tails(const BoundProgram& program) const {
+    uint8_t count = 0;
+    uint32_t connections = 0;
+    while (count < program.count) {
+      const BoundInstruction& i = program.instructions[program.count - 1 - count];
+      if (!only_receives(i) || (pulls() && (connections >> i.receive_first & 1) != 0)) break;
+      connections |= 1u << i.receive_first;
+      ++count;
+    }
     return count;
   }
   static bool only_receives(const BoundInstruction& i) {

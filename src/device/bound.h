@@ -64,9 +64,9 @@ struct BoundProgram {
   uint8_t reduced;  // sources of the instructions that reduce, all as many
   uint8_t divisor;  // of their results; 1: not
   uint8_t pulls;  // 1: protocol pull (device/bound_pull.h)
-  uint8_t heads;  // of packets: so many instructions come first that wait for nothing, and of which none
-                  // reads what one of them writes
-  uint8_t tails;  // so many come last that only receive, a message each
+  uint8_t heads;  // so many instructions come first that wait for nothing, and of which none reads what one
+                  // of them writes; of pulls: nor do two of them tell the same connection anything
+  uint8_t tails;  // so many come last that only receive, a message each; of pulls: each on its own connection
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile

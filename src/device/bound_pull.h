@@ -3,9 +3,13 @@
 //
 //   turn, fault, ends: each a thread's ── vote ── one is missing ──▶ the interpreter, from the beginning
 //     │ all there
-//   for each tile, for each instruction:
+//   for each tile, for each step:
 //     messages and credit awaited, each by its connection's thread ── too long ──▶ ends back ─▶ interpreter
 //     slices moved by all threads ── barrier ── slots given back, addresses told, each by its thread
+//
+// A step is an instruction; but the first ones, which wait for nothing, are one step (heads), and the last
+// ones, which only receive, are another (tails): what is awaited, and told, in a step is so at the same time.
+//
 //   all readers awaited ── too long ──▶ the interpreter, behind the last tile
 //   ends back ──▶ done
 //
@@ -19,7 +23,9 @@
 #include "device/ends.h"
 #include "device/execution.h"
 #include "device/machine.h"
+#include "device/opened.h"
 #include "device/operands.h"
+#include "device/slices.h"
 #include "device/wait.h"
 #include "wire/lane.h"
 #include "wire/operation.h"
@@ -75,13 +81,67 @@ class BoundPull {
 
  private:
   STARLING_HOST_DEVICE uint32_t advance() {
-    for (uint32_t tile = 0; tile < p_.tile_count; ++tile)
-      for (uint32_t n = 0; n < p_.count; ++n)
-        if (execute(p_.instructions[n], tile))
-          budget_.raise();
-        else
-          return tile * p_.count + n;
+    const uint32_t tails = p_.count - p_.tails;
+    for (uint32_t tile = 0; tile < p_.tile_count; ++tile) {
+      const uint32_t before = tile * p_.count;
+      if (p_.heads != 0 && !tell_heads(tile)) return before;
+      for (uint32_t n = p_.heads; n < tails; ++n)
+        if (!execute(p_.instructions[n], tile)) return before + n;
+      if (p_.tails != 0 && !receive_tails(tile)) return before + tails;
+    }
     return p_.steps();
+  }
+
+  // The first instructions: addresses, of which each connection has one at most, and then one copy or none.
+  STARLING_HOST_DEVICE bool tell_heads(uint32_t tile) {
+    bool ready = true;
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+      if (head_of(k) < p_.heads) ready &= wait([&] { return can_send(m_, lane_, ends_.sends[k]); });
+    if (m_.any(!ready)) return false;  // some connection has no slot
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count()) {
+      const uint32_t n = head_of(k);
+      if (n < p_.heads) tell(p_.instructions[n], share_of(p_.instructions[n], tile), ends_.sends[k]);
+    }
+    const BoundInstruction& kept = p_.instructions[p_.heads - 1];
+    if (kept.destination != nullptr) {
+      move(kept, share_of(kept, tile));
+      m_.barrier();  // who reads it next may be another thread
+    }
+    budget_.raise();
+    return true;
+  }
+  // Which of the heads tells connection k anything.
+  STARLING_HOST_DEVICE uint32_t head_of(uint32_t k) const {
+    uint32_t n = 0;
+    while (n < p_.heads && k - p_.instructions[n].send_first >= p_.instructions[n].send_count) ++n;
+    return n;
+  }
+
+  // The last instructions: each receives one message, on a connection of its own, and copies what it names.
+  STARLING_HOST_DEVICE bool receive_tails(uint32_t tile) {
+    const uint32_t first = p_.count - p_.tails;
+    bool there = true;
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+      if (const uint32_t t = tail_of(k); t < p_.tails)
+        there = there && await(ends_.receives[k], c_.sources[t]);
+    if (m_.any(!there)) return false;  // a tail's message is missing
+    copy_slices(m_, p_.tails, [&](uint32_t t) {
+      const BoundInstruction& i = p_.instructions[first + t];
+      const Share share = share_of(i, tile);
+      return Slice{destination_of(i, share), c_.sources[t], share.bytes};
+    });
+    m_.barrier();  // all threads have read all tails' slices
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+      if (tail_of(k) < p_.tails) give_back(ends_.receives[k]);
+    budget_.raise();
+    return true;
+  }
+  // Which of the tails receives from connection k.
+  STARLING_HOST_DEVICE uint32_t tail_of(uint32_t k) const {
+    const uint32_t first = p_.count - p_.tails;
+    uint32_t t = 0;
+    while (t < p_.tails && p_.instructions[first + t].receive_first != k) ++t;
+    return t;
   }
 
   STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile) {
@@ -93,13 +153,16 @@ class BoundPull {
       m_.barrier();  // all threads have read the messages' slices and written theirs
     }
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
-      if (k - i.receive_first < i.receive_count) {
-        SlotPool none{nullptr, 0, 0};  // addresses lie in private slots
-        consume(m_, lane_, ends_.receives[k], none);
-      }
+      if (k - i.receive_first < i.receive_count) give_back(ends_.receives[k]);
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
       if (k - i.send_first < i.send_count) tell(i, share, ends_.sends[k]);
+    budget_.raise();
     return true;
+  }
+
+  STARLING_HOST_DEVICE void give_back(ReceiveEnd& end) {
+    SlotPool none{nullptr, 0, 0};  // addresses lie in private slots
+    consume(m_, lane_, end, none);
   }
 
   // What this thread's connections have for the instruction, and where it is. No effect before the vote.
@@ -107,9 +170,7 @@ class BoundPull {
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count()) {
       const uint32_t number = k - i.receive_first;
       if (number >= i.receive_count) continue;
-      ReceiveEnd& end = ends_.receives[k];
-      if (!wait([&] { return can_receive(m_, lane_, end) && is_readable(end); })) return false;
-      c_.sources[number + uint32_t(number >= i.local_at)] = slice_of(end);
+      if (!await(ends_.receives[k], c_.sources[number + uint32_t(number >= i.local_at)])) return false;
     }
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
       if (k - i.send_first < i.send_count && !wait([&] { return can_send(m_, lane_, ends_.sends[k]); }))
@@ -117,17 +178,17 @@ class BoundPull {
     return true;
   }
 
-  STARLING_HOST_DEVICE Pack message_of(const ReceiveEnd& end) const {
-    return m_.load_few(next_receive_slot(lane_, end, nullptr), kPullMessageBytes<M>);
-  }
-  // As Interpreter::is_readable().
-  STARLING_HOST_DEVICE bool is_readable(const ReceiveEnd& end) const {
-    return end.opened == nullptr || is_opened(m_, *end.opened, message_of(end).high);
-  }
-  STARLING_HOST_DEVICE const std::byte* slice_of(const ReceiveEnd& end) const {
-    const Pack message = message_of(end);
-    return end.opened != nullptr ? opened_address(m_, *end.opened, message)
-                                 : reinterpret_cast<const std::byte*>(message.low);
+  // The next message, and that what it names is open, as Interpreter::is_readable(): its slice.
+  STARLING_HOST_DEVICE bool await(ReceiveEnd& end, const std::byte*& slice) {
+    return wait([&] {
+      if (!can_receive(m_, lane_, end)) return false;
+      const Pack message = m_.load_few(next_receive_slot(lane_, end, nullptr), kPullMessageBytes<M>);
+      slice = reinterpret_cast<const std::byte*>(message.low);
+      if (end.opened == nullptr) return true;
+      const uint64_t place = opened_place(m_, *end.opened, message.high);
+      slice = address_at(place, message);
+      return place != 0;
+    });
   }
 
   // The block's part of an instruction's slices in a tile.
@@ -149,7 +210,7 @@ class BoundPull {
 
   // A copy needs no description: what it reads is here, or the one message.
   STARLING_HOST_DEVICE void move(const BoundInstruction& i, const Share& share) {
-    if (i.source_count > 1) return combine(m_, c_);
+    if (i.source_count > 1) return combine_slice(m_, c_);
     const std::byte* from = i.source != nullptr ? source_of(i, share) : c_.sources[0];
     copy_slice(m_, destination_of(i, share), from, share.bytes);
   }

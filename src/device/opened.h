@@ -8,13 +8,14 @@
 
 namespace starling::device {
 
-// Has our host opened what is known by that number? Once it has, nobody asks the host's memory again.
+// Has our host opened what is known by that number? Once it has, nobody asks the host's memory again. The
+// place, as KnownRegistration has it; 0: not yet.
 template <class M>
-STARLING_HOST_DEVICE bool is_opened(M& m, OpenedTable& table, uint64_t number) {
+STARLING_HOST_DEVICE uint64_t opened_place(M& m, OpenedTable& table, uint64_t number) {
   STARLING_ASSERT(number - 1 < kMaxRegistrations - 1, "a message names no registration");
-  OpenedRegistration& known = table.known[number];
-  // Acquire: pairs with the release below, in whichever block copied it; after it the offset is readable.
-  if (m.load_acquire(&known.made) != 0) return true;
+  KnownRegistration& known = table.known[number];
+  // Acquire: pairs with the release below, in whichever block copied it, which acquired it from the host.
+  if (const uint64_t place = m.load_acquire(&known.place); place != 0) return place;
   OpenedRegistration& told = table.told[number];
   // Acquire: pairs with the release in PeerRegistrations::open(): the memory is mapped, and where.
   if (m.load_acquire(&told.made) == 0) {
@@ -23,18 +24,28 @@ STARLING_HOST_DEVICE bool is_opened(M& m, OpenedTable& table, uint64_t number) {
       m.store_relaxed(&known.wanted, 1);
       m.store_relaxed(&told.wanted, 1);
     }
-    return false;
+    return 0;
   }
-  m.store_relaxed(&known.offset, m.load_relaxed(&told.offset));
-  // Release: the offset; and what we acquired from the host, for those that acquire this instead.
-  m.store_release(&known.made, 1);
-  return true;
+  const uint64_t place = m.load_relaxed(&told.offset) + 1;
+  // Release: what we acquired from the host, for those that acquire this instead.
+  m.store_release(&known.place, place);
+  return place;
 }
 
-// After is_opened(): where this rank's blocks read what the message {address, number} names.
+template <class M>
+STARLING_HOST_DEVICE bool is_opened(M& m, OpenedTable& table, uint64_t number) {
+  return opened_place(m, table, number) != 0;
+}
+
+// Where this rank's blocks read what the message {address, number} names, if that number is at `place`.
+STARLING_HOST_DEVICE inline const std::byte* address_at(uint64_t place, const Pack& message) {
+  return reinterpret_cast<const std::byte*>(message.low + place - 1);
+}
+
+// After is_opened(): likewise.
 template <class M>
 STARLING_HOST_DEVICE const std::byte* opened_address(M& m, const OpenedTable& table, const Pack& message) {
-  return reinterpret_cast<const std::byte*>(message.low + m.load_relaxed(&table.known[message.high].offset));
+  return address_at(m.load_relaxed(&table.known[message.high].place), message);
 }
 
 }  // namespace starling::device

@@ -58,13 +58,20 @@ struct alignas(32) OpenedRegistration {
 };
 static_assert(sizeof(OpenedRegistration) == 32);
 
+// What a block of the reader has learned of it. One word, so that one look finds whether and where.
+struct alignas(16) KnownRegistration {
+  uint64_t place;  // the offset + 1; 0: not known
+  uint64_t wanted;  // as OpenedRegistration::wanted
+};
+static_assert(sizeof(KnownRegistration) == 16);
+
 // Of one owner, in the memory of the reader's blocks, who copy what they were told: each number crosses PCIe
 // once. `known` has no one writer: whichever block comes first copies, and all copy the same.
 struct OpenedTable {
   OpenedRegistration* told;  // [kMaxRegistrations]
   uint64_t reserved[3];
-  OpenedRegistration known[kMaxRegistrations];
+  KnownRegistration known[kMaxRegistrations];
 };
-static_assert(sizeof(OpenedTable) == 32 + kMaxRegistrations * sizeof(OpenedRegistration));
+static_assert(sizeof(OpenedTable) == 32 + kMaxRegistrations * sizeof(KnownRegistration));
 
 }  // namespace starling

@@ -182,6 +182,34 @@ TEST(Bind, SaysWhatAPullSays) {
         }
 }
 
+// What can be told together, and awaited together.
+TEST(Bind, KnowsHeadsAndTailsOfPulls) {
+  struct {
+    Collective collective;
+    const char* name;
+    uint32_t tile_count, heads, tails;
+  } const cases[] = {
+      {Collective::kAllGather, "all_pairs_pull", 1, 2, 3},  // a fan of addresses, the copy, three receives
+      {Collective::kReduceScatter, "all_pairs_pull", 1, 3, 0},
+      {Collective::kAllReduce, "two_shot_pull", 1, 3, 3},
+      {Collective::kAllReduce, "one_shot_pull", 1, 1, 0},
+      {Collective::kAllToAll, "pairwise_pull", 1, 4, 3},
+      {Collective::kAllToAll, "pairwise_pull", 4, 4, 3},
+  };
+  for (const auto& expected : cases) {
+    SCOPED_TRACE(expected.name);
+    const Plan plan =
+        generate(expected.name, {.collective = expected.collective, .rank_count = 4, .block_count = 2});
+    Operation op = operation_of(*plan.header(1), 4096);
+    op = operation_of(*plan.header(1), 4096, op.chunk_bytes / expected.tile_count);
+    ASSERT_EQ(op.tile_count, expected.tile_count);
+    const BoundProgram program = ProgramBinder(*plan.header(1), op).bind();
+    EXPECT_EQ(program.heads, expected.heads);
+    EXPECT_EQ(program.tails, expected.tails);
+    EXPECT_EQ(program.leading, 0u);
+  }
+}
+
 class NotBound : public ::testing::Test {
  protected:
   const Plan plan_ =

@@ -1079,6 +1079,27 @@ MUTATIONS = [
         "",
     ),
     Mutation(
+        "bound_pull_tails_give_back_early",
+        "a bound pull says that it has read its last slices before all threads have",
+        BOUND_PULL,
+        "    m_.barrier();  // all threads have read all tails' slices\n",
+        "",
+    ),
+    Mutation(
+        "bound_pull_tails_without_vote",
+        "threads of a bound pull copy what they have of the last slices although others' messages are missing",
+        BOUND_PULL,
+        "    if (m_.any(!there)) return false;  // a tail's message is missing\n",
+        "    if (!there) return false;\n",
+    ),
+    Mutation(
+        "bound_pull_heads_without_vote",
+        "a bound pull tells some peers its addresses although others have no slot for them, and tells them again",
+        BOUND_PULL,
+        "    if (m_.any(!ready)) return false;  // some connection has no slot\n",
+        "    if (!ready) return false;\n",
+    ),
+    Mutation(
         "bound_pull_not_read",
         "a bound pull ends before peers have read what it named",
         BOUND_PULL,
@@ -1103,8 +1124,8 @@ MUTATIONS = [
         "bound_pull_unopened",
         "a bound pull reads memory of another process that its host has not opened yet",
         BOUND_PULL,
-        "can_receive(m_, lane_, end) && is_readable(end);",
-        "can_receive(m_, lane_, end);",
+        "      return place != 0;\n",
+        "      return true;\n",
     ),
     Mutation(
         "bound_pull_reads_again",

@@ -25,16 +25,15 @@ void LaneRegistrations::build(World& world, const Options& options, uint32_t siz
     if (peer == rank) continue;
     // As many entries as are used: the rest of the table is never looked at.
     const size_t head = offsetof(OpenedTable, known);
-    tables_[peer] = reinterpret_cast<OpenedTable*>(
-        memory.region().allocate(head + numbers_ * sizeof(OpenedRegistration)));
+    tables_[peer] =
+        reinterpret_cast<OpenedTable*>(memory.region().allocate(head + numbers_ * sizeof(KnownRegistration)));
     tables_[peer]->told = memory.region().make<OpenedRegistration>(numbers_);
     for (uint32_t n = 0; n < numbers_; ++n) {
-      OpenedRegistration& known = tables_[peer]->known[n];
+      KnownRegistration& known = tables_[peer]->known[n];
       OpenedRegistration& told = tables_[peer]->told[n];
-      known.offset = told.offset = kNowhere;
+      told.offset = kNowhere;
       // Whichever block comes first.
-      for (uint64_t* word : {&known.made, &known.offset, &known.wanted, &told.wanted})
-        memory.allow_many_writers(word);
+      for (uint64_t* word : {&known.place, &known.wanted, &told.wanted}) memory.allow_many_writers(word);
     }
   }
 }
@@ -72,11 +71,11 @@ bool LaneRegistrations::describes(const void* address) const {
   const auto* p = static_cast<const std::byte*>(address);
   for (const OpenedTable* table : tables_) {
     if (table == nullptr) continue;
-    for (const OpenedRegistration* first :
-         {static_cast<const OpenedRegistration*>(table->told), table->known})
-      if (p >= reinterpret_cast<const std::byte*>(first) &&
-          p < reinterpret_cast<const std::byte*>(first + numbers_))
-        return true;
+    const auto is_in = [&](const auto* first) {
+      return p >= reinterpret_cast<const std::byte*>(first) &&
+             p < reinterpret_cast<const std::byte*>(first + numbers_);
+    };
+    if (is_in(table->told) || is_in(table->known)) return true;
   }
   return !tables_.empty() && address == published_;
 }

@@ -132,13 +132,19 @@ STARLING_HOST_DEVICE void post(M& m, SendEnd& end) {
 
 template <class M>
 STARLING_HOST_DEVICE void grant(M& m, ReceiveEnd& end, uint32_t slot) {
-  end.grants[end.granted % kMaxCredits] = slot;
-  // Overwrites grant k - 8: its message was received, so the sender is done with the entry.
-  end.credit->grants[end.granted % kMaxCredits] = slot;
+  const uint32_t at = end.granted % kMaxCredits;
+  const bool stands_there = end.granted >= kMaxCredits && end.grants[at] == slot;  // since grant k - 8
   ++end.granted;
-  // Release: the entry, and our reading of the slot's old message, before the counter; pairs with the
-  // acquire in can_send().
-  m.store_release(&end.credit->granted, end.granted);
+  if (stands_there) {
+    // All threads have loaded the slot's old message: the counter is after that. Pairs with the acquire in
+    // can_send(), and, of what the message named, in was_read().
+    m.store_after_loads(&end.credit->granted, end.granted);
+  } else {
+    // Overwrites grant k - 8: its message was received, so the sender is done with the entry.
+    end.grants[at] = end.credit->grants[at] = slot;
+    // Release: the entry, and our reading of the slot's old message, before the counter; pairs as above.
+    m.store_release(&end.credit->granted, end.granted);
+  }
   m.notify(end.doorbell);
 }
 

@@ -54,6 +54,15 @@ struct StartArguments {
   BoundProgram bound = {};  // of the operation (device/bind.h)
 };
 
+// What is bound that a kernel begins with. The host knows it, and a kernel that need not ask has no code for the
+// rest: it runs through its code once, so what lies between costs, as does what the compiler makes of so much.
+enum class StartWay : uint32_t { kAny, kNone, kPackets, kPulls };
+
+STARLING_HOST_DEVICE inline StartWay way_of(const BoundProgram& bound) {
+  if (bound.count == 0) return StartWay::kNone;
+  return bound.pulls != 0 ? StartWay::kPulls : StartWay::kPackets;
+}
+
 // Operations of different lanes that may begin in one kernel.
 inline constexpr uint32_t kMostTogether = 8;
 
@@ -130,7 +139,7 @@ class StartBlock {
 };
 
 // An operation that comes bound.
-template <class M>
+template <StartWay kWay, class M>
 class BoundStart : StartBlock<M> {
  public:
   STARLING_HOST_DEVICE BoundStart(M& machine, const StartArguments& arguments, StartState& state)
@@ -140,13 +149,19 @@ class BoundStart : StartBlock<M> {
   // the operation, on this block.
   STARLING_HOST_DEVICE uint32_t run(bool& ended) {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
-    if (a_.bound.pulls)
-      return run(BoundPull<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.ends, s_.operands[0]),
-                 ended);
-    return run(BoundRun<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]), ended);
+    if constexpr (kWay == StartWay::kPulls) return run_pulls(ended);
+    if constexpr (kWay == StartWay::kPackets) return run_packets(ended);
+    return a_.bound.pulls != 0 ? run_pulls(ended) : run_packets(ended);
   }
 
  private:
+  STARLING_HOST_DEVICE uint32_t run_pulls(bool& ended) {
+    return run(BoundPull<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.ends, s_.operands[0]), ended);
+  }
+  STARLING_HOST_DEVICE uint32_t run_packets(bool& ended) {
+    return run(BoundRun<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]), ended);
+  }
+
   template <class Program>
   STARLING_HOST_DEVICE uint32_t run(Program&& program, bool& ended) {
     // In registers from here on: behind the fence at the end nothing is cached.
@@ -408,8 +423,17 @@ class StartKernel : StartBlock<M> {
   const uint32_t begun_;  // steps that are done already
 };
 
-// The whole kernel, on every thread of every block.
+// What is not bound, and what a bound program left. A machine may have its own, found by argument-dependent lookup:
+// a call instead of the interpreter's code behind that of the bound program, which mostly is all that runs.
 template <class M>
+STARLING_HOST_DEVICE STARLING_INLINE void interpret_start(M& machine, const StartArguments& arguments,
+                                                          StartState& state, uint32_t begun) {
+  StartKernel<M> kernel(machine, arguments, state, begun);
+  if (kernel.run() && leads(machine)) kernel.hold();
+}
+
+// The whole kernel, on every thread of every block.
+template <StartWay kWay = StartWay::kAny, class M>
 STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArguments& arguments,
                                                     StartState& state) {
   uint32_t begun = 0;
@@ -428,14 +452,18 @@ STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArgume
     if (state.entrance == Entrance::kLeaves) return;
     waited = state.entrance == Entrance::kEntersForAll;
   }
-  if (arguments.bound.count != 0 && !waited) {
-    M own = machine;  // what a call is told of by address does not stay in registers
-    bool ended = false;
-    begun = BoundStart<M>(own, arguments, state).run(ended);
-    if (ended) return;
+  if constexpr (kWay != StartWay::kNone) {
+    if (arguments.bound.count != 0 && !waited) {
+      M own = machine;  // what a call is told of by address does not stay in registers
+      bool ended = false;
+      begun = BoundStart<kWay, M>(own, arguments, state).run(ended);
+      if (ended) return;
+    }
   }
-  StartKernel<M> kernel(machine, arguments, state, begun);
-  if (kernel.run() && leads(machine)) kernel.hold();
+  if constexpr (kWay == StartWay::kNone)
+    device::interpret_start(machine, arguments, state, begun);
+  else
+    interpret_start(machine, arguments, state, begun);
 }
 
 }  // namespace starling::device

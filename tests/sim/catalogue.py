@@ -115,9 +115,23 @@ MUTATIONS = [
         "grant_before_entry",
         "the credit is counted before its entry names the slot",
         CONNECTOR,
-        "  end.credit->grants[end.granted % kMaxCredits] = slot;\n  ++end.granted;\n",
-        "  m.store_release(&end.credit->granted, end.granted + 1);\n"
-        "  end.credit->grants[end.granted % kMaxCredits] = slot;\n  ++end.granted;\n",
+        "    end.grants[at] = end.credit->grants[at] = slot;\n",
+        "    m.store_release(&end.credit->granted, end.granted);\n"
+        "    end.grants[at] = end.credit->grants[at] = slot;\n",
+    ),
+    Mutation(
+        "grant_names_no_slot",
+        "a credit whose entry names another slot leaves it so",
+        CONNECTOR,
+        "end.granted >= kMaxCredits && end.grants[at] == slot;",
+        "end.granted >= kMaxCredits;",
+    ),
+    Mutation(
+        "granted_after_no_loads",
+        "relaxed for what comes after all loads: the counter of credits whose entry stands there",
+        CONNECTOR,
+        "m.store_after_loads(&end.credit->granted, end.granted);",
+        "m.store_relaxed(&end.credit->granted, end.granted);",
     ),
     Mutation(
         "pool_slot_lost",
@@ -291,11 +305,11 @@ MUTATIONS = [
         "next_message(m_, x_, end).high].made, 2,",
     ),
     Mutation(
-        "opened_copied_relaxed",
-        "relaxed for release: where a peer's buffer is, to other blocks",
+        "opened_read_relaxed",
+        "relaxed for acquire: whether our host has said where a peer's buffer is",
         OPENED,
-        "m.store_release(&known.made, 1);",
-        "m.store_relaxed(&known.made, 1);",
+        "m.load_acquire(&told.made) == 0",
+        "m.load_relaxed(&told.made) == 0",
     ),
     Mutation(
         "given_back_while_read",
@@ -1396,8 +1410,8 @@ MUTATIONS = [
         "grant_without_notify",
         "nobody rings after a credit",
         CONNECTOR,
-        "  m.store_release(&end.credit->granted, end.granted);\n  m.notify(end.doorbell);",
-        "  m.store_release(&end.credit->granted, end.granted);",
+        "  }\n  m.notify(end.doorbell);\n",
+        "  }\n",
     ),
     Mutation(
         "progress_without_notify",

@@ -1,23 +1,48 @@
 #include "machine/cuda/start.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "machine/cuda/combine.cuh"
 #include "machine/cuda/machine.cuh"
 #include "wire/pack.h"
 
 namespace starling::cuda {
+
+// In the place of device::interpret_start(). Not inlined: a kernel waits for each piece of its code that it has not
+// run through before, and what it mostly runs is the bound program.
+static __device__ __noinline__ void interpret_start(CudaMachine& machine, const device::StartArguments& arguments,
+                                             device::StartState& state, uint32_t begun) {
+  CudaMachine own = machine;  // what a call is told of by address does not stay in registers
+  device::interpret_start(own, arguments, state, begun);
+}
+static __device__ __noinline__ void interpret_start(StartMachine& machine, const device::StartArguments& arguments,
+                                             device::StartState& state, uint32_t begun) {
+  StartMachine own = machine;
+  device::interpret_start(own, arguments, state, begun);
+}
+
 namespace {
 
 constexpr uint32_t kStartThreads = 512;
 constexpr uint32_t kFewestThreads = 64;
 
+template <device::StartWay kWay>
 __global__ void __launch_bounds__(kStartThreads, 1)
     start_kernel(const __grid_constant__ device::StartArguments arguments) {
   __shared__ device::StartState state;
   __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
   if (arguments.lane == nullptr) return;  // preload_start()
-  device::run_start(CudaMachine(blockDim.x, stage), arguments, state);
+  device::run_start<kWay>(CudaMachine(blockDim.x, stage), arguments, state);
+}
+
+using StartFunction = void (*)(device::StartArguments);
+StartFunction kernel_of(device::StartWay way) {
+  switch (way) {
+    case device::StartWay::kPackets: return start_kernel<device::StartWay::kPackets>;
+    case device::StartWay::kPulls: return start_kernel<device::StartWay::kPulls>;
+    default: return start_kernel<device::StartWay::kNone>;
+  }
 }
 
 // The driver copies all of an argument: 1.5 KB an operation.
@@ -83,7 +108,8 @@ int launch_start(const device::StartArguments* const* starts, uint32_t count, vo
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &early;
   config.numAttrs = 1;
-  if (count == 1) return int(cudaLaunchKernelEx(&config, start_kernel, *starts[0]));
+  if (count == 1)
+    return int(cudaLaunchKernelEx(&config, kernel_of(device::way_of(starts[0]->bound)), *starts[0]));
   if (count == 2) return launch_together<2>(config, starts, count);
   return launch_together<device::kMostTogether>(config, starts, count);
 }
@@ -103,7 +129,12 @@ int preload_start(void* stream) {
   nothing.operation.chunk_bytes = nothing.operation.tile_bytes;
   nothing.operation.block_count = 1;
   const device::StartArguments* const starts[] = {&nothing};
-  return launch_start(starts, 1, stream);
+  for (const auto& [count, pulls] : {std::pair(0, 0), std::pair(1, 0), std::pair(1, 1)}) {
+    nothing.bound.count = uint32_t(count);
+    nothing.bound.pulls = uint8_t(pulls);
+    if (const int launched = launch_start(starts, 1, stream); launched != cudaSuccess) return launched;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace starling::cuda

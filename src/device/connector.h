@@ -133,7 +133,8 @@ STARLING_HOST_DEVICE void post(M& m, SendEnd& end) {
 template <class M>
 STARLING_HOST_DEVICE void grant(M& m, ReceiveEnd& end, uint32_t slot) {
   const uint32_t at = end.granted % kMaxCredits;
-  const bool stands_there = end.granted >= kMaxCredits && end.grants[at] == slot;  // since grant k - 8
+  // Since grant k - 8, or since the hosts made the lane: both sides begin with the same entries.
+  const bool stands_there = end.grants[at] == slot;
   ++end.granted;
   if (stands_there) {
     // All threads have loaded the slot's old message: the counter is after that. Pairs with the acquire in

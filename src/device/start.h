@@ -54,8 +54,9 @@ struct StartArguments {
   BoundProgram bound = {};  // of the operation (device/bind.h)
 };
 
-// What is bound that a kernel begins with. The host knows it, and a kernel that need not ask has no code for the
-// rest: it runs through its code once, so what lies between costs, as does what the compiler makes of so much.
+// What is bound that a kernel begins with. The host knows it, and a kernel that need not ask has no code for
+// the rest: it runs through its code once, so what lies between costs, as does what the compiler makes of so
+// much.
 enum class StartWay : uint32_t { kAny, kNone, kPackets, kPulls };
 
 STARLING_HOST_DEVICE inline StartWay way_of(const BoundProgram& bound) {
@@ -423,15 +424,6 @@ class StartKernel : StartBlock<M> {
   const uint32_t begun_;  // steps that are done already
 };
 
-// What is not bound, and what a bound program left. A machine may have its own, found by argument-dependent lookup:
-// a call instead of the interpreter's code behind that of the bound program, which mostly is all that runs.
-template <class M>
-STARLING_HOST_DEVICE STARLING_INLINE void interpret_start(M& machine, const StartArguments& arguments,
-                                                          StartState& state, uint32_t begun) {
-  StartKernel<M> kernel(machine, arguments, state, begun);
-  if (kernel.run() && leads(machine)) kernel.hold();
-}
-
 // The whole kernel, on every thread of every block.
 template <StartWay kWay = StartWay::kAny, class M>
 STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArguments& arguments,
@@ -460,10 +452,8 @@ STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArgume
       if (ended) return;
     }
   }
-  if constexpr (kWay == StartWay::kNone)
-    device::interpret_start(machine, arguments, state, begun);
-  else
-    interpret_start(machine, arguments, state, begun);
+  StartKernel<M> kernel(machine, arguments, state, begun);
+  if (kernel.run() && leads(machine)) kernel.hold();
 }
 
 }  // namespace starling::device

@@ -306,10 +306,7 @@ TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
         Collective::kAllToAll, Collective::kReduce, Collective::kSendRecv}) {
-    // Between two ranks these are as fast by packets there.
-    const bool later = collective == Collective::kReduce || collective == Collective::kReduceScatter ||
-                       collective == Collective::kSendRecv;
-    const std::uint64_t first = later ? 4 : 2;
+    const std::uint64_t first = collective == Collective::kSendRecv ? 4 : 2;  // as fast by packets there
     EXPECT_FALSE(reads(collective, first / 2, true));
     EXPECT_TRUE(reads(collective, first, true));
     EXPECT_TRUE(reads(collective, 64, true));

@@ -1,26 +1,13 @@
 #include "machine/cuda/start.h"
 
 #include <algorithm>
-#include <utility>
+#include <tuple>
 
 #include "machine/cuda/combine.cuh"
 #include "machine/cuda/machine.cuh"
 #include "wire/pack.h"
 
 namespace starling::cuda {
-
-// In the place of device::interpret_start(). Not inlined: a kernel waits for each piece of its code that it has not
-// run through before, and what it mostly runs is the bound program.
-static __device__ __noinline__ void interpret_start(CudaMachine& machine, const device::StartArguments& arguments,
-                                             device::StartState& state, uint32_t begun) {
-  CudaMachine own = machine;  // what a call is told of by address does not stay in registers
-  device::interpret_start(own, arguments, state, begun);
-}
-static __device__ __noinline__ void interpret_start(StartMachine& machine, const device::StartArguments& arguments,
-                                             device::StartState& state, uint32_t begun) {
-  StartMachine own = machine;
-  device::interpret_start(own, arguments, state, begun);
-}
 
 namespace {
 
@@ -58,6 +45,7 @@ __global__ void __launch_bounds__(kStartThreads, 1)
   __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
   uint32_t block = blockIdx.x;
   const uint32_t k = device::operation_of_block(arguments.each, block);
+  if (arguments.each[k].lane == nullptr) return;  // preload_start()
   device::run_start(StartMachine(blockDim.x, stage, block), arguments.each[k], state);
 }
 
@@ -81,12 +69,6 @@ int launch_together(const cudaLaunchConfig_t& config, const device::StartArgumen
   Together<kMost> together;
   for (uint32_t k = 0; k < count; ++k) together.each[k] = *starts[k];
   return int(cudaLaunchKernelEx(&config, start_together_kernel<kMost>, together));
-}
-
-template <class Kernel>
-bool is_loaded(Kernel* kernel, cudaError_t& status) {
-  cudaFuncAttributes attributes;
-  return (status = cudaFuncGetAttributes(&attributes, kernel)) == cudaSuccess;
 }
 
 }  // namespace
@@ -119,20 +101,23 @@ int launch_gate(const device::GateArguments& gate, void* stream) {
   return int(cudaGetLastError());
 }
 
+// Each kernel is launched once: the first of all that needs more local memory than any before waits for the
+// whole device (docs/GPU_PROBE.md), which must not be while operations stand there.
 int preload_start(void* stream) {
-  cudaError_t status;
-  if (!is_loaded(gate_kernel, status) || !is_loaded(start_together_kernel<2>, status) ||
-      !is_loaded(start_together_kernel<device::kMostTogether>, status))
-    return int(status);
+  cudaFuncAttributes attributes;
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, gate_kernel); status != cudaSuccess)
+    return status;
   device::StartArguments nothing{};
   nothing.operation.tile_bytes = kStartThreads * sizeof(Pack);
   nothing.operation.chunk_bytes = nothing.operation.tile_bytes;
   nothing.operation.block_count = 1;
-  const device::StartArguments* const starts[] = {&nothing};
-  for (const auto& [count, pulls] : {std::pair(0, 0), std::pair(1, 0), std::pair(1, 1)}) {
-    nothing.bound.count = uint32_t(count);
+  const device::StartArguments* const starts[] = {&nothing, &nothing, &nothing};
+  for (const auto& [count, bound, pulls] :
+       {std::tuple(1, 0, 0), {1, 1, 0}, {1, 1, 1}, {2, 0, 0}, {3, 0, 0}}) {
+    nothing.bound.count = uint32_t(bound);
     nothing.bound.pulls = uint8_t(pulls);
-    if (const int launched = launch_start(starts, 1, stream); launched != cudaSuccess) return launched;
+    if (const int status = launch_start(starts, uint32_t(count), stream); status != cudaSuccess)
+      return status;
   }
   return cudaSuccess;
 }

@@ -21,6 +21,7 @@ void Departures::make(const Connection& connection, uint64_t first, uint32_t slo
   slots_[end] = world_->shadow.slots().allocate(uint64_t(kMaxCredits) * slot_bytes);
   inboxes_[end].posted = first;
   credits_[end].granted = first + kMaxCredits;
+  for (uint32_t g = 0; g < kMaxCredits; ++g) credits_[end].grants[(first + g) % kMaxCredits] = g;
   Memory& memory = world_->memory;
   memory.allow_one_reader(&inboxes_[end].posted);
   memory.allow_one_reader(&credits_[end].granted);

@@ -78,17 +78,25 @@ class ProgramBinder {
     }
     return count;
   }
-  // Each on a connection of its own.
   uint8_t tails(const BoundProgram& program) const {
     uint8_t count = 0;
-    uint32_t connections = 0;
     while (count < program.count) {
-      const BoundInstruction& i = program.instructions[program.count - 1 - count];
-      if (!only_receives(i) || (pulls() && (connections >> i.receive_first & 1) != 0)) break;
-      connections |= 1u << i.receive_first;
+      const BoundInstruction* const i = &program.instructions[program.count - 1 - count];
+      if (!only_receives(*i) || (pulls() && !may_go_with(program, *i, i + 1, count))) break;
       ++count;
     }
     return count;
+  }
+  // Pulls that are copied together: each on a connection of its own, and none overwrites another.
+  static bool may_go_with(const BoundProgram& program, const BoundInstruction& i,
+                          const BoundInstruction* others, uint32_t count) {
+    for (uint32_t k = 0; k < count; ++k) {
+      if (others[k].receive_first == i.receive_first || others[k].destination_step != i.destination_step)
+        return false;
+      const int64_t apart = others[k].destination - i.destination;
+      if (apart < int64_t(program.chunk_bytes) && -apart < int64_t(program.chunk_bytes)) return false;
+    }
+    return true;
   }
   static bool only_receives(const BoundInstruction& i) {
     return i.receive_count == 1 && i.source_count == 1 && i.send_count == 0;

@@ -66,7 +66,8 @@ struct BoundProgram {
   uint8_t pulls;  // 1: protocol pull (device/bound_pull.h)
   uint8_t heads;  // so many instructions come first that wait for nothing, and of which none reads what one
                   // of them writes; of pulls: nor do two of them tell the same connection anything
-  uint8_t tails;  // so many come last that only receive, a message each; of pulls: each on its own connection
+  uint8_t tails;  // so many come last that only receive, a message each; of pulls: each on its own
+                  // connection, into memory of its own
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile

@@ -7,10 +7,10 @@
 // A message goes into the slot that the oldest unused grant names. Order of stores:
 //   sender    data into the slot ........ then posted  := posted + 1   (release; receiver acquires)
 //   receiver  grants[k % 8] := slot ..... then granted := granted + 1  (release; sender acquires)
-// Mostly grant k names the slot that grant k - 8 has named. Then the entry is not stored, and the counter comes
-// after the receiver's loads alone, which takes no fence.
-// Both counters only grow, and are never reset: they outlive operations, parks and quits, which is what
-// lets either side stop and go on at any time (DFCCL §4.1, persistent visibility).
+// Mostly grant k names the slot that grant k - 8 has named. Then the entry is not stored, and the counter
+// comes after the receiver's loads alone, which takes no fence. Both counters only grow, and are never reset:
+// they outlive operations, parks and quits, which is what lets either side stop and go on at any time (DFCCL
+// §4.1, persistent visibility).
 //
 // Grants. The private slots are granted when the lane is made: the counter starts at private_slots and
 // grant k < private_slots names private slot k, on both sides, without a message. A private slot is granted

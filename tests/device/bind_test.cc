@@ -210,6 +210,22 @@ TEST(Bind, KnowsHeadsAndTailsOfPulls) {
   }
 }
 
+// What is copied together has no order: nothing of it may overwrite the rest.
+TEST(Bind, TailsOverwriteNothingOfEachOther) {
+  const Plan plan =
+      generate("all_pairs_pull", {.collective = Collective::kAllGather, .rank_count = 4, .block_count = 2});
+  const PlanView view{plan.header(1)};
+  for (uint32_t b = 0; b < 2; ++b) {
+    const BlockPlan& block = view.blocks()[b];
+    auto* const last =
+        const_cast<Instruction*>(view.instructions()) + block.instruction_first + block.instruction_count - 1;
+    last->destination_chunk = (last - 1)->destination_chunk;
+  }
+  const BoundProgram program = ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 4096)).bind();
+  EXPECT_NE(program.count, 0u);
+  EXPECT_EQ(program.tails, 1u);
+}
+
 class NotBound : public ::testing::Test {
  protected:
   const Plan plan_ =

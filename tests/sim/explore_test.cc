@@ -117,7 +117,7 @@ TEST(AllSchedules, ReductionAddsNoEnd) {
 // other bugs do no harm in cases as small as these: one block, one thread, no fault, queues that never fill.)
 TEST(AllSchedules, PlantedBugsAreSeen) {
   const std::set<std::string> expected = {
-      "blocks_quit_singly",  "credit_before_reading", "granted_read_relaxed",   "granted_relaxed",
+      "blocks_quit_singly",  "credit_before_reading", "granted_after_no_loads", "granted_read_relaxed",
       "idle_taken_for_exit", "no_credit_wait",        "posted_before_counting", "posted_read_relaxed",
       "posted_relaxed",      "receive_one_early",     "stuck_counts_as_done",   "submission_entry_relaxed",
       "unbounded_wait",      "visits_the_front_only"};

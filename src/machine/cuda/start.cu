@@ -101,8 +101,8 @@ int launch_gate(const device::GateArguments& gate, void* stream) {
   return int(cudaGetLastError());
 }
 
-// Each kernel is launched once: the first of all that needs more local memory than any before waits for the
-// whole device (docs/GPU_PROBE.md), which must not be while operations stand there.
+// Each kernel that has a stack is launched once: the first of all that needs more local memory than any
+// before waits for the whole device (docs/GPU_PROBE.md), which must not be while operations stand there.
 int preload_start(void* stream) {
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, gate_kernel); status != cudaSuccess)

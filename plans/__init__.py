@@ -19,6 +19,7 @@ from starling.plans import (
     leaders,
     rails,
     ring,
+    split,
     tree,
 )
 
@@ -46,12 +47,14 @@ ALGORITHMS: dict[str, dict[str, Maker]] = {
     "broadcast": {
         "chain": chain.broadcast,
         "direct": direct.broadcast,
+        "split": split.broadcast,
         "tree": tree.broadcast,
         "leaders": leaders.broadcast,
     },
     "reduce": {
         "chain": chain.reduce,
         "direct": direct.reduce,
+        "split": split.reduce,
         "tree": tree.reduce,
         "leaders": leaders.reduce,
     },

@@ -22,7 +22,7 @@ void HostLane::set_own_half(uint64_t end, SendEnd& send, ReceiveEnd& receive) co
     std::byte* own = place_.exported(connectors_.offset);
     const uint64_t slots_bytes = uint64_t(shared_->private_slots) * shared_->slot_bytes;
     const uint64_t ring_bytes = carried_ ? 0 : packet_ring_bytes_for(shared_->packet_bytes);
-    if (PeerMemory* memory = member(peer).peer.memory.get()) receive.opened = memory->opened();
+    if (PeerMemory* memory = member(peer).peer.memory.get()) send.opened = receive.opened = memory->opened();
     send.credit = reinterpret_cast<Credit*>(own + shared_->credit_offset) + end;
     receive.inbox = reinterpret_cast<Inbox*>(own + shared_->inbox_offset) + end;
     receive.private_slots = own + shared_->slots_offset + end * slots_bytes;

@@ -130,6 +130,11 @@ Pulls pulls_of(const LoweringContext& context, const starling_operation& call, c
   return {addresses, addresses || (context.readable && !shape.reduces)};
 }
 
+// The algorithm, or its form without what these pulls do not allow. Whoever puts has to address.
+std::string_view allowed(std::string_view algorithm, const Pulls& pulls) {
+  return (takes_addresses(algorithm) ? pulls.by_address : pulls.at_all) ? algorithm : without_pull(algorithm);
+}
+
 // The built-in algorithm, which is told of the hosts what it needs to know.
 std::shared_ptr<const Plan> built_in(const LoweringContext& context, std::string_view algorithm,
                                      PlanRequest request) {
@@ -151,7 +156,7 @@ std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataTy
     return plan != nullptr && (pulls.by_address || plan->protocol() != Protocol::kPull) ? plan : nullptr;
   }
   request.block_count = std::min(row->block_count, context.block_limit);
-  auto plan = built_in(context, pulls.at_all ? row->algorithm : without_pull(row->algorithm), request);
+  auto plan = built_in(context, allowed(row->algorithm, pulls), request);
   return use.unequal_parts && plan->header(0)->uniform_only != 0 ? nullptr : plan;
 }
 
@@ -183,7 +188,7 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
       return pulls.by_address ? added : refuse_pull(std::move(added));
   }
   if (call.algorithm != nullptr)
-    return built_in(context, pulls.at_all ? call.algorithm : without_pull(call.algorithm),
+    return built_in(context, allowed(call.algorithm, pulls),
                     {shape.collective, context.size, shape.root, context.block_limit, shape.in_place});
   const auto type = DataType(call.data_type);
   const CallShape key{
@@ -263,7 +268,9 @@ void find_offered(Lowered& lowered) {
   const PlanView plan{op.plan};
   for (uint32_t n = 0; n < op.plan->instruction_count; ++n) {
     const Instruction& i = plan.instructions()[n];
-    if (!sends(i.opcode)) continue;
+    // A slice that peers read, or one that they write.
+    const bool put = (i.flags & kPut) != 0;
+    if (put ? i.opcode != Opcode::recv : !sends(i.opcode)) continue;
     const bool written = writes_destination(i.opcode);
     const BufferKind kind = written ? i.destination_buffer : i.source_buffer;
     const BufferBinding& buffer = op.buffers[uint32_t(kind)];

@@ -37,6 +37,7 @@ class ProgramBinder {
     program.leading = pulls() ? 0 : leading(program);
     program.heads = pulls() ? told_heads(program) : heads(program);
     program.tails = tails(program);
+    if (pulls() && landings(program) != (lands(program, program.count - 1) ? program.tails : 0)) return {};
     return program;
   }
 
@@ -70,7 +71,7 @@ class ProgramBinder {
     uint32_t told = 0;
     for (; count < program.count; ++count) {
       const BoundInstruction& i = program.instructions[count];
-      if (i.receive_count != 0) break;
+      if (i.receive_count != 0 || is_put(i)) break;
       if (i.destination != nullptr) return i.send_count == 0 ? count + 1 : count;
       const uint32_t connections = ((1u << i.send_count) - 1) << i.send_first;
       if ((told & connections) != 0) break;
@@ -91,12 +92,22 @@ class ProgramBinder {
   static bool may_go_with(const BoundProgram& program, const BoundInstruction& i,
                           const BoundInstruction* others, uint32_t count) {
     for (uint32_t k = 0; k < count; ++k) {
-      if (others[k].receive_first == i.receive_first || others[k].destination_step != i.destination_step)
+      if (others[k].receive_first == i.receive_first || others[k].destination_step != i.destination_step ||
+          is_put(others[k]) != is_put(i))
         return false;
       const int64_t apart = others[k].destination - i.destination;
       if (apart < int64_t(program.chunk_bytes) && -apart < int64_t(program.chunk_bytes)) return false;
     }
     return true;
+  }
+  // Places are lent before a tile's first instruction: by those that come last, or by none.
+  static uint32_t landings(const BoundProgram& program) {
+    uint32_t count = 0;
+    for (uint32_t n = 0; n < program.count; ++n) count += lands(program, n);
+    return count;
+  }
+  static bool lands(const BoundProgram& program, uint32_t n) {
+    return is_put(program.instructions[n]) && only_receives(program.instructions[n]);
   }
   static bool only_receives(const BoundInstruction& i) {
     return i.receive_count == 1 && i.source_count == 1 && i.send_count == 0;
@@ -181,7 +192,8 @@ class ProgramBinder {
     bound.source_count = uint8_t(bound.receive_count + local);
     bound.local_at = local ? i.local_position : kNoLocal;
     // Of what is received and passed on without being kept here there is no address to tell.
-    if (pulls() && bound.send_count != 0 && !writes_destination(i.opcode) && bound.source_count != local)
+    if (pulls() && bound.send_count != 0 && !writes_destination(i.opcode) && bound.source_count != local &&
+        !is_put(i))
       return false;
     if (bound.source_count > 1 || (i.flags & kFinal && op_.reduce_op == ReduceOp::kAvg)) {
       // All reductions are described once.
@@ -196,6 +208,7 @@ class ProgramBinder {
         !count(program.sent, bound.send_first, bound.send_count, bound.sent_before))
       return false;
     if (pulls() && bound.send_count != 0) bound.sent_before = uint8_t(offered_buffer(i));
+    if (pulls()) bound.received_before = is_put(i);
     return true;
   }
 

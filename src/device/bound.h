@@ -47,10 +47,14 @@ struct BoundInstruction {
   uint8_t receive_count;
   uint8_t send_first;
   uint8_t send_count;
-  uint8_t received_before;  // messages of the tile's earlier instructions, on each of its connections
+  uint8_t received_before;  // messages of the tile's earlier instructions, on each of its connections; of a
+                            // pull: 1: its messages are put (wire/plan.h)
   uint8_t sent_before;  // likewise; of a pull: the buffer that its messages name
 };
 static_assert(sizeof(BoundInstruction) == 40);
+
+// Of a program of pulls (wire/plan.h, kPut).
+STARLING_HOST_DEVICE inline bool is_put(const BoundInstruction& i) { return i.received_before != 0; }
 
 struct BoundProgram {
   uint32_t count;  // of instructions; 0: there is none

@@ -13,6 +13,9 @@
 //   all readers awaited ── too long ──▶ the interpreter, behind the last tile
 //   ends back ──▶ done
 //
+// Messages that are put (device/places.h): whoever receives one lends its place with the heads, and waits for
+// it with the tails, where nothing is left to move; whoever sends one awaits the place as a message.
+//
 // An end is one thread's from the look to the end, so between its steps no barrier is needed. It is a copy
 // in the block's fast memory: nobody else looks at the part's ends meanwhile.
 #pragma once
@@ -25,6 +28,7 @@
 #include "device/machine.h"
 #include "device/opened.h"
 #include "device/operands.h"
+#include "device/places.h"
 #include "device/slices.h"
 #include "device/wait.h"
 #include "wire/lane.h"
@@ -84,12 +88,28 @@ class BoundPull {
     const uint32_t tails = p_.count - p_.tails;
     for (uint32_t tile = 0; tile < p_.tile_count; ++tile) {
       const uint32_t before = tile * p_.count;
+      if (tails_land()) lend_tails(tile);
       if (p_.heads != 0 && !tell_heads(tile)) return before;
       for (uint32_t n = p_.heads; n < tails; ++n)
         if (!execute(p_.instructions[n], tile)) return before + n;
       if (p_.tails != 0 && !receive_tails(tile)) return before + tails;
     }
     return p_.steps();
+  }
+
+  // The tails' messages are put, all or none.
+  STARLING_HOST_DEVICE bool tails_land() const {
+    return p_.tails != 0 && is_put(p_.instructions[p_.count - 1]);
+  }
+  STARLING_HOST_DEVICE void lend_tails(uint32_t tile) {
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count()) {
+      const uint32_t t = tail_of(k);
+      if (t >= p_.tails) continue;
+      const BoundInstruction& i = p_.instructions[p_.count - p_.tails + t];
+      lend(m_, ends_.receives[k],
+           {uint64_t(destination_of(i, share_of(i, tile))), op_.registrations[uint32_t(BufferKind::kOutput)]},
+           true);
+    }
   }
 
   // The first instructions: addresses, of which each connection has one at most, and then one copy or none.
@@ -100,7 +120,8 @@ class BoundPull {
     if (m_.any(!ready)) return false;  // some connection has no slot
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count()) {
       const uint32_t n = head_of(k);
-      if (n < p_.heads) tell(p_.instructions[n], share_of(p_.instructions[n], tile), ends_.sends[k]);
+      if (n < p_.heads)
+        tell_slice(p_.instructions[n], share_of(p_.instructions[n], tile), ends_.sends[k], true);
     }
     const BoundInstruction& kept = p_.instructions[p_.heads - 1];
     if (kept.destination != nullptr) {
@@ -123,8 +144,15 @@ class BoundPull {
     bool there = true;
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
       if (const uint32_t t = tail_of(k); t < p_.tails)
-        there = there && await(ends_.receives[k], c_.sources[t]);
+        there = there && (tails_land() ? wait([&] { return has_landed(m_, ends_.receives[k]); })
+                                       : await(ends_.receives[k], c_.sources[t]));
     if (m_.any(!there)) return false;  // a tail's message is missing
+    if (tails_land()) {
+      for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+        ends_.receives[k].landed += tail_of(k) < p_.tails;
+      budget_.raise();
+      return true;
+    }
     copy_slices(m_, p_.tails, [&](uint32_t t) {
       const BoundInstruction& i = p_.instructions[first + t];
       const Share share = share_of(i, tile);
@@ -146,23 +174,24 @@ class BoundPull {
 
   STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile) {
     const Share share = share_of(i, tile);
-    if (i.source_count > 1 && leads(m_)) describe(i, share);
+    if ((i.source_count > 1 || is_put(i)) && leads(m_)) describe(i, share);
     if (i.receive_count + i.send_count != 0 && m_.any(!are_there(i))) return false;
-    if (i.destination != nullptr) {
+    if (i.destination != nullptr || is_put(i)) {
       move(i, share);
       m_.barrier();  // all threads have read the messages' slices and written theirs
     }
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
       if (k - i.receive_first < i.receive_count) give_back(ends_.receives[k]);
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
-      if (k - i.send_first < i.send_count) tell(i, share, ends_.sends[k]);
+      if (k - i.send_first < i.send_count)
+        is_put(i) ? was_put(m_, ends_.sends[k]) : tell_slice(i, share, ends_.sends[k], false);
     budget_.raise();
     return true;
   }
 
   STARLING_HOST_DEVICE void give_back(ReceiveEnd& end) {
-    SlotPool none{nullptr, 0, 0};  // addresses lie in private slots
-    consume(m_, lane_, end, none);
+    SlotPool none{nullptr, 0, 0};  // the grants are of private slots
+    was_heard(m_, lane_, end, none);
   }
 
   // What this thread's connections have for the instruction, and where it is. No effect before the vote.
@@ -173,16 +202,21 @@ class BoundPull {
       if (!await(ends_.receives[k], c_.sources[number + uint32_t(number >= i.local_at)])) return false;
     }
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
-      if (k - i.send_first < i.send_count && !wait([&] { return can_send(m_, lane_, ends_.sends[k]); }))
-        return false;
+      if (k - i.send_first < i.send_count && !may_send(i, k)) return false;
     return true;
+  }
+  STARLING_HOST_DEVICE bool may_send(const BoundInstruction& i, uint32_t k) {
+    SendEnd& end = ends_.sends[k];
+    std::byte*& where = c_.destinations[uint32_t(i.destination != nullptr) + k - i.send_first];
+    return is_put(i) ? wait([&] { return find_place(m_, lane_, end, where); })
+                     : wait([&] { return can_send(m_, lane_, end); });
   }
 
   // The next message, and that what it names is open, as Interpreter::is_readable(): its slice.
   STARLING_HOST_DEVICE bool await(ReceiveEnd& end, const std::byte*& slice) {
     return wait([&] {
-      if (!can_receive(m_, lane_, end)) return false;
-      const Pack message = m_.load_few(next_receive_slot(lane_, end, nullptr), kPullMessageBytes<M>);
+      Pack message;
+      if (!hear(m_, end, message)) return false;
       slice = reinterpret_cast<const std::byte*>(message.low);
       if (end.opened == nullptr) return true;
       const uint64_t place = opened_place(m_, *end.opened, message.high);
@@ -210,25 +244,28 @@ class BoundPull {
 
   // A copy needs no description: what it reads is here, or the one message.
   STARLING_HOST_DEVICE void move(const BoundInstruction& i, const Share& share) {
-    if (i.source_count > 1) return combine_slice(m_, c_);
+    if (i.source_count > 1 || is_put(i)) return combine_slice(m_, c_);
     const std::byte* from = i.source != nullptr ? source_of(i, share) : c_.sources[0];
     copy_slice(m_, destination_of(i, share), from, share.bytes);
   }
 
   // By the leader, beside the connections' threads: all that is not a message.
   STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share) {
+    const bool kept = i.destination != nullptr;
     if (i.source != nullptr) c_.sources[i.local_at] = source_of(i, share);
-    c_.destinations[0] = destination_of(i, share);
+    if (kept) c_.destinations[0] = destination_of(i, share);
+    c_.destination_count = kept + (is_put(i) ? i.send_count : 0);
+    c_.source_count = i.source_count;
+    c_.divisor = i.source_count > 1 ? p_.divisor : 1;
     c_.bytes = c_.message_bytes = share.bytes;
   }
 
-  // The message is an address, and by which name others know it. The release in post() covers what lies
-  // there: it was written before this operation, or before a barrier.
-  STARLING_HOST_DEVICE void tell(const BoundInstruction& i, const Share& share, SendEnd& end) {
+  // What lies there was written before this operation (`early`), or before a barrier: the release in tell()
+  // covers it.
+  STARLING_HOST_DEVICE void tell_slice(const BoundInstruction& i, const Share& share, SendEnd& end,
+                                       bool early) {
     const std::byte* slice = i.destination != nullptr ? destination_of(i, share) : source_of(i, share);
-    const Pack message{uint64_t(slice), op_.registrations[i.sent_before]};
-    m_.store_few(next_send_slot(lane_, end), message, kPullMessageBytes<M>);
-    post(m_, end);
+    tell(m_, end, {uint64_t(slice), op_.registrations[i.sent_before]}, early);
   }
 
   // As Interpreter::wait_for_readers().
@@ -256,7 +293,6 @@ class BoundPull {
 
   STARLING_HOST_DEVICE void describe_reduction() {
     describe_bound_reduction(p_, op_, c_);
-    c_.destination_count = 1;
     c_.past_caches = 0;
     c_.owner = 0;
     c_.packet_sources = c_.packet_destinations = c_.refreshed = c_.packet_bytes = 0;

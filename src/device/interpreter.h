@@ -13,6 +13,7 @@
 #include "device/opened.h"
 #include "device/operands.h"
 #include "device/packets.h"
+#include "device/places.h"
 #include "device/wait.h"
 #include "wire/lane.h"
 #include "wire/operation.h"
@@ -74,6 +75,7 @@ class Interpreter {
     if (!c.started) return {};
     if (c.tile >= op_.tile_count) return awaits_readers();
     if (c.instruction >= block_.instruction_count) return {};
+    if (c.instruction == 0 && has_to_lend(c.tile)) return awaits_lending(c.tile);
     const Instruction& i = instructions_[block_.instruction_first + c.instruction];
     // Who left the block between two tiles waits for nothing yet, and where the next tile has no bytes for
     // it, it never will: nobody sends, and nobody grants.
@@ -84,16 +86,23 @@ class Interpreter {
         return {&x_.lane->blocks[d.block].progress, dependency_value(d, c.tile), ~0u};
     }
     if (protocol_ == Protocol::kPackets) return awaits_packets(i);
+    if (lands(i)) {
+      const ReceiveEnd& end = receive_end(i, 0);
+      if (has_landed(m_, end)) return {};
+      return {&end.inbox->put, end.landed + 1, end.peer};
+    }
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
       ReceiveEnd& end = receive_end(i, k);
-      if (can_receive(m_, *x_.lane, end)) {
-        if (is_readable(end)) continue;
-        return {&end.opened->told[next_message(m_, x_, end).high].made, 1, end.peer};
-      }
       if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
-      return {&end.inbox->posted, end.received + 1, end.peer};
+      if (protocol_ == Protocol::kPull) {
+        if (const Awaited message = awaits_message(end); message.word != nullptr) return message;
+      } else if (!can_receive(m_, *x_.lane, end)) {
+        return {&end.inbox->posted, end.received + 1, end.peer};
+      }
     }
-    for (uint32_t k = 0; sends(i.opcode) && k < i.send_count; ++k) {
+    for (uint32_t k = 0; puts(i) && k < i.send_count; ++k)
+      if (const Awaited place = awaits_place(send_end(i, k)); place.word != nullptr) return place;
+    for (uint32_t k = 0; sends(i.opcode) && !is_put(i) && k < i.send_count; ++k) {
       SendEnd& end = send_end(i, k);
       if (can_send(m_, *x_.lane, end)) continue;
       if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
@@ -105,6 +114,7 @@ class Interpreter {
  private:
   STARLING_HOST_DEVICE Outcome advance(DynamicContext& c) {
     for (; c.tile < op_.tile_count; ++c.tile) {
+      if (protocol_ == Protocol::kPull && c.instruction == 0 && !lend_places(c.tile)) return Outcome::kStuck;
       for (; c.instruction < block_.instruction_count; ++c.instruction) {
         // A copy: near, or even in registers.
         const Instruction i = instructions_[block_.instruction_first + c.instruction];
@@ -135,6 +145,34 @@ class Interpreter {
     return {&introduction_of(*x_.lane, end).made, 1, end.peer};
   }
 
+  // What is to be lent waits for its connection.
+  STARLING_HOST_DEVICE Awaited awaits_lending(uint64_t tile) {
+    Awaited awaited;
+    each_landing(tile, [&](const Instruction&, const Piece&, ReceiveEnd& end) {
+      if (awaited.word == nullptr && !is_connected(m_, *x_.lane, end)) awaited = awaits_introduction(end);
+    });
+    return awaited;
+  }
+
+  STARLING_HOST_DEVICE Awaited awaits_message(const ReceiveEnd& end) {
+    const uint64_t flag = word_flag(end.heard, kMaxCredits);
+    Pack message;
+    if (!hear(m_, end, message))
+      return {&end.inbox->told[end.heard % kMaxCredits][missing_word(message, flag)], flag, end.peer};
+    if (!is_readable(end, message)) return {&end.opened->told[message.high].made, 1, end.peer};
+    return {};
+  }
+
+  STARLING_HOST_DEVICE Awaited awaits_place(SendEnd& end) {
+    if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
+    const uint64_t flag = word_flag(end.put, kMaxLent);
+    Pack place;
+    if (!next_place(m_, *x_.lane, end, place))
+      return {&end.credit->lent[end.put % kMaxLent][missing_word(place, flag)], flag, end.peer};
+    if (std::byte* where; !find_place(m_, *x_.lane, end, where))
+      return {&end.opened->told[place.high].made, 1, end.peer};
+    return {};
+  }
   // Of several units of a message one is looked at: the first. If that is there, it has to be tried.
   STARLING_HOST_DEVICE Awaited awaits_packets(const Instruction& i) {
     for (uint32_t k = 0; receives(i.opcode) && k < i.receive_count; ++k) {
@@ -192,6 +230,62 @@ class Interpreter {
     }
   }
 
+  // Where the tile's messages that are put go: all are told before its first instruction, so none waits for
+  // another. False: some connection is not made.
+  STARLING_HOST_DEVICE bool lend_places(uint64_t tile) {
+    if (!lands_any()) return true;
+    m_.barrier();  // the ends count the tile before
+    if (!has_to_lend(tile)) return true;
+    const bool made = wait([&] {
+      bool all = true;
+      if (leads(m_))
+        each_landing(tile, [&](const Instruction&, const Piece&, ReceiveEnd& end) {
+          all = is_connected(m_, *x_.lane, end) && all;
+        });
+      return all;
+    });
+    if (made && leads(m_))
+      each_landing(tile, [&](const Instruction& i, const Piece& piece, ReceiveEnd& end) {
+        lend(m_, end, place_of(i, piece), false);
+      });
+    return made;
+  }
+  STARLING_HOST_DEVICE bool lands_any() const {
+    bool any = false;
+    for (uint32_t n = 0; protocol_ == Protocol::kPull && n < block_.instruction_count; ++n)
+      any |= lands(instructions_[block_.instruction_first + n]);
+    return any;
+  }
+  // All are lent together, so who stopped at the first instruction and comes back finds all lent, or none.
+  STARLING_HOST_DEVICE bool has_to_lend(uint64_t tile) {
+    bool some = false, lent = false;
+    each_landing(tile, [&](const Instruction&, const Piece&, const ReceiveEnd& end) {
+      some = true;
+      lent |= end.lent != end.landed;
+    });
+    return some && !lent;
+  }
+  template <class Act>
+  STARLING_HOST_DEVICE void each_landing(uint64_t tile, Act&& act) {
+    for (uint32_t n = 0; protocol_ == Protocol::kPull && n < block_.instruction_count; ++n) {
+      const Instruction& i = instructions_[block_.instruction_first + n];
+      if (!lands(i)) continue;
+      if (const Piece piece = piece_from(i, 0, tile); piece.range.bytes != 0)
+        act(i, piece, receive_end(i, 0));
+    }
+  }
+  // Where `i` wants what it receives, and by which name others know it.
+  STARLING_HOST_DEVICE Pack place_of(const Instruction& i, const Piece& piece) {
+    const BufferKind kind = i.destination_buffer;
+    const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
+    std::byte* slice = buffer.base + chunk_begin(op_, buffer, kind, i.destination_chunk + piece.k) +
+                       piece.range.offset_bytes;
+    if constexpr (M::kOpensPeers)
+      return {uint64_t(slice + bounce_of(op_, kind)), op_.registrations[uint32_t(kind)]};
+    else
+      return {uint64_t(slice), 0};
+  }
+
   // What is left of a short program of packets: all credit is looked for and all operands are bound at once,
   // an instruction by each 32 threads. False: something is not there, or it is no such program; then each
   // instruction waits for its own.
@@ -240,9 +334,9 @@ class Interpreter {
       if (protocol_ == Protocol::kPackets) {
         const uint32_t set = ahead_ ? c.instruction - first_ahead_ : 0;
         if (i.opcode != Opcode::nop && !exchange_packets(i, x_.operands[set])) return false;
-      } else if (i.opcode == Opcode::send && protocol_ == Protocol::kPull && !is_bounced<M>(op_, i)) {
+      } else if (stays(i)) {
         // Nothing moves here. What the slice holds was written before this operation, or by instructions that
-        // ended with a barrier.
+        // ended with a barrier; or by a peer.
         if (leads(m_)) signal(i);
       } else if (i.opcode != Opcode::nop) {
         if (!move(i)) return false;
@@ -258,6 +352,12 @@ class Interpreter {
     }
     budget_.raise();
     return true;
+  }
+
+  // Is its message where it is wanted? A peer reads it where it lies, or has put it there.
+  STARLING_HOST_DEVICE bool stays(const Instruction& i) const {
+    if (protocol_ != Protocol::kPull || is_bounced<M>(op_, i)) return false;
+    return is_put(i) ? lands(i) : i.opcode == Opcode::send;
   }
 
   // False: what a message names is not there any more, since its owner is gone or has given up. Our host will
@@ -376,8 +476,8 @@ class Interpreter {
       for (uint32_t k = m_.thread_index(); k < count; k += m_.thread_count()) {
         const bool there = k < i.dependency_count
                                ? dependency_done(dependencies_[i.dependency_first + k], tile)
-                           : k < before_sends ? is_there(receive_end(i, k - i.dependency_count))
-                                              : has_credit(send_end(i, k - before_sends));
+                           : k < before_sends ? is_there(i, receive_end(i, k - i.dependency_count))
+                                              : may_send(i, send_end(i, k - before_sends));
         if (!there) return false;
       }
       return true;
@@ -385,20 +485,23 @@ class Interpreter {
   }
 
   // Of packets every thread looks for its own, later.
-  STARLING_HOST_DEVICE bool is_there(ReceiveEnd& end) {
+  STARLING_HOST_DEVICE bool is_there(const Instruction& i, ReceiveEnd& end) {
     if (protocol_ == Protocol::kPackets) return is_connected(m_, *x_.lane, end);
-    return can_receive(m_, *x_.lane, end) && is_readable(end);
+    if (lands(i)) return has_landed(m_, end);
+    if (protocol_ != Protocol::kPull) return can_receive(m_, *x_.lane, end);
+    Pack message;
+    return is_connected(m_, *x_.lane, end) && hear(m_, end, message) && is_readable(end, message);
   }
-  STARLING_HOST_DEVICE bool has_credit(SendEnd& end) {
+  STARLING_HOST_DEVICE bool may_send(const Instruction& i, SendEnd& end) {
+    if (std::byte* where; is_put(i)) return find_place(m_, *x_.lane, end, where);
     return protocol_ == Protocol::kPackets ? can_send_packets(m_, *x_.lane, end)
                                            : can_send(m_, *x_.lane, end);
   }
 
   // Of a message that is there: can we address the slice that it names? Not before our host has opened it.
-  STARLING_HOST_DEVICE bool is_readable(const ReceiveEnd& end) {
+  STARLING_HOST_DEVICE bool is_readable(const ReceiveEnd& end, const Pack& message) {
     if constexpr (M::kOpensPeers)
-      if (protocol_ == Protocol::kPull && end.opened != nullptr)
-        return is_opened(m_, *end.opened, next_message(m_, x_, end).high);
+      if (end.opened != nullptr) return is_opened(m_, *end.opened, message.high);
     return true;
   }
 
@@ -414,11 +517,24 @@ class Interpreter {
   }
 
   STARLING_HOST_DEVICE void signal(const Instruction& i) {
+    if (lands(i)) {
+      ++receive_end(i, 0).landed;
+      return;
+    }
     if (receives(i.opcode))
-      for (uint32_t k = 0; k < i.receive_count; ++k) consume(m_, *x_.lane, receive_end(i, k), *x_.pool);
+      for (uint32_t k = 0; k < i.receive_count; ++k)
+        protocol_ == Protocol::kPull ? was_heard(m_, *x_.lane, receive_end(i, k), *x_.pool)
+                                     : consume(m_, *x_.lane, receive_end(i, k), *x_.pool);
     if (sends(i.opcode))
       for (uint32_t k = 0; k < i.send_count; ++k) {
-        if (protocol_ == Protocol::kPull) offer(i, send_end(i, k));
+        if (is_put(i)) {
+          was_put(m_, send_end(i, k));
+          continue;
+        }
+        if (protocol_ == Protocol::kPull) {
+          offer(i, send_end(i, k));
+          continue;
+        }
         if constexpr (M::kReadsOwned)
           describe(i, send_end(i, k));
         else
@@ -427,13 +543,12 @@ class Interpreter {
       }
   }
 
-  // The message is an address, and where it is not one for all, whose, or by which name others know it. The
-  // release in post() covers what lies there as well: peers read it after their acquire.
+  // The release in tell() covers what lies there as well: peers read it after their acquire.
   STARLING_HOST_DEVICE void offer(const Instruction& i, SendEnd& end) {
     Pack message{uint64_t(x_.operands->offered), 0};
     if constexpr (M::kReadsOwned) message.high = m_.owner();
     if constexpr (M::kOpensPeers) message.high = op_.registrations[uint32_t(offered_buffer(i))];
-    m_.store_few(next_send_slot(*x_.lane, end), message, kPullMessageBytes<M>);
+    tell(m_, end, message, false);
   }
 
   // Protocol pull: the operation's buffers are its caller's again when every message was read, which gave its

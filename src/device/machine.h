@@ -39,6 +39,9 @@ enum class Outcome : uint8_t {
 //                                  copies out of another owner's memory; false if it is not there (any more)
 //   write_words(to, a, b)          two neighbouring words (16-byte aligned), each whole, in no order
 //   read_words(from, a, b)         likewise
+//   release_words(to, a, b)        write_words(), each of them a release; acquire_words(from, a, b) the other side
+//   release_words_early(to, a, b)  the same of what lay in memory before the operation: what this block stored since
+//                                  is not before the words
 //   store_after_loads(p, v)        what this block loaded before it (a barrier between) is not touched by what
 //                                  others store once they have seen `v`. Says nothing of what it stored
 //   load_before_stores(p)          the other side of it: what this block stores only if the value allows it (a
@@ -72,6 +75,9 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   m.store_few(to, Pack{}, v);
   m.write_words(q, v, v);
   m.read_words(p, *q, *q);
+  m.release_words(q, v, v);
+  m.release_words_early(q, v, v);
+  m.acquire_words(p, *q, *q);
   m.store_after_loads(q, v);
   { m.now() } -> std::same_as<uint64_t>;
   { m.expired(v, v) } -> std::same_as<bool>;

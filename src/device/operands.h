@@ -9,6 +9,7 @@
 #include "device/machine.h"
 #include "device/opened.h"
 #include "device/packets.h"
+#include "device/places.h"
 #include "wire/lane.h"
 #include "wire/operation.h"
 
@@ -20,27 +21,16 @@ struct Piece {
   TileRange range;
 };
 
-// A message of protocol pull: an address, and where it is not one for all, whose, or by which name others
-// know it.
-template <class M>
-inline constexpr uint64_t kPullMessageBytes = M::kReadsOwned || M::kOpensPeers ? 16 : 8;
-
 // Of an instruction that sends, what its messages name.
 STARLING_HOST_DEVICE inline BufferKind offered_buffer(const Instruction& i) {
   return writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer;
 }
 
-// Does it copy what they name to where peers can open it?
+// Does it copy what they name to where peers can open it? Of what lands: from there.
 template <class M>
 STARLING_HOST_DEVICE bool is_bounced(const Operation& op, const Instruction& i) {
   if constexpr (M::kOpensPeers) return bounce_of(op, offered_buffer(i)) != 0;
   return false;
-}
-
-// The one that comes next, which is there.
-template <class M>
-STARLING_HOST_DEVICE Pack next_message(M& m, const Execution& x, const ReceiveEnd& end) {
-  return m.load_few(next_receive_slot(*x.lane, end, x.pool_base), kPullMessageBytes<M>);
 }
 
 // Messages that instructions before this one send or receive on a connection of the block.
@@ -85,8 +75,10 @@ class Binding {
     local_at_ = into_ + i.local_position;
     source_count_ = into_ + local_ + (receives(i.opcode) ? i.receive_count : 0);
     written_ = writes_destination(i.opcode);
-    // A message of protocol pull is what the interpreter writes when it signals.
-    sent_ = !sends(i.opcode) ? 0 : protocol_ != Protocol::kPull ? i.send_count : is_bounced<M>(op_, i);
+    // A message of protocol pull is what the interpreter writes when it signals, unless it is put.
+    sent_ = !sends(i.opcode)                            ? 0
+            : protocol_ != Protocol::kPull || is_put(i) ? i.send_count
+                                                        : is_bounced<M>(op_, i);
   }
 
   // By `threads` threads, of which this is number `thread`. The first comes last: it has enough to do where
@@ -124,7 +116,7 @@ class Binding {
     c_.past_caches = written_ != 0 && (op_.hints & kPastCaches);
     c_.owner = 0;
     c_.offered = nullptr;
-    if (protocol_ == Protocol::kPull && sends(i_.opcode)) c_.offered = offered();
+    if (protocol_ == Protocol::kPull && sends(i_.opcode) && !is_put(i_)) c_.offered = offered();
     bind_packets();
   }
 
@@ -157,6 +149,8 @@ class Binding {
       const uint64_t message = end.packets_received + earlier_.received(connection);
       c_.sources[at] = reinterpret_cast<const std::byte*>(packet_slot(*x_.lane, end.packets, message));
       c_.source_flags[at] = packet_flag(message);
+    } else if (lands(i_)) {
+      c_.sources[at] = offered();
     } else if (protocol_ == Protocol::kPull) {
       bind_pulled(at, end);
     } else {
@@ -167,7 +161,8 @@ class Binding {
   }
 
   STARLING_HOST_DEVICE void bind_pulled(uint32_t at, const ReceiveEnd& end) {
-    const Pack message = next_message(m_, x_, end);
+    Pack message;
+    hear(m_, end, message);
     c_.sources[at] = reinterpret_cast<const std::byte*>(message.low);
     if constexpr (M::kOpensPeers)
       if (end.opened != nullptr) c_.sources[at] = opened_address(m_, *end.opened, message);
@@ -184,11 +179,12 @@ class Binding {
       c_.destinations[at] = destination();
       return;
     }
+    const uint32_t connection = i_.send_first + at - written_;
     if (protocol_ == Protocol::kPull) {
       c_.destinations[at] = offered();
+      if (is_put(i_)) find_place(m_, *x_.lane, ends_.send(connection), c_.destinations[at]);
       return;
     }
-    const uint32_t connection = i_.send_first + at - written_;
     const SendEnd& end = ends_.send(connection);
     if (protocol_ == Protocol::kSlots) {
       c_.destinations[at] = next_send_slot(*x_.lane, end) + piece_.k * op_.tile_bytes;
@@ -207,7 +203,7 @@ class Binding {
   STARLING_HOST_DEVICE std::byte* destination() const {
     return local(i_.destination_buffer, i_.destination_chunk);
   }
-  // Where peers read it: in its buffer, or where it bounces.
+  // Where peers read it, or write: in its buffer, or where it bounces.
   STARLING_HOST_DEVICE std::byte* offered() const {
     std::byte* slice = written_ ? destination() : source();
     if constexpr (M::kOpensPeers) slice += bounce_of(op_, offered_buffer(i_));

@@ -76,11 +76,22 @@ STARLING_HOST_DEVICE inline bool sums_in_registers(const Combine& c) {
          c.data_type == DataType::kFloat16;
 }
 
+// As store_packs(), of packs before `end`.
+template <uint32_t kPacks>
+STARLING_HOST_DEVICE void store_some(const Combine& c, const Pack (&packs)[kPacks], uint64_t index,
+                                     uint64_t stride, uint64_t end) {
+  for (uint32_t d = 0, count = c.destination_count; d < count; ++d) {
+    Pack* const to = packs_of(c.destinations[d]);
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kPacks; ++p)
+      if (index + p * stride < end) to[index + p * stride] = packs[p];
+  }
+}
+
 // Of kMost sources at most, kPacks packs of each at a time.
-template <uint32_t kMost, uint32_t kPacks, class M>
-STARLING_HOST_DEVICE void sum_slice(M& m, const Combine& c, uint64_t packs) {
+template <class T, uint32_t kMost, uint32_t kPacks, class M>
+STARLING_HOST_DEVICE void sum_slice_as(M& m, const Combine& c, uint64_t packs) {
   const uint64_t threads = m.thread_count();
-  Pack* const to = packs_of(c.destinations[0]);
   STARLING_ROLLED
   for (uint64_t i = m.thread_index(); i < packs; i += kPacks * threads) {
     Pack in[kPacks][kMost] = {};
@@ -92,22 +103,46 @@ STARLING_HOST_DEVICE void sum_slice(M& m, const Combine& c, uint64_t packs) {
       for (uint32_t p = 0; p < kPacks; ++p)
         if (i + p * threads < packs) in[p][s] = from[i + p * threads];
     }
+    Pack out[kPacks];
     STARLING_UNROLL
-    for (uint32_t p = 0; p < kPacks; ++p) {
-      Pack out;
-      if (i + p * threads < packs && sum_kept_unit<kMost>(c, in[p], out)) to[i + p * threads] = out;
-    }
+    for (uint32_t p = 0; p < kPacks; ++p) out[p] = reduce_kept_unit_as<T, Sum>(c, in[p]);
+    store_some(c, out, i, threads, packs);
   }
 }
 
-// As combine(), to one destination.
+// After sums_in_registers().
+template <uint32_t kMost, uint32_t kPacks, class M>
+STARLING_HOST_DEVICE void sum_slice(M& m, const Combine& c, uint64_t packs) {
+  switch (c.data_type) {
+    case DataType::kFloat32: return sum_slice_as<float, kMost, kPacks>(m, c, packs);
+    case DataType::kBfloat16: return sum_slice_as<Bfloat16, kMost, kPacks>(m, c, packs);
+    default: return sum_slice_as<Float16, kMost, kPacks>(m, c, packs);
+  }
+}
+
+// To several destinations.
+template <class M>
+STARLING_HOST_DEVICE void spread_slice(M& m, const Combine& c, uint64_t packs) {
+  const uint64_t threads = m.thread_count();
+  const Pack* const from = packs_of(c.sources[0]);
+  STARLING_ROLLED
+  for (uint64_t i = m.thread_index(); i < packs; i += kCopiedPacks * threads) {
+    Pack in[kCopiedPacks];
+    STARLING_UNROLL
+    for (uint32_t p = 0; p < kCopiedPacks; ++p)
+      if (i + p * threads < packs) in[p] = from[i + p * threads];
+    store_some(c, in, i, threads, packs);
+  }
+}
+
+// As combine().
 template <class M>
 STARLING_HOST_DEVICE void combine_slice(M& m, const Combine& c) {
   if constexpr (M::kVectorThreads) {
-    constexpr uint64_t kShort = 8;  // packs of a thread
     const uint64_t packs = aligned_packs(c);
-    if (sums_in_registers(c) && packs * 16 == c.bytes && packs <= kShort * m.thread_count())
-      return c.source_count == 2 ? sum_slice<2, 4>(m, c, packs) : sum_slice<kFewSources, 2>(m, c, packs);
+    if (is_plain(c) && packs * 16 == c.bytes) return spread_slice(m, c, packs);
+    if (sums_in_registers(c) && packs * 16 == c.bytes)
+      return c.source_count == 2 ? sum_slice<2, 8>(m, c, packs) : sum_slice<kFewSources, 4>(m, c, packs);
   }
   combine(m, c);
 }

@@ -1,7 +1,7 @@
 // How the ranks of a broken lane let go of each other's memory: each one's host says to each peer that its
 // blocks are through. Until a peer has said so its blocks may be amid an instruction that writes into our
-// slots, or reads the buffers that our messages named (protocol pull).
-// Host code of a Machine, so that the simulator runs it too. Who waits for whom: comm/broken_lane.cc.
+// slots, or reads the buffers that our messages named, or writes into the places that we lent (protocol
+// pull). Host code of a Machine, so that the simulator runs it too. Who waits for whom: comm/broken_lane.cc.
 #pragma once
 #include "device/machine.h"
 

@@ -13,7 +13,9 @@ void ring_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
 
 void one_shot_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 void two_shot_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void two_shot_put_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 void all_pairs_all_gather(PlanBuilder& plan, const PlanRequest& request);
+void all_pairs_put_all_gather(PlanBuilder& plan, const PlanRequest& request);
 void all_pairs_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
 
 void halving_doubling_all_reduce(PlanBuilder& plan, const PlanRequest& request);
@@ -34,12 +36,19 @@ void tree_reduce(PlanBuilder& plan, const PlanRequest& request);
 void chain_broadcast(PlanBuilder& plan, const PlanRequest& request);
 void chain_reduce(PlanBuilder& plan, const PlanRequest& request);
 
+void split_broadcast(PlanBuilder& plan, const PlanRequest& request);
+void split_put_broadcast(PlanBuilder& plan, const PlanRequest& request);
+void split_reduce(PlanBuilder& plan, const PlanRequest& request);
+void split_put_reduce(PlanBuilder& plan, const PlanRequest& request);
+
 void direct_broadcast(PlanBuilder& plan, const PlanRequest& request);
 void direct_reduce(PlanBuilder& plan, const PlanRequest& request);
 void direct_gather(PlanBuilder& plan, const PlanRequest& request);
 void direct_scatter(PlanBuilder& plan, const PlanRequest& request);
 void direct_send_recv(PlanBuilder& plan, const PlanRequest& request);
+void direct_put_send_recv(PlanBuilder& plan, const PlanRequest& request);
 void pairwise_all_to_all(PlanBuilder& plan, const PlanRequest& request);
+void pairwise_put_all_to_all(PlanBuilder& plan, const PlanRequest& request);
 void two_step_all_to_all(PlanBuilder& plan, const PlanRequest& request);
 void three_step_all_to_all(PlanBuilder& plan, const PlanRequest& request);
 

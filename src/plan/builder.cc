@@ -122,7 +122,8 @@ Instruction encode(const Step& step, const BlockTables& tables, bool has_depende
   check_range<std::uint8_t>(step.local_position, "operands before the local one");
   Instruction i{};
   i.opcode = step.opcode;
-  i.flags = static_cast<std::uint8_t>((has_dependents ? kHasDependents : 0) | (step.final ? kFinal : 0));
+  i.flags = static_cast<std::uint8_t>((has_dependents ? kHasDependents : 0) | (step.final ? kFinal : 0) |
+                                      (step.put ? kPut : 0));
   i.source_buffer = step.source.buffer;
   i.source_chunk = step.source.chunk;
   i.destination_buffer = step.destination.buffer;

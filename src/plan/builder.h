@@ -37,6 +37,7 @@ struct Step {
   std::uint32_t chunks = 1;
   Operand size{};  // none: the destination's, else the source's, whichever is not scratch
   bool final = false;
+  bool put = false;  // kPut: of recv what it receives, else what it sends
   std::vector<Dependency> after{};
 };
 

@@ -130,12 +130,15 @@ constexpr Row kGpuTable[] = {
     {kAllReduce, 256 * kKiB, "two_shot_packets", 16},
     {kAllReduce, 1024 * kKiB, "two_shot_packets", 32},
     {kAllReduce, kAnySize, "one_shot_pull", 64, kTwoApart},
+    {kAllReduce, 32768 * kKiB, "two_shot_put", 64},
     {kAllReduce, kAnySize, "two_shot_pull", 64},
     {kAllReduce, 2048 * kKiB, "two_shot_packets", 32},
     {kAllReduce, kAnySize, "ring", 64},
     {kAllGather, 8 * kKiB, "all_pairs_packets", 1},
     {kAllGather, 128 * kKiB, "all_pairs_packets", 16},
     {kAllGather, 1024 * kKiB, "all_pairs_packets", 32},
+    {kAllGather, 16384 * kKiB, "all_pairs_pull", 64},
+    {kAllGather, kAnySize, "all_pairs_put@1048576", 64, kTwo},
     {kAllGather, kAnySize, "all_pairs_pull", 64},
     {kAllGather, kAnySize, "ring", 64},
     {kReduceScatter, 8 * kKiB, "all_pairs_packets", 1},
@@ -145,6 +148,8 @@ constexpr Row kGpuTable[] = {
     {kReduceScatter, kAnySize, "ring", 64},
     {kBroadcast, 8 * kKiB, "direct_packets", 1},
     {kBroadcast, 128 * kKiB, "direct_packets", 16},
+    {kBroadcast, 256 * kKiB, "direct_packets", 32},
+    {kBroadcast, kAnySize, "split_put", 64, kMore},
     {kBroadcast, 1024 * kKiB, "direct_packets", 32},
     {kBroadcast, 4096 * kKiB, "direct_pull", 64},
     {kBroadcast, 16384 * kKiB, "chain_pull@65536", 64, kMore},
@@ -154,12 +159,15 @@ constexpr Row kGpuTable[] = {
     {kReduce, 8 * kKiB, "direct_packets", 1},
     {kReduce, 128 * kKiB, "direct_packets", 16},
     {kReduce, 1024 * kKiB, "direct_packets", 32},
+    {kReduce, kAnySize, "split_put", 64, kMore},
     {kReduce, kAnySize, "direct_pull", 64},
     {kReduce, kAnySize, "chain", 64},
     {kAllToAll, 8 * kKiB, "pairwise_packets", 1},
     {kAllToAll, 128 * kKiB, "pairwise_packets", 16},
     {kAllToAll, 1024 * kKiB, "pairwise_packets", 32},
     {kAllToAll, 4096 * kKiB, "pairwise_packets", 32, kInPlace},
+    {kAllToAll, 16384 * kKiB, "pairwise_pull", 64},
+    {kAllToAll, kAnySize, "pairwise_put@1048576", 64, kTwoApart},
     {kAllToAll, kAnySize, "pairwise_pull", 64},
     {kAllToAll, kAnySize, "pairwise", 64},
     {kGather, 8 * kKiB, "direct", 1},
@@ -172,6 +180,8 @@ constexpr Row kGpuTable[] = {
     {kScatter, kAnySize, "direct", 64},
     {kSendRecv, 8 * kKiB, "direct_packets", 1},
     {kSendRecv, 128 * kKiB, "direct_packets", 16},
+    {kSendRecv, 1024 * kKiB, "direct_packets", 32},
+    {kSendRecv, kAnySize, "direct_put@1048576", 64},
     {kSendRecv, 2048 * kKiB, "direct_packets", 32},
     {kSendRecv, kAnySize, "direct_pull", 64},
     {kSendRecv, kAnySize, "direct", 64},
@@ -198,7 +208,11 @@ constexpr PulledFrom kPulledFrom[] = {
     {kSendRecv, 2 * kMiB},   // 81 and 30, 99 and 41, 372 and 104 (gpu_shared_together.json)
 };
 
-bool pulling_is_faster(const ChoiceRequest& request) {
+// Across NVLink, four ranks: a broadcast of 512 KB in packets 16 us, put 14 (gpu_put_4.json).
+constexpr std::uint64_t kPutFrom = 512 * kKiB;
+
+bool pulling_is_faster(const Row& row, const ChoiceRequest& request) {
+  if (takes_addresses(row.algorithm)) return request.bytes >= kPutFrom;
   // A root that reads has each rank's buffer on its link; in a chain, one.
   if (request.collective == kReduce && request.rank_count > 2) return false;
   return std::any_of(std::begin(kPulledFrom), std::end(kPulledFrom), [&](const PulledFrom& from) {
@@ -224,7 +238,8 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
 // Whether the request allows what the row's algorithm reads.
 bool may_pull(const Row& row, const ChoiceRequest& request) {
   if (without_pull(row.algorithm) == row.algorithm) return true;
-  if (request.on_gpu && request.pulls_if_faster && !pulling_is_faster(request)) return false;
+  if (request.on_gpu && request.pulls_if_faster && !pulling_is_faster(row, request)) return false;
+  if (takes_addresses(row.algorithm) && !request.one_process) return false;
   return request.pulls &&
          (request.on_gpu || request.pulling_pays || row.only == kThreads || row.only == kFewThreads);
 }

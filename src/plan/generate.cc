@@ -24,6 +24,7 @@ enum class Cut {
   kBlocksTwice,     // two per block
   kBlocksAndPower,  // one per block and rank, of the largest power of two
   kBlocksAndRanks,  // one per block and rank
+  kBlocksAndOthers,  // one per block and rank but the root
   kBlocksAndPlaces,  // one per block and rank of a node
 };
 
@@ -54,6 +55,8 @@ constexpr Algorithm kAlgorithms[] = {
      kPackets},
     {kAllReduce, "one_shot_pull", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce, kPull},
     {kAllReduce, "two_shot_pull", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce, kPull},
+    {kAllReduce, "two_shot_put", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_put_all_reduce,
+     kPull},
     {kAllReduce, "halving_doubling", kAnyRanks, Cut::kBlocksAndPower,
      algorithms::halving_doubling_all_reduce},
     {kAllReduce, "double_tree", kAnyRanks, Cut::kBlocksTwice, algorithms::double_tree_all_reduce},
@@ -65,6 +68,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kAllGather, "all_pairs", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather},
     {kAllGather, "all_pairs_packets", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPackets},
     {kAllGather, "all_pairs_pull", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPull},
+    {kAllGather, "all_pairs_put", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_put_all_gather, kPull},
     {kAllGather, "rails", kAnyRanks, Cut::kBlocks, algorithms::rails_all_gather, kSlots, true},
     {kReduceScatter, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_reduce_scatter},
     {kReduceScatter, "all_pairs", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter},
@@ -79,6 +83,8 @@ constexpr Algorithm kAlgorithms[] = {
     {kBroadcast, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast},
     {kBroadcast, "direct_packets", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPackets},
     {kBroadcast, "direct_pull", kAnyRanks, Cut::kBlocks, algorithms::direct_broadcast, kPull},
+    {kBroadcast, "split", kFanInRanks, Cut::kBlocksAndOthers, algorithms::split_broadcast},
+    {kBroadcast, "split_put", kFanInRanks, Cut::kBlocksAndOthers, algorithms::split_put_broadcast, kPull},
     {kBroadcast, "tree", kAnyRanks, Cut::kBlocks, algorithms::tree_broadcast},
     {kBroadcast, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_broadcast, kSlots, true},
     {kReduce, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_reduce},
@@ -86,11 +92,14 @@ constexpr Algorithm kAlgorithms[] = {
     {kReduce, "direct", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce},
     {kReduce, "direct_packets", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPackets},
     {kReduce, "direct_pull", kFanInRanks, Cut::kBlocks, algorithms::direct_reduce, kPull},
+    {kReduce, "split", kFanInRanks, Cut::kBlocksAndOthers, algorithms::split_reduce},
+    {kReduce, "split_put", kFanInRanks, Cut::kBlocksAndOthers, algorithms::split_put_reduce, kPull},
     {kReduce, "tree", kAnyRanks, Cut::kBlocks, algorithms::tree_reduce},
     {kReduce, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_reduce, kSlots, true},
     {kAllToAll, "pairwise", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all},
     {kAllToAll, "pairwise_packets", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPackets},
     {kAllToAll, "pairwise_pull", kAnyRanks, Cut::kBlocks, algorithms::pairwise_all_to_all, kPull},
+    {kAllToAll, "pairwise_put", kAnyRanks, Cut::kBlocks, algorithms::pairwise_put_all_to_all, kPull},
     {kAllToAll, "two_step", kAnyRanks, Cut::kWhole, algorithms::two_step_all_to_all, kSlots, true},
     {kAllToAll, "three_step", kAnyRanks, Cut::kWhole, algorithms::three_step_all_to_all, kSlots, true},
     {kGather, "direct", kAnyRanks, Cut::kBlocks, algorithms::direct_gather},
@@ -100,6 +109,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kSendRecv, "direct", 2, Cut::kBlocks, algorithms::direct_send_recv},
     {kSendRecv, "direct_packets", 2, Cut::kBlocks, algorithms::direct_send_recv, kPackets},
     {kSendRecv, "direct_pull", 2, Cut::kBlocks, algorithms::direct_send_recv, kPull},
+    {kSendRecv, "direct_put", 2, Cut::kBlocks, algorithms::direct_put_send_recv, kPull},
     {kBarrier, "ring", kAnyRanks, Cut::kBlocksAndRanks, algorithms::ring_all_reduce},
     {kBarrier, "one_shot", kFanInRanks, Cut::kBlocks, algorithms::one_shot_all_reduce},
     {kBarrier, "leaders", kFanInRanks, Cut::kBlocks, algorithms::leaders_all_reduce, kSlots, true},
@@ -238,6 +248,7 @@ std::uint32_t chunks_of_group(Cut cut, const PlanRequest& request) {
     case Cut::kBlocksTwice: return 2 * request.block_count;
     case Cut::kBlocksAndPower: return request.block_count * std::bit_floor(request.rank_count);
     case Cut::kBlocksAndRanks: return request.block_count * request.rank_count;
+    case Cut::kBlocksAndOthers: return request.block_count * (request.rank_count - 1);
     case Cut::kBlocksAndPlaces: return request.block_count * (request.rank_count / request.node_count);
   }
   STARLING_ASSERT(false, "a way to cut groups that nobody knows");
@@ -286,10 +297,13 @@ Plan generate(std::string_view name, const PlanRequest& asked) {
 std::span<const std::string_view> algorithms_for(Collective collective) { return names_of(collective); }
 
 std::string_view without_pull(std::string_view name) {
-  constexpr std::string_view kSuffix = "_pull";
   const std::string_view algorithm = name.substr(0, name.find('@'));
-  return algorithm.ends_with(kSuffix) ? algorithm.substr(0, algorithm.size() - kSuffix.size()) : name;
+  for (const std::string_view suffix : {"_pull", "_put"})
+    if (algorithm.ends_with(suffix)) return algorithm.substr(0, algorithm.size() - suffix.size());
+  return name;
 }
+
+bool takes_addresses(std::string_view name) { return parsed(name).algorithm.ends_with("_put"); }
 
 bool is_of_neighbours(std::string_view name) {
   const std::string_view algorithm = parsed(name).algorithm;

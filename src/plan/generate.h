@@ -31,9 +31,13 @@ Plan generate(std::string_view algorithm, const PlanRequest& request);
 // plans have.
 std::span<const std::string_view> algorithms_for(Collective collective);
 
-// The algorithm that does the same without reading peers' buffers; the name itself if it reads none. A tile's
-// size goes with the reading, for which it was chosen.
+// The algorithm that does the same without touching peers' buffers; the name itself if it touches none. A
+// tile's size goes with the reading, for which it was chosen.
 std::string_view without_pull(std::string_view algorithm);
+
+// Whether it writes to peers' buffers: between processes on CPUs, which copy out of each other's, it does not
+// go.
+bool takes_addresses(std::string_view algorithm);
 
 // Whether ranks speak with the next and the one before alone, in the order of the request: rings and chains.
 bool is_of_neighbours(std::string_view algorithm);

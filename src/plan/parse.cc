@@ -183,11 +183,15 @@ class StepParser {
     return *found;
   }
 
+  void flag(const char* word, bool& is_set) {
+    if (line_.peek() != word) return;
+    line_.next(word);
+    is_set = true;
+  }
+
   void suffixes() {
-    if (line_.peek() == "final") {
-      line_.next("final");
-      step_.final = true;
-    }
+    flag("final", step_.final);
+    flag("put", step_.put);
     if (line_.peek() != "after") return;
     line_.next("after");
     do {

@@ -57,6 +57,7 @@ void print_block(const PlanView& view, std::uint32_t b, std::string& text) {
     text += sources(view, block, i) + destinations(view, block, i);
     text += " size " + slice(i.size_buffer, i.size_chunk, i.chunks);
     if ((i.flags & kFinal) != 0) text += " final";
+    if ((i.flags & kPut) != 0) text += " put";
     text += after(view, i) + "\n";
   }
 }

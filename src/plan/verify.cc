@@ -100,6 +100,7 @@ Verdict judge(std::span<const PlanView> ranks, const Postcondition* postconditio
   if (!violations.empty()) return verdict;
   const Network network = Network::of(ranks, violations);
   if (violations.empty()) stages::check_links(network, violations);
+  if (violations.empty()) stages::check_puts(network, violations);
   if (!violations.empty()) return verdict;
   verdict.facts = facts_of(network);
   Parts parts = check_lengths(network, violations);

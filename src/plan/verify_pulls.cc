@@ -1,8 +1,15 @@
-// Pulls: with protocol pull a message is the address of a slice, which its receiver reads when it executes
-// the receiving instruction. So whoever writes to that slice must do it before the sending instruction (or as
-// a part of it), or after the receiving one. Vector clocks as in verify_races.cc, over the blocks of all
-// ranks that messages and dependencies connect; what others write is ordered by nothing.
+// Pulls and puts: with protocol pull a message is in use for a time, and others that touch its bytes must do
+// so before that time or after it.
+//   pull  the address of a slice, from the sending instruction on, until the receiving one has read there:
+//         whoever writes to the slice does it before the sending instruction (or as a part of it), or after
+//         the receiving one
+//   put   the receiver's slice was told when the tile began. From the sending instruction on, which writes
+//         there, until the receiving one, which does nothing more, nobody else reads or writes it
+// An instruction may pull the very chunk that it puts: it goes element by element, at the same positions.
+// Vector clocks as in verify_races.cc, over the blocks of all ranks that messages and dependencies connect;
+// what others do is ordered by nothing.
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -17,17 +24,34 @@ namespace {
 
 constexpr std::uint64_t kMostClockWords = std::uint64_t{1} << 26;
 
-// A message: the instruction that names the slice, and the one that reads it.
-struct Pull {
+// A chunk of a rank's storage.
+struct Place {
+  std::uint32_t rank;
+  std::uint64_t chunk;
+
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
+
+// The instructions that send it and receive it, and where its bytes lie: with the sender of a pull, with the
+// receiver of a put.
+struct Message {
   Event send;
   Event receive;
-  std::uint64_t chunk;  // of the sender's rank's storage
+  bool put;
+  Place place;
   std::optional<LengthClass> length;
 };
 
-class Pulls {
+struct Access {
+  Event event;
+  bool writes;
+};
+
+bool same(const Event& a, const Event& b) { return a.block == b.block && a.instruction == b.instruction; }
+
+class Messages {
  public:
-  Pulls(const Network& network, Parts parts)
+  Messages(const Network& network, Parts parts)
       : network_(network), parts_(parts), order_(network), group_(network.blocks.size()) {
     std::iota(group_.begin(), group_.end(), 0u);
     for (const Link& link : network.links) join_groups(link.sender, link.receiver);
@@ -49,9 +73,9 @@ class Pulls {
     // One pass for each length that occurs in a group; groups are apart, so theirs go together.
     std::map<std::uint32_t, std::vector<std::optional<LengthClass>>> lengths;
     std::size_t passes = 0;
-    for (const Pull& pull : pulls_) {
-      auto& list = lengths[find(pull.send.block)];
-      if (std::find(list.begin(), list.end(), pull.length) == list.end()) list.push_back(pull.length);
+    for (const Message& message : messages_) {
+      auto& list = lengths[find(message.send.block)];
+      if (std::find(list.begin(), list.end(), message.length) == list.end()) list.push_back(message.length);
       passes = std::max(passes, list.size());
     }
     for (std::size_t pass = 0; pass < passes && violations.empty(); ++pass) {
@@ -60,8 +84,14 @@ class Pulls {
         return list.empty() ? std::optional<LengthClass>() : list[std::min(pass, list.size() - 1)];
       };
       run_clocks(length_in);
-      for (const Pull& pull : pulls_)
-        if (pull.length == length_in(find(pull.send.block))) check(pull, violations);
+      for (std::size_t m = 0; m < messages_.size(); ++m) {
+        if (messages_[m].length != length_in(find(messages_[m].send.block))) continue;
+        if (messages_[m].put) {
+          check_put(m, violations);
+        } else {
+          check_pull(messages_[m], violations);
+        }
+      }
     }
   }
 
@@ -98,20 +128,26 @@ class Pulls {
       const Event e = order_.events()[at];
       const NetworkBlock& block = network_.blocks[e.block];
       const Instruction& i = block.instructions[e.instruction];
-      if (writes_destination(i.opcode))
-        writes_[{block.rank, storages[block.rank].at(i.destination_buffer, i.destination_chunk)}].push_back(
-            {e.block, e.instruction});
+      const Storage& own = storages[block.rank];
+      const bool comes_put = i.opcode == Opcode::recv && (i.flags & kPut) != 0;
+      const bool names_source = i.opcode == Opcode::send && (i.flags & kPut) == 0;  // others read there
+      if (reads_source(i.opcode) && !names_source)
+        accesses_[{block.rank, own.at(i.source_buffer, i.source_chunk)}].push_back({e, false});
+      if (writes_destination(i.opcode) && !comes_put)
+        accesses_[{block.rank, own.at(i.destination_buffer, i.destination_chunk)}].push_back({e, true});
       for (const std::uint32_t cause : order_.causes(at).first(i.receive_count)) {
         const Event send = order_.events()[cause];
         const std::uint32_t rank = network_.blocks[send.block].rank;
         const Instruction& sender = network_.blocks[send.block].instructions[send.instruction];
-        pulls_.push_back(
-            {send, e, slice_of(sender, storages[rank]), length_of(network_, parts_, rank, sender, 0)});
+        const Place place = comes_put ? Place{block.rank, own.at(i.destination_buffer, i.destination_chunk)}
+                                      : Place{rank, slice_of(sender, storages[rank])};
+        at_[place].push_back(messages_.size());
+        messages_.push_back({send, e, comes_put, place, length_of(network_, parts_, rank, sender, 0)});
       }
     }
   }
 
-  // What a sending instruction names: what it wrote, if it writes.
+  // What the sending instruction of a pull names: what it wrote, if it writes.
   static std::uint64_t slice_of(const Instruction& i, const Storage& storage) {
     return writes_destination(i.opcode) ? storage.at(i.destination_buffer, i.destination_chunk)
                                         : storage.at(i.source_buffer, i.source_chunk);
@@ -146,23 +182,50 @@ class Pulls {
     return group_[a.block] == group_[b.block] && clock_of(b)[member_[a.block]] > a.instruction;
   }
 
-  void check(const Pull& pull, std::vector<Violation>& violations) {
-    const NetworkBlock& sender = network_.blocks[pull.send.block];
-    const auto found = writes_.find({sender.rank, pull.chunk});
-    if (found == writes_.end()) return;
-    for (const Event& write : found->second) {
-      if (write.block == pull.send.block && write.instruction == pull.send.instruction) continue;
-      if (lies_before(write, pull.send) || lies_before(pull.receive, write)) continue;
-      const NetworkBlock& writer = network_.blocks[write.block];
-      const NetworkBlock& reader = network_.blocks[pull.receive.block];
-      if (violations.size() < kMaxViolations)
-        violations.push_back(violation_at(
-            "pull", writer, write.instruction,
-            "writes what rank " + std::to_string(reader.rank) + " block " + std::to_string(reader.block) +
-                " instruction " + std::to_string(pull.receive.instruction) + " reads here, sent by block " +
-                std::to_string(sender.block) + " instruction " + std::to_string(pull.send.instruction) +
-                ", and nothing orders them" + (parts_ == Parts::kUnequal ? " when parts are unequal" : "")));
+  void check_pull(const Message& pull, std::vector<Violation>& violations) {
+    const auto found = accesses_.find(pull.place);
+    if (found == accesses_.end()) return;
+    for (const auto& [access, writes] : found->second) {
+      if (!writes || same(access, pull.send)) continue;
+      if (lies_before(access, pull.send) || lies_before(pull.receive, access)) continue;
+      add(violations, "pull", access,
+          "writes what " + name_of(pull.receive) + " reads here, sent by " + name_in_rank(pull.send));
     }
+  }
+
+  void check_put(std::size_t number, std::vector<Violation>& violations) {
+    const Message& put = messages_[number];
+    const std::string while_put =
+        "while " + name_of(put.send) + " may put there what " + name_in_rank(put.receive) + " receives";
+    if (const auto found = accesses_.find(put.place); found != accesses_.end()) {
+      for (const auto& [access, writes] : found->second) {
+        if (lies_before(access, put.send) || lies_before(put.receive, access)) continue;
+        add(violations, "put_order", access, (writes ? "writes a slice " : "reads a slice ") + while_put);
+      }
+    }
+    for (const std::size_t m : at_[put.place]) {
+      const Message& other = messages_[m];
+      if (other.put ? m <= number : same(other.receive, put.send)) continue;
+      if (lies_before(other.receive, put.send) || lies_before(put.receive, other.send)) continue;
+      add(violations, "put_order", other.put ? other.send : other.receive,
+          (other.put ? "puts into a slice of rank " : "reads a slice of rank ") +
+              std::to_string(put.place.rank) + " " + while_put);
+    }
+  }
+
+  std::string name_in_rank(const Event& e) const {
+    return "block " + std::to_string(network_.blocks[e.block].block) + " instruction " +
+           std::to_string(e.instruction);
+  }
+  std::string name_of(const Event& e) const {
+    return "rank " + std::to_string(network_.blocks[e.block].rank) + " " + name_in_rank(e);
+  }
+
+  void add(std::vector<Violation>& violations, const char* rule, const Event& who, const std::string& does) {
+    if (violations.size() >= kMaxViolations) return;
+    violations.push_back(violation_at(
+        rule, network_.blocks[who.block], who.instruction,
+        does + ", and nothing orders them" + (parts_ == Parts::kUnequal ? " when parts are unequal" : "")));
   }
 
   const Network& network_;
@@ -172,8 +235,9 @@ class Pulls {
   std::vector<std::uint32_t> member_;  // its number in the group
   std::vector<std::uint32_t> size_;  // of its group
   std::vector<std::uint64_t> first_word_;  // of its clocks; one more entry ends the last block
-  std::vector<Pull> pulls_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<Event>> writes_;  // by rank and chunk
+  std::vector<Message> messages_;
+  std::map<Place, std::vector<std::size_t>> at_;  // the messages whose bytes lie there
+  std::map<Place, std::vector<Access>> accesses_;  // of instructions of the place's own rank
   std::vector<std::uint32_t> clocks_;
 };
 
@@ -181,7 +245,7 @@ class Pulls {
 
 void check_pulls(const Network& network, Parts parts, std::vector<Violation>& violations) {
   if (network.ranks[0].header->protocol != Protocol::kPull || network.links.empty()) return;
-  Pulls(network, parts).check(violations);
+  Messages(network, parts).check(violations);
 }
 
 }  // namespace starling::stages

@@ -13,6 +13,8 @@ void check_headers(std::span<const PlanView> ranks, std::vector<Violation>& viol
 void check_instructions(std::span<const PlanView> ranks, std::vector<Violation>& violations);
 // Both ends of every connection exist and agree on number and order of messages.
 void check_links(const Network& network, std::vector<Violation>& violations);
+// Protocol pull: likewise on which messages are put, and those are few. Of links that agree on their number.
+void check_puts(const Network& network, std::vector<Violation>& violations);
 // Operands of one instruction, and both ends of one message, are equally long whatever the count.
 void check_lengths(const Network& network, Parts parts, std::vector<Violation>& violations);
 // What is read lies there in full: scratch holds chunks of any length. Of a plan that finishes, free of
@@ -21,7 +23,8 @@ void check_held_lengths(const Network& network, Parts parts, std::vector<Violati
 // The least number of slots with which the plan finishes; 0 if none does, and then there are violations.
 std::uint32_t find_minimum_slots(const Network& network, std::vector<Violation>& violations);
 void check_races(const Network& network, Parts parts, std::vector<Violation>& violations);
-// Protocol pull: a slice that a message names is not written before its reader is through.
+// Protocol pull: a slice that a message names is not written before its reader is through, and one that a
+// message is put into is not touched from when its sender may write until it was received.
 void check_pulls(const Network& network, Parts parts, std::vector<Violation>& violations);
 // A postcondition that can be meant: chunks that are there, each named once.
 void check_postcondition(const Geometry& geometry, const Postcondition& postcondition,

@@ -116,7 +116,7 @@ constexpr InstructionRule kInstructionRules[] = {
      [](const Site& s) {
        return "no instruction has number " + std::to_string(static_cast<int>(s.i.opcode));
      }},
-    {"flags", [](const Site& s) { return (s.i.flags & ~(kHasDependents | kFinal)) == 0; },
+    {"flags", [](const Site& s) { return (s.i.flags & ~(kHasDependents | kFinal | kPut)) == 0; },
      [](const Site& s) { return s.opcode() + " has unknown flags " + std::to_string(s.i.flags); }},
     {"chunks", [](const Site& s) { return s.i.chunks >= 1; },
      [](const Site& s) { return s.opcode() + " works on no chunks"; }},
@@ -173,14 +173,25 @@ constexpr InstructionRule kInstructionRules[] = {
     {"protocol",
      [](const Site& s) {
        if (s.view.header->protocol == Protocol::kSlots) return true;
-       const bool names_memory =
-           !s.traits().sends || s.traits().writes_destination || s.i.opcode == Opcode::send;
+       const bool names_memory = !s.traits().sends || s.traits().writes_destination ||
+                                 s.i.opcode == Opcode::send || (s.i.flags & kPut) != 0;
        return s.i.chunks == 1 && (names_memory || s.view.header->protocol != Protocol::kPull);
      },
      [](const Site& s) {
        return s.i.chunks != 1 ? std::string(name_of(s.view.header->protocol)) +
                                     " take instructions of one chunk, not " + std::to_string(s.i.chunks)
                               : s.opcode() + " sends what lies in no buffer; protocol pull sends slices";
+     }},
+    {"put",
+     [](const Site& s) {
+       if ((s.i.flags & kPut) == 0) return true;
+       return s.view.header->protocol == Protocol::kPull && (s.traits().sends || s.i.opcode == Opcode::recv);
+     },
+     [](const Site& s) {
+       return s.opcode() +
+              (s.view.header->protocol != Protocol::kPull
+                   ? " is flagged put, which messages of protocol pull alone are"
+                   : " is flagged put, but has no message that could be: recv and what sends have");
      }},
     {"local_position",
      [](const Site& s) {

@@ -23,12 +23,23 @@
 // message k's is an older message's (device/packets.h). A broken lane ends amid an operation: what it has
 // lent comes back when the sender's host says that it has withdrawn (wire/arena.h), or the sender's process
 // is gone: then nobody writes into those slots any more.
+//
+//
+// What a message of protocol pull says, an address and a number, fits into two words. It uses up a grant, but
+// its words lie in `told`, and `posted` is not stored: each word says by its highest bit, which changes with
+// each round of the ring, that it is the next message's. Message k of these overwrites k - 8, which was read
+// before the grant came. Messages that are put (wire/plan.h, kPut) go where the receiver wants them, and no
+// slot and no grant is theirs:
+//   receiver  lent[k % 4] := the place of message k ... two such words   (release; sender acquires)
+//   sender    data into that place ................... then put := put + 1   (release; receiver acquires)
+// Place k is told after message k - 4 has come.
 #pragma once
 #include <cstdint>
 
 #include "base/portable.h"
 #include "wire/doorbell.h"
 #include "wire/registration.h"
+#include "wire/types.h"
 
 namespace starling {
 
@@ -44,9 +55,11 @@ struct alignas(64) Inbox {
   // Where a proxy carries the messages to another host (SendEnd::carried): how long message k is, at k % 8,
   // and kElsewhere.
   uint32_t bytes[kMaxCredits];  // writer: the sending block, before `posted`
-  uint64_t reserved[3];
+  uint64_t put;  // messages that were put; writer: the sending block
+  uint64_t reserved[2];
+  uint64_t told[kMaxCredits][2];  // protocol pull: {address, whose or by which number}; writer: likewise
 };
-static_assert(sizeof(Inbox) == 64);
+static_assert(sizeof(Inbox) == 192);
 
 struct alignas(64) Credit {
   uint64_t granted;  // writer: the receiving block
@@ -55,8 +68,9 @@ struct alignas(64) Credit {
   uint64_t
       taken;  // of messages before this one nobody reads the source any more; writer: a proxy that carries
   uint64_t reserved;
+  uint64_t lent[kMaxLent][2];  // {address, its registration's number}; writer: the receiving block
 };
-static_assert(sizeof(Credit) == 64);
+static_assert(sizeof(Credit) == 128);
 
 // What the host tells both of our ends of one channel of the halves that are the peer's. In the host's
 // memory: telling takes plain stores, and no call of a driver, which may stand until the blocks have got on.
@@ -91,8 +105,12 @@ struct alignas(16) SendEnd {
   uint16_t peer;  // with `channel` its place among the lane's; set by the host
   uint16_t channel;
   uint32_t carried;  // 1: a proxy takes the messages to another host, and has to know how long they are
+  uint64_t told;  // messages of protocol pull so far; writer: the block
+  uint64_t put;  // messages put so far; writer: the block
+  OpenedTable* opened;  // as ReceiveEnd's: what places are named by
+  uint64_t reserved;
 };
-static_assert(sizeof(SendEnd) == 96);
+static_assert(sizeof(SendEnd) == 128);
 
 struct alignas(16) ReceiveEnd {
   uint32_t connected;  // as above
@@ -111,7 +129,11 @@ struct alignas(16) ReceiveEnd {
   Doorbell* doorbell;  // of the peer's daemon
   // What a message of protocol pull names by its number; null: its address is one here, or says whose it is.
   OpenedTable* opened;
+  uint64_t heard;  // messages of protocol pull so far
+  uint64_t lent;  // places told so far
+  uint64_t landed;  // messages seen there so far
+  uint64_t reserved;
 };
-static_assert(sizeof(ReceiveEnd) == 128);
+static_assert(sizeof(ReceiveEnd) == 160);
 
 }  // namespace starling

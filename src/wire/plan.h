@@ -30,7 +30,7 @@ inline constexpr uint16_t kNoConnection = 0xffff;
 enum class Protocol : uint8_t {
   kSlots = 0,  // bytes in the receiver's slots, then a counter
   kPackets = 1,  // flags in the data: no counter, no release on the way (device/packets.h)
-  kPull = 2,  // the slot holds the address of the sender's slice; the receiver reads it there, and gives
+  kPull = 2,  // a message is the address of the sender's slice; the receiver reads it there, and gives
               // credit when it has. Sender and receiver address each other's memory
 };
 inline constexpr uint32_t kProtocolCount = 3;
@@ -41,6 +41,8 @@ enum class BufferKind : uint8_t { kNone = 0, kInput = 1, kOutput = 2, kScratch =
 enum : uint8_t {
   kHasDependents = 1,  // other blocks wait for it: publish progress when it is done
   kFinal = 2,  // its result is a final value: avg divides here
+  kPut = 4,  // its messages are put: written by the sender into the slice where their receivers want them; of
+             // recv that which it receives, of any other that which it sends
 };
 
 struct Instruction {

@@ -32,7 +32,9 @@ const Algorithm kPulls[] = {
     {Collective::kAllReduce, "one_shot_pull"},     {Collective::kAllReduce, "two_shot_pull"},
     {Collective::kAllGather, "all_pairs_pull"},    {Collective::kReduceScatter, "all_pairs_pull"},
     {Collective::kBroadcast, "direct_pull", true}, {Collective::kReduce, "direct_pull", true},
-    {Collective::kAllToAll, "pairwise_pull"},
+    {Collective::kAllToAll, "pairwise_pull"},      {Collective::kAllReduce, "two_shot_put"},
+    {Collective::kAllGather, "all_pairs_put"},     {Collective::kBroadcast, "split_put", true},
+    {Collective::kReduce, "split_put", true},      {Collective::kAllToAll, "pairwise_put"},
 };
 
 alignas(16) std::byte buffers[3];  // only their addresses count
@@ -103,9 +105,11 @@ void expect_same(const Operation& op, const BoundProgram& program) {
       ASSERT_EQ(bound.receive_count, receives(i.opcode) ? i.receive_count : 0);
       ASSERT_EQ(bound.send_count, sends(i.opcode) ? i.send_count : 0);
       for (uint32_t k = 0; k < bound.receive_count; ++k)
-        EXPECT_EQ(received[i.receive_first + k]++, bound.received_before);
+        EXPECT_EQ(program.pulls ? uint32_t(is_put(i)) : received[i.receive_first + k], bound.received_before);
+      for (uint32_t k = 0; k < bound.receive_count; ++k) ++received[i.receive_first + k];
       for (uint32_t k = 0; k < bound.send_count; ++k)
         EXPECT_EQ(program.pulls ? uint32_t(offered_buffer(i)) : sent[i.send_first + k], bound.sent_before);
+      EXPECT_EQ(program.pulls && is_put(bound), is_put(i));
       for (uint32_t k = 0; k < bound.send_count; ++k) ++sent[i.send_first + k];
     }
     for (uint32_t k = 0; k < block.receive_count; ++k) EXPECT_EQ(received[k], program.received[k]);
@@ -195,6 +199,10 @@ TEST(Bind, KnowsHeadsAndTailsOfPulls) {
       {Collective::kAllReduce, "one_shot_pull", 1, 1, 0},
       {Collective::kAllToAll, "pairwise_pull", 1, 4, 3},
       {Collective::kAllToAll, "pairwise_pull", 4, 4, 3},
+      {Collective::kAllReduce, "two_shot_put", 1, 3, 3},
+      {Collective::kAllGather, "all_pairs_put", 1, 0, 3},  // what it sends it has to write
+      {Collective::kBroadcast, "split_put", 1, 0, 2},
+      {Collective::kReduce, "split_put", 1, 2, 0},
   };
   for (const auto& expected : cases) {
     SCOPED_TRACE(expected.name);
@@ -224,6 +232,24 @@ TEST(Bind, TailsOverwriteNothingOfEachOther) {
   const BoundProgram program = ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 4096)).bind();
   EXPECT_NE(program.count, 0u);
   EXPECT_EQ(program.tails, 1u);
+}
+
+// Places are lent before a tile begins, all by those that come last.
+TEST(Bind, WhatIsPutComesLastOrIsNotBound) {
+  const Plan plan =
+      generate("two_shot_put", {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
+  const PlanView view{plan.header(1)};
+  const auto bind = [&] {
+    return ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 4096)).bind();
+  };
+  EXPECT_NE(bind().count, 0u);
+  for (uint32_t b = 0; b < 2; ++b) {
+    const BlockPlan& block = view.blocks()[b];
+    auto* const last =
+        const_cast<Instruction*>(view.instructions()) + block.instruction_first + block.instruction_count - 1;
+    last->flags &= uint8_t(~kPut);
+  }
+  EXPECT_EQ(bind().count, 0u);
 }
 
 class NotBound : public ::testing::Test {

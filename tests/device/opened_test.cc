@@ -100,7 +100,7 @@ struct Rank {
       receives[to].inbox = &inboxes[to];
       receives[to].credit = &peer.credits[from];
       receives[to].private_slots = slots.data() + to * kPrivateSlots * kSlotBytes;
-      receives[to].opened = opened.get();
+      sends[to].opened = receives[to].opened = opened.get();
       receives[to].granted = credits[to].granted = kPrivateSlots;
       for (uint32_t k = 0; k < kPrivateSlots; ++k) receives[to].grants[k] = credits[to].grants[k] = k;
     }
@@ -169,9 +169,40 @@ TEST(Opened, AMessageWaitsUntilItsBufferIsOpen) {
   EXPECT_EQ(std::memcmp(receiver.output.numbers(false), sender.input.numbers(true), kBytes), 0);
 }
 
-// A rank offers its input, and then the sums, which lie in its output.
-TEST(Opened, AMessageNamesTheBufferItsAddressLiesIn) {
-  const auto plan = plan_of("two_shot_pull", Collective::kAllReduce);
+TEST(Opened, AMessageIsPutWhenItsPlaceIsOpen) {
+  const auto plan = plan_of("direct_put", Collective::kSendRecv);
+  Rank sender(*plan, 0), receiver(*plan, 1);
+  sender.connect(receiver);
+  receiver.connect(sender);
+  ASSERT_EQ(sender.run(), Outcome::kStuck);
+  EXPECT_EQ(sender.awaited.word, &sender.credits[receiver.rank * Rank::channels].lent[0][0]);
+  EXPECT_EQ(sender.awaited.peer, 1u);
+  ASSERT_EQ(receiver.run(), Outcome::kStuck);  // a place is lent
+  EXPECT_EQ(receiver.awaited.word, &receiver.inboxes[sender.rank * Rank::channels].put);
+  EXPECT_EQ(receiver.awaited.target, 1u);
+  EXPECT_GE(int64_t(*sender.awaited.word - sender.awaited.target), 0);
+  ASSERT_EQ(sender.run(), Outcome::kStuck);
+  const uint16_t number = receiver.output_number();
+  EXPECT_EQ(sender.awaited.word, &sender.told[number].made);
+  EXPECT_EQ(sender.told[number].wanted, 1u);
+  EXPECT_EQ(sender.context.steps, 0u);
+  sender.open(number, receiver.output);
+  for (uint64_t tile = 0; tile < kBytes / kTile; ++tile) {
+    const bool last = tile + 1 == kBytes / kTile;
+    ASSERT_EQ(sender.run(), last ? Outcome::kDone : Outcome::kStuck) << tile;
+    EXPECT_EQ(sender.context.steps, tile + 1);
+    ASSERT_EQ(receiver.run(), last ? Outcome::kDone : Outcome::kStuck) << tile;
+    EXPECT_EQ(receiver.context.steps, tile + 1);
+  }
+  EXPECT_EQ(std::memcmp(receiver.output.numbers(false), sender.input.numbers(false), kBytes), 0);
+}
+
+class OpenedSums : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Opened, OpenedSums, ::testing::Values("two_shot_pull", "two_shot_put"));
+
+// A rank offers its input, and then the sums, or lends their places, which lie in its output.
+TEST_P(OpenedSums, AMessageNamesTheBufferItsAddressLiesIn) {
+  const auto plan = plan_of(GetParam(), Collective::kAllReduce);
   Rank zero(*plan, 0), one(*plan, 1);
   for (auto [own, other] : {std::pair(&zero, &one), std::pair(&one, &zero)}) {
     own->connect(*other);
@@ -193,8 +224,8 @@ TEST(Opened, AMessageNamesTheBufferItsAddressLiesIn) {
 }
 
 // Rank 0's buffers cannot be opened: rank 1 knows nothing but where they bounce.
-TEST(Opened, WhatCannotBeOpenedIsCopiedToWhereItCan) {
-  const auto plan = plan_of("two_shot_pull", Collective::kAllReduce);
+TEST_P(OpenedSums, WhatCannotBeOpenedIsCopiedToWhereItCan) {
+  const auto plan = plan_of(GetParam(), Collective::kAllReduce);
   Rank zero(*plan, 0), one(*plan, 1);
   Buffer bounced_input, bounced_output;
   for (auto [own, other] : {std::pair(&zero, &one), std::pair(&one, &zero)}) {

@@ -25,6 +25,9 @@ struct VectorMachine {
 struct alignas(16) Memory {
   std::byte bytes[8 * 1024];
 };
+struct alignas(16) Numbers {
+  float at[1024];
+};
 
 void fill(Memory& memory, uint32_t seed) {
   for (uint32_t k = 0; k < sizeof(memory.bytes); ++k)
@@ -79,40 +82,45 @@ TEST(Slices, OneThatIsThereIsNotTouched) {
   EXPECT_EQ(std::memcmp(before.bytes, memory.bytes, sizeof(memory.bytes)), 0);
 }
 
-// In registers or not, the sum is the same: of small whole numbers, so in any order.
+// In registers or not, to one place or several, the sum is the same: of small whole numbers, so in any order.
+void expect_summed(uint32_t sources, uint32_t places, ReduceOp op, uint32_t elements, uint32_t shift) {
+  std::vector<Numbers> in(sources), out(places);
+  for (uint32_t s = 0; s < sources; ++s)
+    for (uint32_t e = 0; e < 1024; ++e) in[s].at[e] = float((e * (s + 3) + s) % 50);
+  for (Numbers& numbers : out) std::fill(std::begin(numbers.at), std::end(numbers.at), -1.0f);
+  Combine c;
+  c.clear();
+  for (uint32_t s = 0; s < sources; ++s)
+    c.sources[s] = reinterpret_cast<const std::byte*>(in[s].at + (s == 0 ? shift : 0));
+  for (uint32_t d = 0; d < places; ++d) c.destinations[d] = reinterpret_cast<std::byte*>(out[d].at);
+  c.bytes = elements * sizeof(float);
+  c.source_count = sources;
+  c.destination_count = places;
+  c.scaled_source = kNoSource;
+  c.divisor = op == ReduceOp::kAvg ? sources : 1;
+  c.data_type = DataType::kFloat32;
+  c.reduce_op = op;
+  for (uint32_t thread = 0; thread < kThreads; ++thread) {
+    VectorMachine m{thread};
+    combine_slice(m, c);
+  }
+  for (uint32_t d = 0; d < places; ++d)
+    for (uint32_t e = 0; e < 1024; ++e) {
+      float expected = in[0].at[std::min(e + shift, 1023u)];
+      for (uint32_t s = 1; s < sources; ++s)
+        expected = op == ReduceOp::kMax ? std::max(expected, in[s].at[e]) : expected + in[s].at[e];
+      if (op == ReduceOp::kAvg) expected /= float(sources);
+      ASSERT_FLOAT_EQ(out[d].at[e], e < elements ? expected : -1)
+          << "element " << e << " of " << elements << ", " << sources << " sources, place " << d;
+    }
+}
+
 TEST(Slices, AreSummed) {
-  for (const uint32_t sources : {2u, 3u, 4u, 5u})
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax})
-      for (const uint64_t elements : {0u, 1u, 4u, 16u, 20u, 64u, 64u * 3 + 4, 128u, 132u, 500u, 1023u}) {
-        std::vector<std::vector<float>> in(sources, std::vector<float>(1024));
-        std::vector<float> out(1024, -1);
-        for (uint32_t s = 0; s < sources; ++s)
-          for (uint32_t e = 0; e < 1024; ++e) in[s][e] = float((e * (s + 3) + s) % 50);
-        Combine c;
-        c.clear();
-        for (uint32_t s = 0; s < sources; ++s)
-          c.sources[s] = reinterpret_cast<const std::byte*>(in[s].data());
-        c.destinations[0] = reinterpret_cast<std::byte*>(out.data());
-        c.bytes = elements * sizeof(float);
-        c.source_count = sources;
-        c.destination_count = 1;
-        c.scaled_source = kNoSource;
-        c.divisor = op == ReduceOp::kAvg ? sources : 1;
-        c.data_type = DataType::kFloat32;
-        c.reduce_op = op;
-        for (uint32_t thread = 0; thread < kThreads; ++thread) {
-          VectorMachine m{thread};
-          combine_slice(m, c);
-        }
-        for (uint32_t e = 0; e < 1024; ++e) {
-          float expected = in[0][e];
-          for (uint32_t s = 1; s < sources; ++s)
-            expected = op == ReduceOp::kMax ? std::max(expected, in[s][e]) : expected + in[s][e];
-          if (op == ReduceOp::kAvg) expected /= float(sources);
-          ASSERT_FLOAT_EQ(out[e], e < elements ? expected : -1)
-              << "element " << e << " of " << elements << ", " << sources << " sources";
-        }
-      }
+  for (const uint32_t sources : {1u, 2u, 3u, 4u, 5u})
+    for (const uint32_t places : {1u, 2u, 4u})
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax})
+        for (const uint32_t elements : {0u, 1u, 4u, 16u, 20u, 64u, 64u * 3 + 4, 128u, 132u, 500u, 1000u})
+          for (const uint32_t shift : {0u, 2u}) expect_summed(sources, places, op, elements, shift);
 }
 
 }  // namespace

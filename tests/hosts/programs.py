@@ -26,7 +26,7 @@ def conformance(comm: Communicator, seed: int, share: int, shares: int) -> list[
     taken = [
         case
         for case in cases.chosen_cases(comm.size, share, shares, seed)
-        if case.algorithm is None or not case.algorithm.endswith(("_packets", "_pull"))
+        if case.algorithm is None or not case.algorithm.endswith(("_packets", "_pull", "_put"))
     ]
     assert len(taken) > 20
     return [f"{one.case}: {one.problem}" for one in call.run_cases(comm, taken, seed) if one.problem]

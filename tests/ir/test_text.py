@@ -69,6 +69,36 @@ def test_all_parts_of_the_grammar() -> None:
     assert last.size == ir.Slice("output", 0, 2)
 
 
+PUT = """starling-plan 1
+name put
+collective all_reduce
+ranks 2
+root 0
+in_place 1
+protocol pull
+chunks_per_group 1
+groups 1 1
+rank 0 scratch 0
+  block 0
+    0 recv_reduce_copy_send input[0] <1.0 -> output[0] >1.0 size output[0] final put
+rank 1 scratch 0
+  block 0
+    0 send input[0] -> >0.0 size input[0]
+    1 recv <0.0 -> output[0] size output[0] put
+"""
+
+
+def test_messages_that_are_put() -> None:
+    plan = ir.parse(PUT)
+    assert ir.to_text(plan) == PUT
+    assert ir.verify(plan) == 1
+    assert [i.put for rank in plan.ranks for i in rank.blocks[0].instructions] == [True, False, True]
+    with pytest.raises(ir.PlanTextError, match="'final', 'put' or 'after' should stand here, not 'final'"):
+        ir.parse(PUT.replace("final put", "put final"))
+    with pytest.raises(Exception, match=r"wants put \(rule put\)"):
+        native.verify(PUT.replace("final put", "final"))
+
+
 def test_a_byte_order_mark_before_the_text() -> None:
     assert ir.to_text(ir.parse("\ufeff" + TEXT)) == TEXT
     assert native.verify("\ufeff" + TEXT) == (1, False)

@@ -31,8 +31,8 @@ TEST(PlanApi, NamesAlgorithms) {
   ASSERT_EQ(starling_plan_algorithms("all_reduce", &names), STARLING_SUCCESS);
   EXPECT_STREQ(
       names,
-      "ring one_shot two_shot one_shot_packets two_shot_packets one_shot_pull two_shot_pull halving_doubling "
-      "double_tree hierarchical rails leaders");
+      "ring one_shot two_shot one_shot_packets two_shot_packets one_shot_pull two_shot_pull two_shot_put "
+      "halving_doubling double_tree hierarchical rails leaders");
   starling_plan_free(names);
 }
 

@@ -319,6 +319,38 @@ TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {
     EXPECT_FALSE(reads(collective, 1024, true)) << "was not measured";
 }
 
+TEST(Choice, GpusPutWhereThatIsFaster) {
+  const auto chosen = [](Collective collective, std::uint32_t ranks, std::uint64_t kib, bool in_place = false,
+                         bool addresses = true) {
+    ChoiceRequest request{collective, ranks, kib << 10, DataType::kFloat32, 32, in_place};
+    request.on_gpu = request.pulls = request.pulls_if_faster = true;
+    request.one_process = addresses;
+    return choose(request).algorithm;
+  };
+  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 1024), "two_shot_packets");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 2048), "two_shot_put");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 65536), "two_shot_pull");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 2048, false, false), "two_shot_pull");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 17, 2048), "ring");  // more than one instruction adds
+  EXPECT_EQ(chosen(Collective::kAllReduce, 2, 2048), "one_shot_pull");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 2, 2048, true), "two_shot_put");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 4, 256), "direct_packets");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 4, 512), "split_put");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 2, 512), "direct_packets");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 2, 65536), "direct_pull");
+  EXPECT_EQ(chosen(Collective::kReduce, 4, 2048), "split_put");
+  EXPECT_EQ(chosen(Collective::kReduce, 2, 2048), "direct_pull");
+  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
+    EXPECT_TRUE(chosen(collective, 2, 16384).ends_with("_pull"));
+    EXPECT_TRUE(chosen(collective, 2, 32768).ends_with("_put@1048576"));
+    EXPECT_TRUE(chosen(collective, 4, 32768).ends_with("_pull"));
+  }
+  EXPECT_EQ(chosen(Collective::kAllToAll, 2, 32768, true), "pairwise_pull");
+  EXPECT_EQ(chosen(Collective::kSendRecv, 2, 1024), "direct_packets");
+  EXPECT_EQ(chosen(Collective::kSendRecv, 2, 2048), "direct_put@1048576");
+  EXPECT_EQ(chosen(Collective::kSendRecv, 2, 2048, false, false), "direct_packets");
+}
+
 // What is read in one shot must stay until the peer has read it; and two ranks alone add nothing twice.
 TEST(Choice, TwoGpusAddInOneShotWhereNothingIsOverwritten) {
   ChoiceRequest request{Collective::kAllReduce, 2, 4 << 20, DataType::kFloat32, 32};
@@ -338,6 +370,16 @@ TEST(Choice, TwoGpusAddInOneShotWhereNothingIsOverwritten) {
   EXPECT_EQ(choose(request).algorithm, "pairwise_pull");
   request.in_place = true;
   EXPECT_EQ(choose(request).algorithm, "pairwise_packets");
+}
+
+// Lanes that may not touch peers' buffers take it instead (comm/lowering.cc).
+TEST(Generate, WhatTouchesPeersBuffersHasAnAlgorithmThatDoesNot) {
+  for (const BuiltIn& built_in : built_ins({1, 2, 5, 16, 17}, {1})) {
+    const std::string_view plain = without_pull(built_in.algorithm);
+    ASSERT_TRUE(algorithm_takes(plain, built_in.request.collective, built_in.request.rank_count))
+        << built_in.name();
+    EXPECT_NE(generate(plain, built_in.request).protocol(), Protocol::kPull) << built_in.name();
+  }
 }
 
 // In place each rank writes over what others would read.

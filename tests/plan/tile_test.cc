@@ -43,6 +43,7 @@ TEST(Tile, StandsBehindAnAt) {
 
 TEST(Tile, GoesWithTheReadingOfPeersBuffers) {
   EXPECT_EQ(without_pull("two_shot_pull@65536"), "two_shot");
+  EXPECT_EQ(without_pull("two_shot_put@65536"), "two_shot");
   EXPECT_EQ(without_pull("two_shot@65536"), "two_shot@65536");
 }
 

@@ -84,7 +84,7 @@ def test_every_algorithm_is_a_program() -> None:
     """In another protocol it is the same one; a barrier is an all_reduce of nobody's data."""
     for collective in COLLECTIVES:
         for name in ir.algorithms(collective):
-            plain = name.removesuffix("_packets").removesuffix("_pull")
+            plain = name.removesuffix("_packets").removesuffix("_pull").removesuffix("_put")
             assert {"pairwise": "direct"}.get(plain, plain) in ALGORITHMS[collective], (collective, name)
     assert {name.removesuffix("_packets").removesuffix("_pull") for name in ir.algorithms("custom")} == {
         name for (collective, _), name in GENERATORS.items() if collective == "all_to_next"

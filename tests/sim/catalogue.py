@@ -29,6 +29,8 @@ WITHDRAWAL = "withdrawal.h"
 OPENED = "opened.h"
 CARRYING = "carrying.h"
 COPIES = "copy_host.h"
+TOLD = "told.h"
+PLACES = "places.h"
 
 MUTATIONS = [
     # ---- orders of stores ------------------------------------------------------------------------------
@@ -280,29 +282,143 @@ MUTATIONS = [
         "input_not_bounced",
         "a message names memory to which nobody has copied the slice",
         INTERPRETER,
-        "protocol_ == Protocol::kPull && !is_bounced<M>(op_, i))",
-        "protocol_ == Protocol::kPull)",
+        "if (protocol_ != Protocol::kPull || is_bounced<M>(op_, i)) return false;",
+        "if (protocol_ != Protocol::kPull || (is_bounced<M>(op_, i) && is_put(i))) return false;",
     ),
     Mutation(
         "sum_not_bounced",
         "what an instruction writes and offers is not copied to where peers can open it",
         OPERANDS,
-        "? i.send_count : is_bounced<M>(op_, i);",
-        "? i.send_count : is_bounced<M>(op_, i) && i.opcode == Opcode::send;",
+        "                                                        : is_bounced<M>(op_, i);",
+        "                                                        : is_bounced<M>(op_, i) && i.opcode == Opcode::send;",
     ),
     Mutation(
         "opened_not_waited_for",
         "a slice is read before our host has opened the buffer that it lies in",
         INTERPRETER,
-        "return is_opened(m_, *end.opened, next_message(m_, x_, end).high);",
+        "return is_opened(m_, *end.opened, message.high);",
         "return true;",
     ),
     Mutation(
         "opened_awaited_too_far",
         "who waits for a buffer to be opened is never looked at again",
         INTERPRETER,
-        "next_message(m_, x_, end).high].made, 1,",
-        "next_message(m_, x_, end).high].made, 2,",
+        "return {&end.opened->told[message.high].made, 1,",
+        "return {&end.opened->told[message.high].made, 2,",
+    ),
+    # ---- words with flags, messages that are put -----------------------------------------------------------
+    Mutation(
+        "words_relaxed",
+        "relaxed for release: the words that name what lies in memory",
+        TOLD,
+        "    m.release_words(words, pack.low | flag, pack.high | flag);",
+        "    m.write_words(words, pack.low | flag, pack.high | flag);",
+    ),
+    Mutation(
+        "words_early_relaxed",
+        "relaxed for release: the words that name what was there before the operation",
+        TOLD,
+        "    m.release_words_early(words, pack.low | flag, pack.high | flag);",
+        "    m.write_words(words, pack.low | flag, pack.high | flag);",
+    ),
+    Mutation(
+        "words_read_relaxed",
+        "relaxed for acquire: the reader of words with flags",
+        TOLD,
+        "m.acquire_words(words, pack.low, pack.high);",
+        "m.read_words(words, pack.low, pack.high);",
+    ),
+    Mutation(
+        "words_by_one",
+        "the first word's flag speaks for the second",
+        TOLD,
+        "if (!has_flag(pack.low, flag) || !has_flag(pack.high, flag)) return false;",
+        "if (!has_flag(pack.low, flag)) return false;",
+    ),
+    Mutation(
+        "words_in_one_round",
+        "a word's flag is the same in every round of its ring",
+        TOLD,
+        "return (message / ring + 1) % 2 << kFlagBit;",
+        "return uint64_t(1) << kFlagBit;",
+    ),
+    Mutation(
+        "put_relaxed",
+        "relaxed for release: the counter of messages that were put",
+        PLACES,
+        "m.store_release(&end.inbox->put, end.put);",
+        "m.store_relaxed(&end.inbox->put, end.put);",
+    ),
+    Mutation(
+        "landed_relaxed",
+        "relaxed for acquire: the reader of that counter",
+        PLACES,
+        "m.load_acquire(&end.inbox->put)",
+        "m.load_relaxed(&end.inbox->put)",
+    ),
+    Mutation(
+        "place_unopened",
+        "a message is put into memory of another process that our host has not opened yet",
+        PLACES,
+        "  return at != 0;\n",
+        "  return true;\n",
+    ),
+    Mutation(
+        "landing_not_awaited",
+        "what a peer puts counts as here at once",
+        INTERPRETER,
+        "    if (lands(i)) return has_landed(m_, end);\n",
+        "    if (lands(i)) return true;\n",
+    ),
+    Mutation(
+        "lent_again",
+        "a block that comes back to the first instruction lends its places once more",
+        INTERPRETER,
+        "    return some && !lent;\n",
+        "    return some;\n",
+    ),
+    Mutation(
+        "lent_for_the_first_tile_alone",
+        "places are lent for an operation's first tile alone",
+        INTERPRETER,
+        "c.instruction == 0 && !lend_places(c.tile)) return Outcome::kStuck;",
+        "c.instruction == 0 && c.tile == 0 && !lend_places(c.tile)) return Outcome::kStuck;",
+    ),
+    Mutation(
+        "lends_the_buffer",
+        "a place is lent where its buffer lies, not where it bounces",
+        INTERPRETER,
+        "return {uint64_t(slice + bounce_of(op_, kind)), op_.registrations[uint32_t(kind)]};",
+        "return {uint64_t(slice), op_.registrations[uint32_t(kind)]};",
+    ),
+    Mutation(
+        "landed_not_counted",
+        "a message that landed counts as one that is still to come",
+        INTERPRETER,
+        "      ++receive_end(i, 0).landed;\n",
+        "",
+    ),
+    Mutation(
+        "bound_landing_not_awaited",
+        "a bound program ends before its peers have put what it receives",
+        BOUND_PULL,
+        "wait([&] { return has_landed(m_, ends_.receives[k]); })",
+        "true",
+    ),
+    Mutation(
+        "bound_puts_early",
+        "a bound program says that a message was put before all threads have written theirs",
+        BOUND_PULL,
+        "    if (i.destination != nullptr || is_put(i)) {\n      move(i, share);\n",
+        "    if (i.destination == nullptr && is_put(i)) move(i, share);\n"
+        "    if (i.destination != nullptr) {\n      move(i, share);\n",
+    ),
+    Mutation(
+        "bound_lends_the_first_tile",
+        "a bound program lends the first tile's places for every tile",
+        BOUND_PULL,
+        "{uint64_t(destination_of(i, share_of(i, tile))),",
+        "{uint64_t(destination_of(i, share_of(i, 0))),",
     ),
     Mutation(
         "given_back_while_read",
@@ -1698,6 +1814,16 @@ UNSEEN = [
             "op_.registrations[uint32_t(BufferKind::kInput)]",
         ),
         "the simulator opens all buffers of an operation at the same moment: a wrong name of one changes nothing",
+    ),
+    (
+        Mutation(
+            "words_await_the_other",
+            "who waits for the second of two words waits for the first, which is there",
+            TOLD,
+            "  return has_flag(seen.low, flag);",
+            "  return !has_flag(seen.low, flag);",
+        ),
+        "who waits for what is there tries again at once: more turns, the same result",
     ),
     (
         Mutation(

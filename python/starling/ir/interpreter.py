@@ -62,6 +62,15 @@ class _BlockState:
         return (self.tile, self.index) > (tile, instruction)
 
 
+@dataclass(frozen=True)
+class _Lent:
+    """Where a message that is put is wanted: told when that block begins the tile."""
+
+    rank: int
+    block: int
+    destination: Slice
+
+
 @dataclass
 class Counts:
     """Elements of every part: ``of(rank, buffer)`` lists the lengths of a buffer's groups."""
@@ -93,6 +102,8 @@ class _Machine:
     messages: dict[tuple[int, int, int], deque[Bytes]] = field(default_factory=dict)
     blocks: list[list[_BlockState]] = field(default_factory=list)
     tile_count: int = 0
+    addresses: bool = False  # messages are
+    lent: dict[tuple[int, int, int, Connection], _Lent] = field(default_factory=dict)  # by rank, block, index
 
     def __post_init__(self) -> None:
         for rank in range(self.plan.rank_count):
@@ -103,6 +114,25 @@ class _Machine:
             length for rank in self.buffers for buffer in rank.values() for _, length in buffer.groups
         )
         self.tile_count = -(-_chunk_bytes(largest, self.plan.chunks_per_group) // self.tile_bytes)
+        # A factor belongs to who reads the input: premul_sum is never pulled or put (src/comm/lowering.cc).
+        self.addresses = self.plan.protocol == "pull" and self.reduce_op != "premul_sum"
+        if self.addresses:
+            self._find_lent()
+
+    def _find_lent(self) -> None:
+        """The n-th message of a connection that is put in a tile is the n-th that its receiver wants put."""
+        places: dict[tuple[int, int, int], deque[_Lent]] = {}
+        states = [state for rank in self.blocks for state in rank]
+        for s in states:
+            for i in s.instructions:
+                for c in i.receives:
+                    if i.put and not i.sends and i.destination is not None:
+                        link = places.setdefault((c.peer, s.rank, c.channel), deque())
+                        link.append(_Lent(s.rank, s.block, i.destination))
+        for s in states:
+            for index, i in enumerate(s.instructions):
+                for c in i.sends if i.put else ():
+                    self.lent[s.rank, s.block, index, c] = places[s.rank, c.peer, c.channel].popleft()
 
     def _allocate(self, rank: int) -> dict[str, _Buffer]:
         """What nobody wrote yet holds garbage. In place, input and output are one memory."""
@@ -158,6 +188,9 @@ class _Machine:
         for c in i.sends:
             if len(self._fifo(state.rank, c.peer, c)) >= self.slots:
                 return f"a slot to rank {c.peer} on channel {c.channel}"
+            lent = self.lent.get((state.rank, state.block, state.index, c))
+            if lent is not None and self.blocks[lent.rank][lent.block].tile < state.tile:
+                return f"the place that block {lent.block} of rank {lent.rank} tells when it begins the tile"
         for d in i.after:
             if not self.blocks[state.rank][d.block].finished(state.tile, d.instruction):
                 return f"instruction {d.instruction} of block {d.block}"
@@ -169,6 +202,8 @@ class _Machine:
     def _combine(self, state: _BlockState, i: Instruction, begin: int, lengths: list[int]) -> None:
         """destinations = combine(sources): received operands before the local one, the local one, the rest."""
         operands = [(self._received(state, c, sum(lengths)), False) for c in i.receives]
+        if self.addresses and i.put and not i.sends:
+            return  # it lies there
         if i.source is not None:
             scaled = i.source.buffer == "input" and self.reduce_op == "premul_sum"
             operands.insert(i.local_position, (self._read(state, i.source, begin, lengths), scaled))
@@ -183,7 +218,7 @@ class _Machine:
                 view[:] = result[first : first + len(view)]
                 first += len(view)
         for c in i.sends:
-            self._fifo(state.rank, c.peer, c).append(self._message(state, i, begin, result))
+            self._fifo(state.rank, c.peer, c).append(self._message(state, i, c, begin, result))
 
     def _received(self, state: _BlockState, c: Connection, length: int) -> Bytes:
         message = self._fifo(c.peer, state.rank, c).popleft().copy()
@@ -194,10 +229,16 @@ class _Machine:
             )
         return message
 
-    def _message(self, state: _BlockState, i: Instruction, begin: int, result: Bytes) -> Bytes:
-        # A factor belongs to who reads the input: premul_sum is never pulled (src/comm/lowering.cc).
-        if self.plan.protocol != "pull" or self.reduce_op == "premul_sum":
+    def _message(self, state: _BlockState, i: Instruction, c: Connection, begin: int, result: Bytes) -> Bytes:
+        if not self.addresses:
             return result.copy()
+        if i.put:
+            lent = self.lent[state.rank, state.block, state.index, c]
+            place = self._pieces(self.blocks[lent.rank][lent.block], lent.destination, begin, [len(result)])[
+                0
+            ]
+            place[:] = result
+            return place
         named = i.destination or i.source  # a view of the sender's memory, read when it is received
         assert named is not None
         return self._pieces(state, named, begin, [len(result)])[0]

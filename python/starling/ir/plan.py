@@ -70,6 +70,7 @@ class Instruction:
     local_position: int = 0
     final: bool = False
     after: tuple[Dependency, ...] = ()
+    put: bool = False  # what recv receives, or another sends: its sender puts it there (protocol pull)
 
     def with_opcode(self, name: str) -> "Instruction":
         return replace(self, opcode=OPCODES[name])

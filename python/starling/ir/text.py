@@ -179,14 +179,16 @@ def _parse_instruction(words: list[str], lines: _Lines) -> Instruction:
     destination, sends, _ = _parse_operands(operands[arrow + 1 :], ">", lines)
     final = rest[:1] == ["final"]
     rest = rest[1:] if final else rest
+    put = rest[:1] == ["put"]
+    rest = rest[1:] if put else rest
     if rest and (rest[0] != "after" or len(rest) == 1):
-        raise lines.error(f"'final' or 'after' should stand here, not '{rest[0]}'")
+        raise lines.error(f"'final', 'put' or 'after' should stand here, not '{rest[0]}'")
     after = tuple(Dependency(*_parse_pair(word, lines)) for word in rest[1:])
     size = _parse_slice(words[at + 1], lines)
     if any(operand is not None and operand.chunks != size.chunks for operand in (source, destination)):
         raise lines.error("size and operands should name equally many chunks")
     opcode = OPCODES[words[0]]
-    return Instruction(opcode, size, source, destination, receives, sends, local_position, final, after)
+    return Instruction(opcode, size, source, destination, receives, sends, local_position, final, after, put)
 
 
 def _parse_operands(
@@ -262,6 +264,8 @@ def _line(i: Instruction) -> str:
     words += ["size", _slice(i.size)]
     if i.final:
         words.append("final")
+    if i.put:
+        words.append("put")
     if i.after:
         words += ["after", *(f"{d.block}.{d.instruction}" for d in i.after)]
     return " ".join(words)

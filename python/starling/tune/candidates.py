@@ -74,7 +74,7 @@ def candidates(
                 plan.protocol == "pull"
                 and processes
                 and not on_gpu
-                and (collective in REDUCING or not by_name)
+                and (collective in REDUCING or not by_name or name.endswith("_put"))
             ):
                 continue  # between processes a block copies out of a peer's memory, in the library's plans alone
             if plan.protocol == "pull" and on_gpu and not _may_pull():

@@ -201,15 +201,17 @@ class _Simulation:
         bytes_ = min(self.tile_bytes, self.chunk_bytes - run.tile * self.tile_bytes) * i.size.chunks
         operands = len(i.receives) + (i.source is not None) + (i.opcode.name == "reduce")
         rate = m.reduce_bytes_per_us if i.opcode.reduces else m.copy_bytes_per_us
-        # Of protocol pull a message is an address, and its bytes move once, where they are received.
+        # Of protocol pull a message is an address, and its bytes move once, where they are received; if it is put,
+        # where they are sent.
         pulled, packets = self.plan.protocol == "pull", self.plan.protocol == "packets"
         if packets and (i.receives or i.sends):
             rate = m.packet_bytes_per_us
-        elif pulled and i.receives:
+        elif pulled and (i.receives or i.put):
             rate = min(rate, m.pull_bytes_per_us)
-        still = i.opcode.name == "nop" or (pulled and i.destination is None)
+        lands, puts = i.put and not i.sends, i.put and bool(i.sends)
+        still = i.opcode.name == "nop" or lands or (pulled and i.destination is None and not puts)
         work = 0.0 if still else bytes_ * max(1, operands - int(i.opcode.reduces)) / rate
-        copies = 0 if pulled else max(0, len(i.sends) + (i.destination is not None) - 1)
+        copies = 0 if pulled and not puts else max(0, len(i.sends) + (i.destination is not None) - 1)
         message_bytes = _ADDRESS_BYTES if pulled else bytes_ * (2 if packets else 1)
         if i.receives:
             work += m.wait_us
@@ -219,7 +221,9 @@ class _Simulation:
             begin = max(begin, self.cores[0])
         end = begin + m.instruction_us + work + copies * bytes_ / (rate if packets else m.copy_bytes_per_us)
         if pulled and m.pulls_cross_links:
-            end = max([end, *(self._cross(c.peer, run.rank, bytes_, begin) for c in i.receives)])
+            links = [] if lands else [(c.peer, run.rank) for c in i.receives]
+            links += [(run.rank, c.peer) for c in i.sends] if puts else []
+            end = max([end, *(self._cross(*link, bytes_, begin) for link in links)])
         if self.cores:
             heapq.heapreplace(self.cores, end)
         woken: list[tuple[int, int]] = []

@@ -101,6 +101,17 @@ class CpuMachine {
     first = load_relaxed(from);
     second = load_relaxed(from + 1);
   }
+  void release_words(uint64_t* to, uint64_t first, uint64_t second) {
+    store_release(to, first);
+    store_release(to + 1, second);
+  }
+  void release_words_early(uint64_t* to, uint64_t first, uint64_t second) {
+    release_words(to, first, second);
+  }
+  void acquire_words(const uint64_t* from, uint64_t& first, uint64_t& second) const {
+    first = load_acquire(from);
+    second = load_acquire(from + 1);
+  }
   void store_after_loads(uint64_t* p, uint64_t v) { store_release(p, v); }
 
   uint64_t now() const { return monotonic_ns(); }

@@ -248,6 +248,22 @@ class CudaMachine {
                  : "l"(from)
                  : "memory");
   }
+  // After a barrier also of what the other threads of the block wrote, as store_release().
+  __device__ void release_words(uint64_t* to, uint64_t first, uint64_t second) {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+    write_words(to, first, second);
+  }
+  // What kernels before this one in its stream stored has been flushed to the memory that it lies in, and
+  // that is where peers look and write; so no fence has to wait for anything.
+  __device__ void release_words_early(uint64_t* to, uint64_t first, uint64_t second) {
+    write_words(to, first, second);
+  }
+  __device__ void acquire_words(const uint64_t* from, uint64_t& first, uint64_t& second) const {
+    asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(first), "=l"(second)
+                 : "l"(from)
+                 : "memory");
+  }
   // A load whose value is in a register, as it is when a barrier after its use was passed, cannot be changed
   // by a later store, and a peer stores only after it has seen `v`. So no fence is needed, and none is paid
   // for: a release would wait until all stores of the block, the packets on their way among them, have

@@ -33,7 +33,8 @@ Step decode(const PlanView& plan, const Instruction& i) {
             .local_position = i.local_position,
             .chunks = i.chunks,
             .size = {i.size_buffer, i.size_chunk},
-            .final = (i.flags & kFinal) != 0};
+            .final = (i.flags & kFinal) != 0,
+            .put = (i.flags & kPut) != 0};
   for (uint32_t k = 0; k < i.receive_count; ++k) step.receives.push_back(receives[i.receive_first + k]);
   for (uint32_t k = 0; k < i.send_count; ++k) step.sends.push_back(sends[i.send_first + k]);
   return step;
@@ -87,6 +88,7 @@ class Crossing {
     second.local_position = 0;
     second.final = false;
     step.sends.clear();
+    step.put = false;
     switch (step.opcode) {
       case Opcode::copy:
       case Opcode::send: step.opcode = Opcode::copy; break;

@@ -53,7 +53,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
     receives_[e].inbox = &inboxes_[e];
     sends_[e].peer = receives_[e].peer = uint16_t(e / channels_);
     sends_[e].channel = receives_[e].channel = uint16_t(e % channels_);
-    receives_[e].opened = registrations_.table(e / channels_);
+    sends_[e].opened = receives_[e].opened = registrations_.table(e / channels_);
   }
   fault_ = region.make<uint64_t>();
   opened_ = region.make<uint64_t>();
@@ -195,6 +195,9 @@ void SimLane::introduce(uint32_t peer, uint32_t channel, SimLane& other) {
   memory.allow_one_reader(&theirs.credit->granted);
   memory.allow_one_reader(&theirs.credit->packets_read);
   memory.allow_one_reader(&theirs.inbox->posted);
+  memory.allow_one_reader(&theirs.inbox->put);
+  for (uint64_t& word : std::span(theirs.credit->lent[0], 2 * kMaxLent)) memory.allow_one_reader(&word);
+  for (uint64_t& word : std::span(theirs.inbox->told[0], 2 * kMaxCredits)) memory.allow_one_reader(&word);
 }
 
 // In the peer's place our proxy, whose blocks do not ring (comm/lane_ends.cc).
@@ -424,14 +427,17 @@ uint64_t SimLane::ends_hash(uint32_t number) const {
   for (uint32_t k = 0; k < block.receive_count; ++k) {
     const Connection c = plan.connections()[block.receive_first + k];
     const ReceiveEnd& end = receives_[c.peer * channels_ + c.channel];
-    for (uint64_t counter : {end.received, end.granted, end.posted_seen, end.expected, end.packets_received})
+    for (uint64_t counter : {end.received, end.granted, end.posted_seen, end.expected, end.packets_received,
+                             end.heard, end.lent, end.landed})
       add(counter);
     for (uint32_t grant : end.grants) add(grant);
   }
   for (uint32_t k = 0; k < block.send_count; ++k) {
     const Connection c = plan.connections()[block.send_first + k];
     const SendEnd& end = sends_[c.peer * channels_ + c.channel];
-    for (uint64_t counter : {end.sent, end.granted_seen, end.packets_sent, end.packets_granted}) add(counter);
+    for (uint64_t counter :
+         {end.sent, end.granted_seen, end.packets_sent, end.packets_granted, end.told, end.put})
+      add(counter);
   }
   return hash;
 }

@@ -17,7 +17,7 @@ std::string SimLane::leaks(const std::vector<SimLane*>& peers) const {
       const SendEnd& other = peers[peer]->sends_[rank_ * channels_ + channel];
       // Who dies may have counted in its fast memory what it sent.
       const bool dies = options_->dying_rank >= 0 && spec_->ranks[peer] == uint32_t(options_->dying_rank);
-      const uint64_t sent = dies ? inboxes_[e].posted : other.sent;
+      const uint64_t sent = dies ? end.received : other.sent;
       if (sent != end.received)
         return who() + std::to_string(sent - options_->first_message) + " messages were sent, " +
                std::to_string(end.received - options_->first_message) + " received";
@@ -25,6 +25,9 @@ std::string SimLane::leaks(const std::vector<SimLane*>& peers) const {
         return who() + std::to_string(other.packets_sent - options_->first_message) +
                " packet messages were sent, " +
                std::to_string(end.packets_received - options_->first_message) + " received";
+      if (end.lent != end.landed || (other.put != end.landed && !dies))
+        return who() + std::to_string(other.put) + " messages were put, " + std::to_string(end.landed) +
+               " of " + std::to_string(end.lent) + " that were lent a place seen";
       if (end.granted - end.received != slots_of(peer))
         return who() + std::to_string(end.granted - end.received) +
                " credits are left, not the private slots'";

@@ -166,6 +166,18 @@ class SimMachine {
     first = load(from, false);
     second = load(from + 1, false);
   }
+  void release_words(uint64_t* to, uint64_t first, uint64_t second) {
+    store(to, first, true);
+    store(to + 1, second, true);
+    w_.scheduler.note_progress();
+  }
+  void release_words_early(uint64_t* to, uint64_t first, uint64_t second) {
+    release_words(to, first, second);
+  }
+  void acquire_words(const uint64_t* from, uint64_t& first, uint64_t& second) {
+    first = load(from, true);
+    second = load(from + 1, true);
+  }
   void store_after_loads(uint64_t* p, uint64_t v) { store(p, v, true); }
   uint64_t load_before_stores(const uint64_t* p) { return load(p, false); }
   void move(const Move& move);

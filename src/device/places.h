@@ -1,0 +1,65 @@
+// Messages that are put (wire/connector.h): the receiver lends a place, the sender writes there and says so.
+// Of an end only one thread of its block calls these.
+//
+// Order. What the receiver did with that memory before is before the place's words, which the sender
+// acquires. What the sender wrote there is before `put`, which the receiver acquires.
+#pragma once
+#include "device/connector.h"
+#include "device/machine.h"
+#include "device/opened.h"
+#include "device/told.h"
+#include "wire/connector.h"
+#include "wire/pack.h"
+#include "wire/plan.h"
+
+namespace starling::device {
+
+// Where the next message goes: {address, number of the owner's registration}, if it is told.
+template <class M>
+STARLING_HOST_DEVICE bool next_place(M& m, const Lane& lane, SendEnd& end, Pack& place) {
+  if (!is_connected(m, lane, end)) return false;
+  return load_flagged(m, end.credit->lent[end.put % kMaxLent], word_flag(end.put, kMaxLent), place);
+}
+
+// The same, and where this rank writes it.
+template <class M>
+STARLING_HOST_DEVICE bool find_place(M& m, const Lane& lane, SendEnd& end, std::byte*& where) {
+  Pack place;
+  if (!next_place(m, lane, end, place)) return false;
+  where = reinterpret_cast<std::byte*>(place.low);
+  if (end.opened == nullptr) return true;
+  const uint64_t at = opened_place(m, *end.opened, place.high);
+  where = const_cast<std::byte*>(address_at(at, place));
+  return at != 0;
+}
+
+// All threads have stored the message (a barrier came before).
+template <class M>
+STARLING_HOST_DEVICE void was_put(M& m, SendEnd& end) {
+  ++end.put;
+  // Release: the message before the counter; pairs with the acquire in has_landed().
+  m.store_release(&end.inbox->put, end.put);
+  m.notify(end.doorbell);
+}
+
+// Tells where the next message goes. `early`: as store_flagged().
+template <class M>
+STARLING_HOST_DEVICE void lend(M& m, ReceiveEnd& end, const Pack& place, bool early) {
+  store_flagged(m, end.credit->lent[end.lent % kMaxLent], place, word_flag(end.lent, kMaxLent), early);
+  ++end.lent;
+  m.notify(end.doorbell);
+}
+
+// Is the next message that is put here?
+template <class M>
+STARLING_HOST_DEVICE bool has_landed(M& m, const ReceiveEnd& end) {
+  // Acquire: pairs with the release in was_put(); after it the message is readable.
+  return int64_t(m.load_acquire(&end.inbox->put) - end.landed) > 0;
+}
+
+// Of protocol pull: a receive whose sender writes the message; a send whose messages its block writes.
+STARLING_HOST_DEVICE inline bool is_put(const Instruction& i) { return (i.flags & kPut) != 0; }
+STARLING_HOST_DEVICE inline bool lands(const Instruction& i) { return is_put(i) && i.opcode == Opcode::recv; }
+STARLING_HOST_DEVICE inline bool puts(const Instruction& i) { return is_put(i) && i.opcode != Opcode::recv; }
+
+}  // namespace starling::device

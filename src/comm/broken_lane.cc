@@ -37,13 +37,22 @@ bool is_used_by_peers(const Flight& flight) {
   return flight.lowered.plan->protocol() == Protocol::kPull;
 }
 
+const char* use_by_peers(const Flight& flight) {
+  if (flight.lowered.by_copies) return "written";
+  const PlanView plan{flight.lowered.operation.plan};
+  for (uint32_t n = 0; n < plan.header->instruction_count; ++n)
+    if (plan.instructions()[n].opcode == Opcode::recv && (plan.instructions()[n].flags & kPut) != 0)
+      return "written, and read,";
+  return "read";
+}
+
 std::string still_used_text(const HostLane& lane, const Flight& flight,
                             const std::vector<uint32_t>& readers) {
   std::string who;
   for (const uint32_t peer : readers)
     who += (who.empty() ? "rank " : ", rank ") + std::to_string(lane.member(peer).world_rank);
   return "; rank " + std::to_string(lane.member(lane.rank()).world_rank) + "'s buffers may still be " +
-         (flight.lowered.by_copies ? "written" : "read") + " by " + who +
+         use_by_peers(flight) + " by " + who +
          ", which has not left the lane within 2 s; remedy: keep them, unchanged, until its own request " +
          "has ended";
 }
@@ -169,6 +178,7 @@ bool Context::give_back() {
         lane->take_back_buffers();
       } else if (!readers.empty()) {
         kept.message += still_used_text(*lane, kept.flight, readers);
+        lane->keep(kept.flight.lowered.bounced);
         log(LogLevel::warn, kept.message);
       }
       end(kept.flight, kept.status, kept.message);

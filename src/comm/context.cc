@@ -292,10 +292,11 @@ void Context::ring_peers(const HostLane& lane) {
 // Throws Error(invalid_argument). Returns as offer_to_peers().
 std::string Context::check_buffers(Lowered& lowered) {
   Operation& op = lowered.operation;
-  place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
-  if (!place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output"))
-    op.hints |= kOutputElsewhere;
-  if (!lowered.opens && lowered.plan->protocol() == Protocol::kPull)
+  const bool pulls = lowered.plan->protocol() == Protocol::kPull;
+  const bool input_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
+  const bool output_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
+  if (!output_here || (pulls && !input_here)) op.hints |= kElsewhereInMemory;
+  if (!lowered.opens && pulls)
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
       place_->check_pulled(op.buffers[uint32_t(kind)].base);
   return lowered.opens ? offer_to_peers(*place_, lowered) : "";

@@ -142,6 +142,10 @@ class HostLane {
   std::vector<uint32_t> readers(cpu::CpuMachine& host) const;
   // Of a broken lane: operations that the device completed, until there are no readers (broken_lane.cc).
   std::vector<KeptFlight>& kept() { return kept_; }
+  // As long as the lane: memory that a peer which has not left may still write to. Of a broken lane.
+  void keep(std::shared_ptr<const void> memory) {
+    if (memory != nullptr) memory_.push_back(std::move(memory));
+  }
   // No place for one more operation, or others wait for one.
   bool full() const {
     return !flights_.empty() && (flights_.size() >= depth() || on_device_ < flights_.size());
@@ -336,6 +340,7 @@ class HostLane {
   std::vector<uint64_t> received_;
   std::vector<bool> told_;       // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
+  std::vector<std::shared_ptr<const void>> memory_;
   LaneShared* shared_ = nullptr;
   Piece region_;      // of the segment
   Piece connectors_;  // of exported memory: with peers of this host

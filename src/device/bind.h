@@ -117,7 +117,8 @@ class ProgramBinder {
     const PlanHeader& plan = *plan_.header;
     if ((plan.protocol != Protocol::kPackets && !pulls()) || plan.canonical == 0) return false;
     if (pulls() && (op_.bounces[0] != 0 || op_.bounces[1] != 0)) return false;
-    if (op_.hints & kOutputElsewhere) return false;  // BoundStart::end() fences for the GPU alone
+    // BoundStart::end() fences for the GPU alone, and release_words_early() not at all.
+    if (op_.hints & kElsewhereInMemory) return false;
     if (op_.tile_count == 0 || op_.group_bytes > kMostPulledBytes) return false;
     if (op_.group_bytes * plan.rank_count > (pulls() ? kMostPulledBytes : kMostBytes)) return false;
     if (op_.reduce_op == ReduceOp::kPremulSum) return false;

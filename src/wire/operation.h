@@ -23,8 +23,9 @@ static_assert(sizeof(BufferBinding) == 16);
 
 // Operation::hints: its buffers are larger than the caches. What it writes there is not read again soon.
 inline constexpr uint16_t kPastCaches = 1;
-// Its output is not in the memory of the device itself: results are there after a fence of the whole system.
-inline constexpr uint16_t kOutputElsewhere = 2;
+// Its output, or an input that peers read, is not in the memory of the device itself: what is stored there is
+// there after a fence of the whole system.
+inline constexpr uint16_t kElsewhereInMemory = 2;
 // What it sends to another host out of its input goes from there: no slot has it (is_by_reference()).
 inline constexpr uint16_t kByReference = 4;
 // Its messages may have come into its output already (Inbox::bytes).

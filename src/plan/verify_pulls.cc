@@ -25,11 +25,11 @@ namespace {
 constexpr std::uint64_t kMostClockWords = std::uint64_t{1} << 26;
 
 // A chunk of a rank's storage.
-struct Place {
+struct PutPlace {
   std::uint32_t rank;
   std::uint64_t chunk;
 
-  friend auto operator<=>(const Place&, const Place&) = default;
+  friend auto operator<=>(const PutPlace&, const PutPlace&) = default;
 };
 
 // The instructions that send it and receive it, and where its bytes lie: with the sender of a pull, with the
@@ -38,11 +38,11 @@ struct Message {
   Event send;
   Event receive;
   bool put;
-  Place place;
+  PutPlace place;
   std::optional<LengthClass> length;
 };
 
-struct Access {
+struct Touch {
   Event event;
   bool writes;
 };
@@ -139,8 +139,9 @@ class Messages {
         const Event send = order_.events()[cause];
         const std::uint32_t rank = network_.blocks[send.block].rank;
         const Instruction& sender = network_.blocks[send.block].instructions[send.instruction];
-        const Place place = comes_put ? Place{block.rank, own.at(i.destination_buffer, i.destination_chunk)}
-                                      : Place{rank, slice_of(sender, storages[rank])};
+        const PutPlace place = comes_put
+                                   ? PutPlace{block.rank, own.at(i.destination_buffer, i.destination_chunk)}
+                                   : PutPlace{rank, slice_of(sender, storages[rank])};
         at_[place].push_back(messages_.size());
         messages_.push_back({send, e, comes_put, place, length_of(network_, parts_, rank, sender, 0)});
       }
@@ -236,8 +237,8 @@ class Messages {
   std::vector<std::uint32_t> size_;  // of its group
   std::vector<std::uint64_t> first_word_;  // of its clocks; one more entry ends the last block
   std::vector<Message> messages_;
-  std::map<Place, std::vector<std::size_t>> at_;  // the messages whose bytes lie there
-  std::map<Place, std::vector<Access>> accesses_;  // of instructions of the place's own rank
+  std::map<PutPlace, std::vector<std::size_t>> at_;  // the messages whose bytes lie there
+  std::map<PutPlace, std::vector<Touch>> accesses_;  // of instructions of the place's own rank
   std::vector<std::uint32_t> clocks_;
 };
 

@@ -154,7 +154,7 @@ void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::st
     cpu::ring(&header->host);
   }
   if (lane.shared() == nullptr) return;
-  cpu::write_fault(lane.shared(), lane.arena().header(), lane.rank(), uint64_t(kind), sequence, text.c_str());
+  cpu::write_own_fault(lane.shared(), lane.arena().header(), uint64_t(kind), sequence, text.c_str());
   cpu::ring(lane.doorbell());
 }
 
@@ -167,10 +167,10 @@ bool is_broken(HostLane& lane) {
     LaneShared* shared = peer == lane.rank() ? nullptr : lane.peer_shared(peer);
     if (shared == nullptr) continue;
     // Acquire: as in is_told_broken().
-    const auto kind = FaultKind(load(shared->fault, std::memory_order_acquire));
-    if (kind == FaultKind::kNone) continue;
-    cpu::write_fault(own, lane.arena().header(), lane.rank(), uint64_t(kind), shared->fault_sequence,
-                     shared->fault_text);
+    const uint64_t fault = load(shared->fault, std::memory_order_acquire);
+    if (fault == 0) continue;
+    const FaultNote& note = cpu::note_of(*shared, fault);
+    cpu::write_own_fault(own, lane.arena().header(), uint64_t(fault_kind(fault)), note.sequence, note.text);
     cpu::ring(lane.doorbell());
     return true;
   }
@@ -186,11 +186,13 @@ bool is_told_broken(const HostLane& lane) {
 
 Fault told_fault(const HostLane& lane) {
   // Acquire: as in is_told_broken().
-  const auto kind = FaultKind(load(lane.shared()->fault, std::memory_order_acquire));
-  if (kind == FaultKind::kNone) return {kind, ""};
-  std::string text = lane.shared()->fault_text;
+  const uint64_t fault = load(lane.shared()->fault, std::memory_order_acquire);
+  const FaultKind kind = fault_kind(fault);
+  if (kind == FaultKind::kNone) return {};
+  const FaultNote& note = cpu::note_of(*lane.shared(), fault);
+  std::string text = note.text;
   if (text.find("remedy: ") == std::string::npos) text += remedy_of(kind);
-  return {kind, text};
+  return {kind, text, note.sequence};
 }
 
 starling_status status_of(FaultKind kind) {

@@ -25,9 +25,11 @@ std::string describe(const HostLane& lane, const Signature& signature);
 struct Fault {
   FaultKind kind = FaultKind::kNone;
   std::string text;
+  uint64_t sequence = 0;
 };
 
-// Breaks the lane here and on all peers that are there, and wakes them. The first fault of a rank stays.
+// Breaks the lane here and on all peers that are there, and wakes them. The first fault of a rank stays;
+// there is one here when this returns.
 void break_lane(HostLane& lane, FaultKind kind, uint64_t sequence, const std::string& text);
 
 // A fault that a peer has and we have not yet is taken over first.

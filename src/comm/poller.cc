@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -251,7 +252,7 @@ void Context::meet_peers(HostLane& lane) {
 // Before operations end by it: copies of the record show them under way. Peers that know nothing of the fault
 // copy nothing; so their neighbours do.
 void Context::record_fault(HostLane& lane, const Fault& fault) {
-  if (!flight_.fault(lane.id(), uint64_t(fault.kind), lane.shared()->fault_sequence, fault.text)) return;
+  if (!flight_.fault(lane.id(), uint64_t(fault.kind), fault.sequence, fault.text)) return;
   const std::string& folder = settings().flight_dir;
   if (folder.empty()) return;
   try {
@@ -265,6 +266,8 @@ void Context::record_fault(HostLane& lane, const Fault& fault) {
 }
 
 void Context::fail_waiting(HostLane& lane, const Fault& fault) {
+  STARLING_ASSERT(fault.kind != FaultKind::kNone,
+                  "operations of a whole lane were to end as if it were broken");
   record_fault(lane, fault);
   if (Captures* captures = lane.captures(); captures != nullptr && !std::exchange(captures->told, true))
     log_rank(LogLevel::error, int(lane.member(lane.rank()).world_rank),

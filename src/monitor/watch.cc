@@ -166,7 +166,7 @@ std::optional<LaneView> Watch::lane_at(uint64_t offset) const {
   // In this order: completed <= submitted.
   view.completed = acquire(lane->completed);
   view.submitted = acquire(lane->submitted);
-  view.fault = FaultKind(acquire(lane->fault));
+  view.fault = fault_kind(acquire(lane->fault));
   // Control lanes carry no operations.
   if (lane->channel_count == 0 && view.fault == FaultKind::kNone) return std::nullopt;
   if (view.completed < view.submitted) view.oldest = operation_at(offset, lane->board_size, view.completed);

@@ -97,11 +97,24 @@ enum class FaultKind : uint64_t {
   kInternal = 5,
 };
 
+// What broke a lane, and at which position. The text ends with a 0.
+struct FaultNote {
+  uint64_t sequence;
+  char text[488];
+};
+
+inline constexpr uint64_t kOwnersNote = 1 << 8;  // in LaneShared::fault, beside its kind
+constexpr FaultKind fault_kind(uint64_t fault) { return FaultKind(fault % kOwnersNote); }
+
 struct alignas(64) LaneShared {
-  uint64_t fault;  // FaultKind; writer: the host that took `claim`, once (release)
-  uint64_t claim;  // 0, or 1 + rank of the one that writes the fault
-  uint64_t fault_sequence;
-  char fault_text[488];
+  // FaultKind, and which note is its: by compare-exchange from 0, so once (release).
+  uint64_t fault;
+  // Of other_note: 0, or 1 + rank of its writer.
+  uint64_t claim;
+  FaultNote other_note;  // writer: the host or proxy that took `claim`
+  // Writer: the owner's host. It needs no claim, and waits for nobody who has one and does not go on.
+  FaultNote own_note;
+  uint64_t reserved_of_faults[2];
   uint32_t size;
   uint32_t rank;
   uint32_t channel_count;
@@ -128,6 +141,6 @@ struct alignas(64) LaneShared {
   uint64_t reserved_tail[5];
   // Signature board[board_size] follows.
 };
-static_assert(sizeof(LaneShared) == 768);
+static_assert(sizeof(LaneShared) == 1280);
 
 }  // namespace starling

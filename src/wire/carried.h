@@ -72,8 +72,7 @@ static_assert(sizeof(BoardRecord) == 88);
 
 struct FaultRecord {
   uint64_t kind;
-  uint64_t sequence;
-  char text[sizeof(LaneShared::fault_text)];
+  FaultNote note;
 };
 
 struct GrantsRecord {

@@ -10,12 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cinttypes>
-#include <filesystem>
 
+#include "comm/lane_regions.h"
 #include "comm/threads.h"
-#include "machine/cpu/arena.h"
 #include "machine/cpu/doorbell.h"
+#include "machine/cpu/lane_fault.h"
 
 namespace starling::testing {
 namespace {
@@ -102,27 +101,13 @@ void wait_until(Ready&& ready) {
 // As break_lane() does, but in rank 0's region alone. The only lane with connectors is the test's.
 void break_for_rank_0() {
   uint32_t broken = 0;
-  char own[40];
-  std::snprintf(own, sizeof own, "starling.%016" PRIx64, cpu::process_nonce());
-  for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
-    const std::string name = file.path().filename();
-    if (name.rfind(own, 0) != 0) continue;
-    cpu::PeerArena arena(name);
-    ArenaHeader* header = arena.header();
-    const auto* entries = reinterpret_cast<const DirectoryEntry*>(arena.at(header->directory_offset));
-    for (uint64_t e = 0; e < header->directory_capacity; ++e) {
-      if (entries[e].offset <= kRemovedLane) continue;
-      auto* lane = reinterpret_cast<LaneShared*>(arena.at(entries[e].offset));
-      if (lane->rank != 0 || lane->channel_count == 0) continue;
-      std::atomic_ref<uint64_t>(lane->claim).store(1);
-      std::strcpy(lane->fault_text, "the test says so");
-      std::atomic_ref<uint64_t>(lane->fault).store(uint64_t(FaultKind::kAborted));
-      std::atomic_ref<uint64_t>(header->faults).fetch_add(1);
-      cpu::ring(&header->daemon);
-      cpu::ring(&header->host);
-      ++broken;
-    }
-  }
+  for_each_lane_region([&](ArenaHeader* header, LaneShared* lane) {
+    if (lane->rank != 0) return;
+    cpu::write_fault(lane, header, 0, uint64_t(FaultKind::kAborted), 0, "the test says so");
+    cpu::ring(&header->daemon);
+    cpu::ring(&header->host);
+    ++broken;
+  });
   EXPECT_EQ(broken, 1u);
 }
 

@@ -1,8 +1,11 @@
 // Goal: operations that do not match are errors on every rank, also when one rank has submitted far ahead.
 // Method: rank 0 submits many operations of one lane before rank 1 submits its first, which has another
-// count.
+// count; and a rank has begun to say that a lane is broken, and does not go on.
+#include <atomic>
+#include <barrier>
 #include <chrono>
 
+#include "comm/lane_regions.h"
 #include "comm/threads.h"
 
 namespace starling::testing {
@@ -32,6 +35,50 @@ TEST(Matching, ARankFarAheadIsStillCompared) {
           << starling_last_error();
       starling_request_free(request);
     }
+  });
+}
+
+// Who writes a fault into a peer's region may be stopped, or die, amid it. Neither the owner nor anybody else
+// may take the lane for whole because of that, least of all the rank that finds the mismatch.
+class HalfWrittenFault : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Matching, HalfWrittenFault, ::testing::Values(0u, 1u));
+
+TEST_P(HalfWrittenFault, HidesNoMismatch) {
+  const uint32_t later = GetParam();
+  RankOptions options;
+  options.size = 2;
+  std::barrier both(2);
+  run_ranks(options, [&](Rank& rank) {
+    std::vector<float> buffer(4, 1.0f);
+    const auto submit = [&](uint64_t count) {
+      starling_operation op = operation(STARLING_ALL_REDUCE);
+      op.lane = "half";
+      op.input = op.output = buffer.data();
+      op.count = count;
+      starling_request* request = nullptr;
+      EXPECT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      return request;
+    };
+    expect_done(submit(4));
+    if (rank.rank == 0) {
+      uint32_t regions = 0;
+      for_each_lane_region([&](ArenaHeader*, LaneShared* lane) {
+        std::atomic_ref<uint64_t>(lane->claim).store(1 + (1 - lane->rank));
+        ++regions;
+      });
+      EXPECT_EQ(regions, 2u);
+    }
+    both.arrive_and_wait();
+    if (rank.rank == later) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (const uint64_t count : {rank.rank == 0 ? 4 : 3, 4}) {
+      starling_request* request = submit(count);
+      EXPECT_EQ(starling_wait(request, 200'000'000'000), STARLING_MISMATCH) << "rank " << rank.rank;
+      EXPECT_NE(std::string(starling_last_error()).find("do not match in lane 'half' at position 1"),
+                std::string::npos)
+          << starling_last_error();
+      starling_request_free(request);
+    }
+    both.arrive_and_wait();
   });
 }
 

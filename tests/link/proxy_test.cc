@@ -75,8 +75,8 @@ TEST(Proxies, TellWhatHostsWrite) {
   a.ring();
   ASSERT_TRUE(wait_until([&] { return acquired(b.lane()->closed) == 1; }));
   EXPECT_EQ(acquired(b.lane()->fault), uint64_t(FaultKind::kAborted));
-  EXPECT_EQ(b.lane()->fault_sequence, 7u);
-  EXPECT_STREQ(b.lane()->fault_text, "because");
+  EXPECT_EQ(b.lane()->other_note.sequence, 7u);
+  EXPECT_STREQ(b.lane()->other_note.text, "because");
   EXPECT_EQ(acquired(withdrawals_of(b.lane())[0].met), 1u);
   EXPECT_EQ(acquired(withdrawals_of(b.lane())[0].out), 1u);
 

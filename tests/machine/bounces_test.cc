@@ -73,8 +73,7 @@ TEST_F(Bounced, WithoutMemoryForASlabItTakesWhatItNeeds) {
     EXPECT_EQ(error.code(), Code::exhausted);
     for (const char* word : {"8 MiB", "STARLING_PULL=0", "expandable segment"})
       EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    EXPECT_LT(std::string(error.what()).size(), 440u)
-        << "no room in LaneShared::fault_text beside a rank's name";
+    EXPECT_LT(std::string(error.what()).size(), 440u) << "no room in FaultNote::text beside a rank's name";
   }
 }
 

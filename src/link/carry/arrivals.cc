@@ -178,8 +178,8 @@ void PeerLink::apply_to_theirs(const RecordHeader& record, const std::byte* body
     case RecordKind::kBroken: {
       const auto fault = read<FaultRecord>(body);
       lane.fault_known = true;  // nothing to tell the peer
-      cpu::write_fault(lane.shadow, shadow_.header(), lane.description.rank, fault.kind, fault.sequence,
-                       fault.text);
+      cpu::write_fault(lane.shadow, shadow_.header(), lane.description.rank, fault.kind, fault.note.sequence,
+                       fault.note.text);
       cpu::ring(&common_.arena.header()->host);
       return;
     }
@@ -261,7 +261,7 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
     }
     case RecordKind::kFault: {
       const auto fault = read<FaultRecord>(body);
-      cpu::write_fault(own, header, lane->peer, fault.kind, fault.sequence, fault.text);
+      cpu::write_fault(own, header, lane->peer, fault.kind, fault.note.sequence, fault.note.text);
       cpu::ring(&header->daemon);
       cpu::ring(&header->host);
       return;

@@ -12,6 +12,7 @@
 #include "device/carrying.h"
 #include "link/carry/words.h"
 #include "machine/cpu/doorbell.h"
+#include "machine/cpu/lane_fault.h"
 #include "monitor/publish.h"
 
 namespace starling::link::carry {
@@ -280,8 +281,7 @@ void PeerLink::tell_boards(uint32_t number, OwnLane& lane) {
   const uint64_t fault = acquire(lane.shared->fault);
   if (fault == 0 || lane.fault_told) return;
   lane.fault_told = true;
-  FaultRecord record{fault, lane.shared->fault_sequence, {}};
-  std::memcpy(record.text, lane.shared->fault_text, sizeof record.text);
+  const FaultRecord record{uint64_t(fault_kind(fault)), cpu::note_of(*lane.shared, fault)};
   tell(RecordKind::kBroken, number, record);
 }
 
@@ -352,8 +352,8 @@ void PeerLink::tell_grants(TheirLane& lane) {
 void PeerLink::tell_words(TheirLane& lane) {
   if (lane.fault_seen != 0 && !lane.fault_known) {
     lane.fault_known = true;
-    FaultRecord record{lane.fault_seen, lane.shadow->fault_sequence, {}};
-    std::memcpy(record.text, lane.shadow->fault_text, sizeof record.text);
+    const FaultRecord record{uint64_t(fault_kind(lane.fault_seen)),
+                             cpu::note_of(*lane.shadow, lane.fault_seen)};
     tell(RecordKind::kFault, lane.number, record);
   }
   if (lane.met_seen != lane.met) tell(RecordKind::kMet, lane.number, WordRecord{lane.met_seen});

@@ -84,6 +84,12 @@ class BoundPull {
   STARLING_HOST_DEVICE void ring() {}  // who tells or gives back has rung already
 
  private:
+  // The block's part of an instruction's slices in a tile.
+  struct Share {
+    uint32_t offset;
+    uint32_t bytes;
+  };
+
   STARLING_HOST_DEVICE uint32_t advance() {
     const uint32_t tails = p_.count - p_.tails;
     for (uint32_t tile = 0; tile < p_.tile_count; ++tile) {
@@ -106,9 +112,10 @@ class BoundPull {
       const uint32_t t = tail_of(k);
       if (t >= p_.tails) continue;
       const BoundInstruction& i = p_.instructions[p_.count - p_.tails + t];
+      const Share share = share_of(i, tile);
       lend(m_, ends_.receives[k],
-           {uint64_t(destination_of(i, share_of(i, tile))), op_.registrations[uint32_t(BufferKind::kOutput)]},
-           true);
+           {uint64_t(destination_of(i, share)), op_.registrations[uint32_t(BufferKind::kOutput)]},
+           share.bytes, true);
     }
   }
 
@@ -175,7 +182,7 @@ class BoundPull {
   STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile) {
     const Share share = share_of(i, tile);
     if ((i.source_count > 1 || is_put(i)) && leads(m_)) describe(i, share);
-    if (i.receive_count + i.send_count != 0 && m_.any(!are_there(i))) return false;
+    if (i.receive_count + i.send_count != 0 && m_.any(!are_there(i, share))) return false;
     if (i.destination != nullptr || is_put(i)) {
       move(i, share);
       m_.barrier();  // all threads have read the messages' slices and written theirs
@@ -195,20 +202,20 @@ class BoundPull {
   }
 
   // What this thread's connections have for the instruction, and where it is. No effect before the vote.
-  STARLING_HOST_DEVICE bool are_there(const BoundInstruction& i) {
+  STARLING_HOST_DEVICE bool are_there(const BoundInstruction& i, const Share& share) {
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count()) {
       const uint32_t number = k - i.receive_first;
       if (number >= i.receive_count) continue;
       if (!await(ends_.receives[k], c_.sources[number + uint32_t(number >= i.local_at)])) return false;
     }
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
-      if (k - i.send_first < i.send_count && !may_send(i, k)) return false;
+      if (k - i.send_first < i.send_count && !may_send(i, share, k)) return false;
     return true;
   }
-  STARLING_HOST_DEVICE bool may_send(const BoundInstruction& i, uint32_t k) {
+  STARLING_HOST_DEVICE bool may_send(const BoundInstruction& i, const Share& share, uint32_t k) {
     SendEnd& end = ends_.sends[k];
     std::byte*& where = c_.destinations[uint32_t(i.destination != nullptr) + k - i.send_first];
-    return is_put(i) ? wait([&] { return find_place(m_, lane_, end, where); })
+    return is_put(i) ? wait([&] { return find_place(m_, lane_, end, share.bytes, where); })
                      : wait([&] { return can_send(m_, lane_, end); });
   }
 
@@ -225,11 +232,6 @@ class BoundPull {
     });
   }
 
-  // The block's part of an instruction's slices in a tile.
-  struct Share {
-    uint32_t offset;
-    uint32_t bytes;
-  };
   STARLING_HOST_DEVICE Share share_of(const BoundInstruction& i, uint32_t tile) const {
     const uint32_t span = i.span - block_ * i.span_step, begin = tile * p_.tile_bytes;
     const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;

@@ -101,7 +101,7 @@ class Interpreter {
       }
     }
     for (uint32_t k = 0; puts(i) && k < i.send_count; ++k)
-      if (const Awaited place = awaits_place(send_end(i, k)); place.word != nullptr) return place;
+      if (const Awaited place = awaits_place(i, send_end(i, k), c.tile); place.word != nullptr) return place;
     for (uint32_t k = 0; sends(i.opcode) && !is_put(i) && k < i.send_count; ++k) {
       SendEnd& end = send_end(i, k);
       if (can_send(m_, *x_.lane, end)) continue;
@@ -163,14 +163,17 @@ class Interpreter {
     return {};
   }
 
-  STARLING_HOST_DEVICE Awaited awaits_place(SendEnd& end) {
+  STARLING_HOST_DEVICE Awaited awaits_place(const Instruction& i, SendEnd& end, uint64_t tile) {
     if (!is_connected(m_, *x_.lane, end)) return awaits_introduction(end);
     const uint64_t flag = word_flag(end.put, kMaxLent);
     Pack place;
     if (!next_place(m_, *x_.lane, end, place))
       return {&end.credit->lent[end.put % kMaxLent][missing_word(place, flag)], flag, end.peer};
-    if (std::byte* where; !find_place(m_, *x_.lane, end, where))
-      return {&end.opened->told[place.high].made, 1, end.peer};
+    // A place of another length stays one.
+    if (place_bytes(place) != piece_from(i, 0, tile).range.bytes)
+      return {&end.credit->lent[end.put % kMaxLent][1], word_flag(end.put + kMaxLent, kMaxLent), end.peer};
+    if (std::byte* where; !find_place(m_, *x_.lane, end, place_bytes(place), where))
+      return {&end.opened->told[place_number(place)].made, 1, end.peer};
     return {};
   }
   // Of several units of a message one is looked at: the first. If that is there, it has to be tried.
@@ -246,7 +249,7 @@ class Interpreter {
     });
     if (made && leads(m_))
       each_landing(tile, [&](const Instruction& i, const Piece& piece, ReceiveEnd& end) {
-        lend(m_, end, place_of(i, piece), false);
+        lend(m_, end, place_of(i, piece), piece.range.bytes, false);
       });
     return made;
   }
@@ -325,7 +328,7 @@ class Interpreter {
     if (i.opcode != Opcode::nop && !ahead_) piece = piece_from(i, 0, c.tile);
     if (piece.range.bytes != 0) {
       if (!ahead_) {
-        if (!wait_for_inputs(i, c.tile)) return false;
+        if (!wait_for_inputs(i, piece, c.tile)) return false;
         if (i.opcode != Opcode::nop) {
           bind_operands(m_, x_, ends_, i, piece);
           m_.barrier();  // all see them
@@ -467,7 +470,7 @@ class Interpreter {
   }
 
   // Each thread waits for dependencies and connections of its own.
-  STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, uint64_t tile) {
+  STARLING_HOST_DEVICE bool wait_for_inputs(const Instruction& i, const Piece& piece, uint64_t tile) {
     const uint32_t received = receives(i.opcode) ? i.receive_count : 0;
     const uint32_t before_sends = i.dependency_count + received;
     const uint32_t count = before_sends + (sends(i.opcode) ? i.send_count : 0);
@@ -477,7 +480,7 @@ class Interpreter {
         const bool there = k < i.dependency_count
                                ? dependency_done(dependencies_[i.dependency_first + k], tile)
                            : k < before_sends ? is_there(i, receive_end(i, k - i.dependency_count))
-                                              : may_send(i, send_end(i, k - before_sends));
+                                              : may_send(i, piece, send_end(i, k - before_sends));
         if (!there) return false;
       }
       return true;
@@ -492,8 +495,8 @@ class Interpreter {
     Pack message;
     return is_connected(m_, *x_.lane, end) && hear(m_, end, message) && is_readable(end, message);
   }
-  STARLING_HOST_DEVICE bool may_send(const Instruction& i, SendEnd& end) {
-    if (std::byte* where; is_put(i)) return find_place(m_, *x_.lane, end, where);
+  STARLING_HOST_DEVICE bool may_send(const Instruction& i, const Piece& piece, SendEnd& end) {
+    if (std::byte* where; is_put(i)) return find_place(m_, *x_.lane, end, piece.range.bytes, where);
     return protocol_ == Protocol::kPackets ? can_send_packets(m_, *x_.lane, end)
                                            : can_send(m_, *x_.lane, end);
   }

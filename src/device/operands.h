@@ -182,7 +182,8 @@ class Binding {
     const uint32_t connection = i_.send_first + at - written_;
     if (protocol_ == Protocol::kPull) {
       c_.destinations[at] = offered();
-      if (is_put(i_)) find_place(m_, *x_.lane, ends_.send(connection), c_.destinations[at]);
+      if (is_put(i_))
+        find_place(m_, *x_.lane, ends_.send(connection), piece_.range.bytes, c_.destinations[at]);
       return;
     }
     const SendEnd& end = ends_.send(connection);

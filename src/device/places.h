@@ -14,18 +14,32 @@
 
 namespace starling::device {
 
-// Where the next message goes: {address, number of the owner's registration}, if it is told.
+// Where the next message goes, if it is told: {address, number of the owner's registration and length}.
 template <class M>
 STARLING_HOST_DEVICE bool next_place(M& m, const Lane& lane, SendEnd& end, Pack& place) {
   if (!is_connected(m, lane, end)) return false;
   return load_flagged(m, end.credit->lent[end.put % kMaxLent], word_flag(end.put, kMaxLent), place);
 }
 
-// The same, and where this rank writes it.
+// Beside the number: how long the place is. Who counts otherwise than its peer waits in vain, instead of
+// writing past the end: mostly both hear of it before (comm/matching.cc).
+inline constexpr uint32_t kPlaceBytesBit = 16;
+static_assert(kMaxRegistrations <= 1u << kPlaceBytesBit);
+
+STARLING_HOST_DEVICE constexpr uint64_t place_bytes(const Pack& place) {
+  return place.high >> kPlaceBytesBit;
+}
+STARLING_HOST_DEVICE constexpr uint64_t place_number(const Pack& place) {
+  return place.high % (uint64_t(1) << kPlaceBytesBit);
+}
+
+// The same, and where this rank writes `bytes` of it.
 template <class M>
-STARLING_HOST_DEVICE bool find_place(M& m, const Lane& lane, SendEnd& end, std::byte*& where) {
+STARLING_HOST_DEVICE bool find_place(M& m, const Lane& lane, SendEnd& end, uint64_t bytes,
+                                     std::byte*& where) {
   Pack place;
-  if (!next_place(m, lane, end, place)) return false;
+  if (!next_place(m, lane, end, place) || place_bytes(place) != bytes) return false;
+  place.high = place_number(place);
   where = reinterpret_cast<std::byte*>(place.low);
   if (end.opened == nullptr) return true;
   const uint64_t at = opened_place(m, *end.opened, place.high);
@@ -42,9 +56,10 @@ STARLING_HOST_DEVICE void was_put(M& m, SendEnd& end) {
   m.notify(end.doorbell);
 }
 
-// Tells where the next message goes. `early`: as store_flagged().
+// Tells where the next message goes, and how long it is. `early`: as store_flagged().
 template <class M>
-STARLING_HOST_DEVICE void lend(M& m, ReceiveEnd& end, const Pack& place, bool early) {
+STARLING_HOST_DEVICE void lend(M& m, ReceiveEnd& end, Pack place, uint64_t bytes, bool early) {
+  place.high |= bytes << kPlaceBytesBit;
   store_flagged(m, end.credit->lent[end.lent % kMaxLent], place, word_flag(end.lent, kMaxLent), early);
   ++end.lent;
   m.notify(end.doorbell);

@@ -68,7 +68,7 @@ struct alignas(64) Credit {
   uint64_t
       taken;  // of messages before this one nobody reads the source any more; writer: a proxy that carries
   uint64_t reserved;
-  uint64_t lent[kMaxLent][2];  // {address, its registration's number}; writer: the receiving block
+  uint64_t lent[kMaxLent][2];  // {address, registration's number | length << 16}; writer: the receiving block
 };
 static_assert(sizeof(Credit) == 128);
 

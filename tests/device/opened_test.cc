@@ -197,6 +197,26 @@ TEST(Opened, AMessageIsPutWhenItsPlaceIsOpen) {
   EXPECT_EQ(std::memcmp(receiver.output.numbers(false), sender.input.numbers(false), kBytes), 0);
 }
 
+// Peers that count otherwise, and have not been told so yet.
+TEST(Opened, NothingIsPutIntoAPlaceOfAnotherLength) {
+  const auto plan = plan_of("direct_put", Collective::kSendRecv);
+  for (const uint64_t bytes : {kTile / 2, kTile + 4}) {
+    Rank sender(*plan, 0), receiver(*plan, 1);
+    sender.connect(receiver);
+    receiver.connect(sender);
+    receiver.operation.group_bytes = receiver.operation.chunk_bytes = receiver.operation.tile_bytes = bytes;
+    receiver.operation.tile_count = 1;
+    sender.open(receiver.output_number(), receiver.output);
+    ASSERT_EQ(receiver.run(), Outcome::kStuck);  // the place is lent
+    ASSERT_EQ(sender.run(), Outcome::kStuck);
+    EXPECT_EQ(sender.context.steps, 0u);
+    EXPECT_EQ(sender.awaited.word, &sender.credits[receiver.rank * Rank::channels].lent[0][1]);
+    EXPECT_LT(int64_t(*sender.awaited.word - sender.awaited.target), 0) << "that place stays what it is";
+    EXPECT_EQ(sender.awaited.peer, 1u);
+    for (uint64_t k = 0; k < kBytes / 4; ++k) ASSERT_EQ(receiver.output.numbers(false)[k], 0u) << k;
+  }
+}
+
 class OpenedSums : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Opened, OpenedSums, ::testing::Values("two_shot_pull", "two_shot_put"));
 

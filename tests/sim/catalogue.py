@@ -417,7 +417,7 @@ MUTATIONS = [
         "bound_lends_the_first_tile",
         "a bound program lends the first tile's places for every tile",
         BOUND_PULL,
-        "{uint64_t(destination_of(i, share_of(i, tile))),",
+        "{uint64_t(destination_of(i, share)),",
         "{uint64_t(destination_of(i, share_of(i, 0))),",
     ),
     Mutation(
@@ -1191,8 +1191,8 @@ MUTATIONS = [
         "bound_pull_without_vote",
         "threads of a bound pull go on although others' messages are missing",
         BOUND_PULL,
-        "i.send_count != 0 && m_.any(!are_there(i))) return false;",
-        "i.send_count != 0 && !are_there(i)) return false;",
+        "i.send_count != 0 && m_.any(!are_there(i, share))) return false;",
+        "i.send_count != 0 && !are_there(i, share)) return false;",
     ),
     Mutation(
         "bound_pull_gives_back_early",

@@ -168,6 +168,13 @@ class Rig {
       if (sender(from)->phase != SenderPhase::kRun || sender(from)->use != paths) return false;
     return true;
   }
+  // Whether a probe of a path in use is under way.
+  bool asks() const {
+    for (uint32_t from = 0; from < 2; ++from)
+      for (uint32_t p = 0; p < sender(from)->path_count; ++p)
+        if (sender(from)->paths[p].asked != 0) return true;
+    return false;
+  }
   PathSet up() const {
     return paths_that_are(sender(0)->paths, PathCondition::kUp) &
            paths_that_are(sender(1)->paths, PathCondition::kUp);

@@ -105,7 +105,8 @@ def run_pytest(name: str, arguments: list[str]) -> Counts:
     report = RESULTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     status = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments], cwd=ROOT
+        [sys.executable, "-m", "pytest", "-q", "--durations=25", f"--junitxml={report}", *arguments],
+        cwd=ROOT,
     ).returncode
     return count_program(name, status == 0, report)
 

@@ -24,6 +24,11 @@ def places() -> int:
     return count() * int(os.environ.get("RANKS_PER_GPU", "1"))
 
 
+def skip_unless(processes: int) -> None:
+    if processes > places():
+        pytest.skip(f"{processes} processes need as many GPUs; here are {places()}")
+
+
 def skip_if_shared(machine: str) -> None:
     """For programs that synchronize the device: of threads that share one it waits for both ranks' streams."""
     if machine == "threads" and count() < 2:

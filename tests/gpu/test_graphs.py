@@ -1,7 +1,8 @@
 """Goal: collectives that CUDA graphs capture give right results in every replay, beside eager ones and in any order of
 graphs, and streams of replays go on when a rank dies or does not come.
 
-Method: ``graph_checks.py`` and ``graph_failures.py`` in processes of their own, one a GPU; each check has a time limit.
+Method: ``graph_checks.py`` and ``graph_failures.py`` in processes of their own, two and four, one a GPU; each check has
+a time limit.
 """
 
 import subprocess
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("ranks", (2, 4))
 @pytest.mark.parametrize(
     "words",
     [
@@ -26,10 +28,9 @@ pytestmark = pytest.mark.gpu
     ],
     ids=("collectives", "streams", "orders", "failures"),
 )
-def test_checks(words: str) -> None:
-    if gpus.places() < 2:
-        pytest.skip("needs two GPUs")
+def test_checks(words: str, ranks: int) -> None:
+    gpus.skip_unless(ranks)
     script, *names = words.split()
-    command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), "2", *names]
+    command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), str(ranks), *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=230, check=False)
     assert done.returncode == 0, done.stdout[-12000:] + done.stderr[-4000:]

@@ -1,7 +1,8 @@
 """Goal: a rank on a GPU carries many collectives: 1,000 registered ones, and a million small operations; and when a
 peer dies, every stream that stands for it goes on.
 
-Method: processes, two GPUs; every result is compared. ``OPERATIONS`` says how many small operations; without it 20,000.
+Method: processes, two and four, one a GPU; every result is compared. ``OPERATIONS`` says how many small operations;
+without it 20,000.
 """
 
 import functools
@@ -24,10 +25,10 @@ OPERATIONS = int(os.environ.get("OPERATIONS", "20000"))
 REGISTERED = 1000
 
 
-@pytest.fixture(autouse=True)
-def two_gpus() -> None:
-    if gpus.places() < 2:
-        pytest.skip("needs two GPUs")
+@pytest.fixture(params=(2, 4))
+def ranks(request: pytest.FixtureRequest) -> int:
+    gpus.skip_unless(request.param)
+    return int(request.param)
 
 
 def registered(comm: Communicator, rounds: int) -> dict[str, int]:
@@ -57,9 +58,9 @@ def registered(comm: Communicator, rounds: int) -> dict[str, int]:
 
 
 @pytest.mark.timeout(150)
-def test_a_thousand_registered_collectives() -> None:
+def test_a_thousand_registered_collectives(ranks: int) -> None:
     results = gpus.MACHINES["processes"].run(
-        2, functools.partial(registered, rounds=3), timeout=140, operation_timeout=60
+        ranks, functools.partial(registered, rounds=3), timeout=140, operation_timeout=60
     )
     for counted in results:
         assert counted["lanes"] >= REGISTERED
@@ -97,9 +98,9 @@ def small(comm: Communicator, operations: int, lanes: int) -> float:
 
 
 @pytest.mark.timeout(240)
-def test_many_small_operations() -> None:
+def test_many_small_operations(ranks: int) -> None:
     times = gpus.MACHINES["processes"].run(
-        2, functools.partial(small, operations=OPERATIONS, lanes=32), timeout=230, operation_timeout=30
+        ranks, functools.partial(small, operations=OPERATIONS, lanes=32), timeout=230, operation_timeout=30
     )
     print(f"{OPERATIONS} operations, {max(times):.1f} us each")
 
@@ -146,10 +147,7 @@ def killed_amid(comm: Communicator, lanes: int) -> dict[str, object]:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("ranks", (2, 4))
 def test_a_dead_rank_releases_every_stream(ranks: int) -> None:
-    if gpus.places() < ranks:
-        pytest.skip(f"{ranks} processes need as many GPUs")
     outcomes = gpus.MACHINES["processes"].run(
         ranks, functools.partial(killed_amid, lanes=8), timeout=150, operation_timeout=20, check=False
     )

@@ -44,8 +44,8 @@ SCRIPT = Path(__file__).with_name("torch_plans.py")
     ],
 )
 def test_preempted_in_any_order(machine: str, ranks: int, blocks: int, protocol: str) -> None:
-    if machine == "processes" and ranks > gpus.places():
-        pytest.skip(f"{ranks} processes need as many GPUs; here are {gpus.places()}")
+    if machine == "processes":
+        gpus.skip_unless(ranks)
     seed = random.SystemRandom().randrange(2**32)
     names = {plan.name for plan in plans_for(ranks, blocks, protocol)}
     assert names >= OF_THE_PAPER, names
@@ -130,10 +130,10 @@ def test_a_custom_collective_on_a_stream(ranks: int) -> None:
 
 
 @pytest.mark.timeout(100)
+@pytest.mark.parametrize("ranks", (2, 4))
 @pytest.mark.parametrize("name", ("results", "disorder", "named", "all_to_next"))
-def test_through_pytorch(name: str) -> None:
-    if gpus.places() < 2:
-        pytest.skip("needs two GPUs")
-    command = [sys.executable, str(SCRIPT), "2", name]
+def test_through_pytorch(name: str, ranks: int) -> None:
+    gpus.skip_unless(ranks)
+    command = [sys.executable, str(SCRIPT), str(ranks), name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]

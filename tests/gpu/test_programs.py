@@ -76,8 +76,7 @@ def test_programs(machine: str, every: int) -> None:
 @pytest.mark.parametrize("ranks", (2, 4))
 def test_situations(ranks: int, library: str, connections: int) -> None:
     """Cases run one after the other in the same processes, for who has parked once must go on being right."""
-    if ranks > gpus.places():
-        pytest.skip(f"{ranks} ranks need as many GPUs; here are {gpus.places()}")
+    gpus.skip_unless(ranks)
     cases = [name for name, case in CASES.items() if case.connections == connections]
     rows = Run(ranks, ITERATIONS).together(jobs_of(library, cases))
     assert [row["case"] for row in rows] == cases

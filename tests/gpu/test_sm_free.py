@@ -412,6 +412,7 @@ def test_no_kernel_runs() -> None:
         assert len(copies) >= messages
 
 
+@pytest.mark.parametrize("ranks", (2, 4))
 @pytest.mark.parametrize(
     "names",
     [
@@ -421,10 +422,11 @@ def test_no_kernel_runs() -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_torch(names: tuple[str, ...]) -> None:
+def test_torch(names: tuple[str, ...], ranks: int) -> None:
+    gpus.skip_unless(ranks)
     script = Path(__file__).with_name("torch_checks.py")
     done = subprocess.run(
-        [sys.executable, str(script), "2", *names],
+        [sys.executable, str(script), str(ranks), *names],
         capture_output=True,
         text=True,
         timeout=90,

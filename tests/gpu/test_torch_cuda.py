@@ -1,7 +1,8 @@
 """Goal: the PyTorch backend is right on CUDA tensors, keeps streams in order without blocking hosts, and releases
 streams when a rank dies.
 
-Method: ``torch_checks.py`` in processes of its own, one a GPU; each run has a time limit, so that a hang is a failure.
+Method: ``torch_checks.py`` in processes of its own, two and four, one a GPU; each run has a time limit, so that a hang
+is a failure.
 """
 
 import os
@@ -18,10 +19,14 @@ pytestmark = pytest.mark.gpu
 SCRIPT = Path(__file__).with_name("torch_checks.py")
 
 
-def run(*names: str, **settings: str) -> None:
-    if gpus.places() < 2:
-        pytest.skip("needs two GPUs")
-    command = [sys.executable, str(SCRIPT), "2", *names]
+@pytest.fixture(params=(2, 4))
+def ranks(request: pytest.FixtureRequest) -> int:
+    gpus.skip_unless(request.param)
+    return int(request.param)
+
+
+def run(ranks: int, *names: str, **settings: str) -> None:
+    command = [sys.executable, str(SCRIPT), str(ranks), *names]
     environment = {**os.environ, **settings}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as checks:
@@ -56,8 +61,8 @@ def run(*names: str, **settings: str) -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_checks(names: tuple[str, ...]) -> None:
-    run(*names)
+def test_checks(names: tuple[str, ...], ranks: int) -> None:
+    run(ranks, *names)
 
 
 # Without those that synchronize between operations of different orders: with held streams they are not promised to end.
@@ -79,10 +84,10 @@ def test_checks(names: tuple[str, ...]) -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_held_streams(names: tuple[str, ...]) -> None:
-    run(*names, STARLING_TORCH_HOLD_STREAMS="1")
+def test_held_streams(names: tuple[str, ...], ranks: int) -> None:
+    run(ranks, *names, STARLING_TORCH_HOLD_STREAMS="1")
 
 
 @pytest.mark.timeout(120)
-def test_fsdp2() -> None:
-    run("fsdp2")
+def test_fsdp2(ranks: int) -> None:
+    run(ranks, "fsdp2")

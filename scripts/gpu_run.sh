@@ -141,7 +141,7 @@ for step in "${steps[@]}"; do
     build_adapter
     run_pytest 240 conformance -x tests/gpu/test_conformance.py
     run_pytest 150 streams tests/gpu/test_streams.py
-    run_pytest 240 torch tests/gpu/test_torch_cuda.py
+    run_pytest 480 torch tests/gpu/test_torch_cuda.py
     run_pytest 150 disorder tests/gpu/test_programs.py --deselect tests/gpu/test_programs.py::test_situations
     ;;
   programs)
@@ -195,7 +195,7 @@ for step in "${steps[@]}"; do
     ;;
   many)
     build_adapter
-    OPERATIONS=${OPERATIONS:-1000000} run_pytest 200 many tests/gpu/test_many.py
+    OPERATIONS=${OPERATIONS:-1000000} run_pytest 300 many tests/gpu/test_many.py
     ;;
   sanitizer) for tool in memcheck racecheck; do sanitized $tool; done ;;
   ipc)

@@ -20,7 +20,8 @@ Code code_of(starling_status status) { return Code(int(status)); }
 
 starling_status status_of_exception(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
-  return ours != nullptr ? status_of(ours->code()) : STARLING_INTERNAL;
+  if (ours != nullptr) return status_of(ours->code());
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? STARLING_EXHAUSTED : STARLING_INTERNAL;
 }
 
 starling_status set_last_error(starling_status status, std::string text) {

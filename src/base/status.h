@@ -3,6 +3,7 @@
 #include <starling/starling.h>
 
 #include <exception>
+#include <new>
 #include <string>
 
 #include "base/error.h"
@@ -12,7 +13,8 @@ namespace starling {
 starling_status status_of(Code code);
 Code code_of(starling_status status);
 
-// Of whatever was thrown: an Error's own, else STARLING_INTERNAL.
+// Of whatever was thrown: an Error's own, of memory that is not there STARLING_EXHAUSTED, else
+// STARLING_INTERNAL.
 starling_status status_of_exception(const std::exception& error);
 
 // Keeps the text for starling_last_error() and returns the status.
@@ -27,6 +29,8 @@ starling_status guarded(F&& f) {
     return STARLING_SUCCESS;
   } catch (const Error& error) {
     return set_last_error(error);
+  } catch (const std::bad_alloc&) {
+    return set_last_error(STARLING_EXHAUSTED, "the process has no memory left; remedy: give it more");
   } catch (const std::exception& error) {
     return set_last_error(STARLING_INTERNAL, std::string("unexpected: ") + error.what());
   }

@@ -119,13 +119,14 @@ void Context::find_broken_lanes() {
   const uint64_t faults = std::atomic_ref<uint64_t>(arena_->header()->faults).load(std::memory_order_acquire);
   if (faults == faults_seen_) return;
   faults_seen_ = faults;
-  auto look = [this](HostLane* lane) {
-    if (lane == nullptr || lane->shared() == nullptr || told_fault(*lane).kind == FaultKind::kNone) return;
+  auto look = [this](HostLane* lane, auto&& broken) {
+    if (lane == nullptr || lane->shared() == nullptr || !broken(*lane)) return;
     if (!lane->settled() && std::find(broken_.begin(), broken_.end(), lane) == broken_.end())
       broken_.push_back(lane);
   };
-  for (HostLane* lane : lanes_by_id_) look(lane);
-  for (const auto& lane : closed_lanes_) look(lane.get());
+  for (HostLane* lane : lanes_by_id_) look(lane, is_broken);
+  // Peers' regions of these may be others' by now.
+  for (const auto& lane : closed_lanes_) look(lane.get(), is_told_broken);
 }
 
 // No operation comes to the device after the fault: once those that are there have ended, our blocks touch
@@ -192,7 +193,10 @@ bool Context::give_back() {
 // The context ends, and its daemon has: our blocks touch nothing any more. Those of peers may.
 void Context::end_everything() {
   const Fault fault{FaultKind::kAborted, "the context was destroyed while the operation was under way"};
-  for (auto& [key, lane] : lanes_) {
+  std::vector<HostLane*> lanes;
+  for (const auto& [key, lane] : lanes_) lanes.push_back(lane.get());
+  for (const auto& lane : closed_lanes_) lanes.push_back(lane.get());
+  for (HostLane* const lane : lanes) {
     if (!lane->busy() || lane->shared() == nullptr) continue;
     // Peers need not wait for their timeouts to hear of it.
     starling::break_lane(*lane, fault.kind, lane->next_sequence(),

@@ -133,6 +133,7 @@ HostLane& Context::control_lane(const LaneKey& key, const std::string& name, uin
                                     place_->traits().slot_bytes_limit, false, false, nullptr, place});
   control.open(0, 0);
   control.resolve();
+  is_broken(control);  // a peer that gave up before could not tell us: now we are told
   return control;
 }
 
@@ -153,7 +154,7 @@ void Context::remove(HostLane& lane) {
   std::erase(connecting_, &lane);
   std::erase(turnless_, &lane);
   std::erase(reading_, &lane);
-  std::erase(told_, &lane);
+  if (!lane.busy()) std::erase(told_, &lane);  // an operation may still stand in a stream
   // Its number is used again when its region is: until then traces may still speak of it.
   const auto found = lanes_.find(lane.key());
   closed_lanes_.push_back(std::move(found->second));
@@ -214,7 +215,7 @@ const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
   if (appended.on_stream)
     entered = enter_stream(lane, appended);
   else
-    feed(lane, appended.submitted_ns);
+    guarded_for(lane, [&, now = appended.submitted_ns] { feed(lane, now); });
   connect_soon(lane, opens);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
   // waiter does its work again, or it looks by itself anyway.
@@ -391,6 +392,8 @@ void Context::break_lane(const LaneKey& key, FaultKind kind, const std::string& 
   HostLane& lane = *found->second;
   lane.resolve();
   starling::break_lane(lane, kind, lane.next_sequence(), text);
+  // Who came meanwhile may have looked at our region before the fault was there.
+  if (lane.resolve()) starling::break_lane(lane, kind, lane.next_sequence(), text);
   if (lane.shared() != nullptr) fail_waiting(lane, fault_of(lane));
 }
 

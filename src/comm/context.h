@@ -174,6 +174,7 @@ class Context {
   bool poll_once();
   bool look(bool polite);
   void let_submitters_go();
+  HostLane* lane_of(uint32_t id);
   bool drain_completions(bool polite);
   bool take_told(bool polite);
   // Lanes of copies (copies.cc).
@@ -188,8 +189,19 @@ class Context {
   void check_peers(HostLane& lane, uint64_t now);
   void meet_peers(HostLane& lane);
   void fail_waiting(HostLane& lane, const Fault& fault);
+  // What has no caller to throw to (memory is not there, say): the poller, and an operation that has its
+  // place in the lane. The lane ends with the error, here and with the peers.
   template <class F>
-  void guarded_for(HostLane& lane, F&& f);
+  void guarded_for(HostLane& lane, F&& f) {
+    try {
+      f();
+    } catch (const std::bad_alloc&) {
+      cannot_go_on(lane, "the process has no memory left; remedy: give it more");
+    } catch (const std::exception& error) {
+      cannot_go_on(lane, error.what());
+    }
+  }
+  void cannot_go_on(HostLane& lane, const std::string& why);
   // Broken lanes (broken_lane.cc).
   void find_broken_lanes();
   bool settle(HostLane& lane);

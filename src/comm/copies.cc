@@ -188,7 +188,7 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
   const bool opens = appended.lowered.opens;
   const bool message = appended.lowered.signature.collective == Collective::kSendRecv;
   expect_rings();
-  feed_copies(lane, appended.submitted_ns);
+  guarded_for(lane, [&, now = appended.submitted_ns] { feed_copies(lane, now); });
   connect_soon(lane, opens);
   show_poller();
   // A message may be what an any-source receive waits for.

@@ -84,18 +84,34 @@ HostLane::~HostLane() {
   if (turns_.memory != nullptr) place_.release(turns_.memory, turns_.bytes);
   for (Private& scratch : scratch_)
     if (scratch.memory != nullptr) place_.release(scratch.memory, scratch.bytes);
-  if (operations_ != nullptr)
-    place_.release_shared(reinterpret_cast<std::byte*>(operations_), depth() * sizeof(Operation));
   if (tables_ != nullptr) place_.release_shared(tables_, depth() * tables_bytes());
-  if (introductions_ != nullptr)
-    place_.release_shared(reinterpret_cast<std::byte*>(introductions_), ends() * sizeof(PeerIntroduction));
   if (captures_ != nullptr) release_captures();
+  give_back_shared();
   if (shared_ == nullptr || !abandoned()) return;
   for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr) member(peer).peer.way->forget(numbers_[peer]);
   arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
   arena_.release(region_.offset, region_.bytes);
   if (connectors_.bytes > 0) place_.release_exported(connectors_.offset, connectors_.bytes);
+}
+
+void HostLane::give_back_shared() {
+  if (operations_ != nullptr)
+    place_.release_shared(reinterpret_cast<std::byte*>(operations_), depth() * sizeof(Operation));
+  if (introductions_ != nullptr)
+    place_.release_shared(reinterpret_cast<std::byte*>(introductions_), ends() * sizeof(PeerIntroduction));
+  operations_ = nullptr;
+  introductions_ = nullptr;
+}
+
+// Of a lane that could not be opened: nobody has seen it.
+void HostLane::give_back_region() {
+  if (shared_ != nullptr) give_back_shared();
+  if (region_.bytes > 0) arena_.release(region_.offset, region_.bytes);
+  if (connectors_.bytes > 0) place_.release_exported(connectors_.offset, connectors_.bytes);
+  region_ = {};
+  connectors_ = {};
+  shared_ = nullptr;
 }
 
 void HostLane::close(cpu::CpuMachine& host) {
@@ -146,8 +162,13 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (names_buffers()) limit = kNamedSlotBytes;
   const uint32_t slot_bytes = options_.any_size ? limit : slot_bytes_for(size_class_bytes, limit);
   const uint32_t for_copies = by_copies() && carried_ ? 1 : 0;
-  open_region(options_.carries_operations ? channels_for(channel_count) : for_copies, slot_bytes);
-  if (options_.carries_operations) open_device();
+  try {
+    open_region(options_.carries_operations ? channels_for(channel_count) : for_copies, slot_bytes);
+    if (options_.carries_operations) open_device();
+  } catch (...) {  // there is no memory: it may be tried again
+    give_back_region();
+    throw;
+  }
   place_.flush();  // peers write into the connectors as soon as they find them
   arena_.publish(options_.key.low, options_.key.high, region_.offset);
   if (carried_) tell_open();
@@ -186,10 +207,9 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
       carriers_[peer] = std::make_shared<link::carry::Channels>(
           place_, link::carry::ChannelShape{uint32_t(channels), kCarriedSlots, slot_bytes});
   // Zeroed: no packet has come yet.
-  connectors_.bytes = carried_ && !near_ ? 0 : layout.connectors_bytes;
-  if (connectors_.bytes > 0) connectors_.offset = place_.allocate_exported(connectors_.bytes);
-  region_.bytes = layout.region_bytes;
-  region_.offset = arena_.allocate(region_.bytes);
+  const uint64_t connectors_bytes = carried_ && !near_ ? 0 : layout.connectors_bytes;
+  if (connectors_bytes > 0) connectors_ = {place_.allocate_exported(connectors_bytes), connectors_bytes};
+  region_ = {arena_.allocate(layout.region_bytes), layout.region_bytes};
   shared_ = reinterpret_cast<LaneShared*>(arena_.at(region_.offset));
   layout.describe(*shared_, shape);
   shared_->rank = rank();
@@ -276,6 +296,7 @@ bool HostLane::lingered(uint64_t now_ns) {
 }
 
 bool HostLane::resolve() {
+  if (shared_ == nullptr) return false;  // whom it meets it tells where its own region is
   bool any = false;
   for (uint32_t peer = 0; unresolved_ > 0 && peer < size(); ++peer) {
     if (peer == rank() || peers_[peer] != nullptr) continue;
@@ -283,8 +304,7 @@ bool HostLane::resolve() {
     if (found == nullptr || met(*found, rank()).load(std::memory_order_relaxed) == kLeft) continue;
     peers_[peer] = found;
     met(*found, rank()).store(kMet, std::memory_order_relaxed);
-    if (member(peer).peer.way != nullptr && shared_ != nullptr)
-      member(peer).peer.way->pair(numbers_[peer], found);
+    if (member(peer).peer.way != nullptr) member(peer).peer.way->pair(numbers_[peer], found);
     --unresolved_;
     any = true;
     connect(peer);

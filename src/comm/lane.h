@@ -223,7 +223,7 @@ class HostLane {
   // Once, when it is open.
   void begin_captures(uint64_t capture, uint64_t timeout_ns, std::shared_ptr<std::atomic<bool>> dropped);
   // Null: an ordinary lane.
-  Captures* captures() { return captures_.get(); }
+  Captures* captures() const { return captures_.get(); }
   bool replaying() const { return captures_ != nullptr && captures_->replaying(); }
   // A graph may still replay it: its memory stays.
   bool may_replay() const { return captures_ != nullptr && captures_->may_replay(); }
@@ -273,6 +273,8 @@ class HostLane {
   uint32_t channels_for(uint32_t wanted) const;
   void open_region(uint64_t channels, uint32_t slot_bytes);
   void open_device();
+  void give_back_shared();
+  void give_back_region();
   void tell_open();
   void set_own_half(uint64_t end, SendEnd& send, ReceiveEnd& receive) const;
   void connect(uint32_t peer);

@@ -166,13 +166,23 @@ bool Context::look(bool polite) {
   return any;
 }
 
+// Of an operation that was on the device; its communicator may be gone.
+HostLane* Context::lane_of(uint32_t id) {
+  if (lanes_by_id_[id] != nullptr) return lanes_by_id_[id];
+  for (const auto& lane : closed_lanes_)
+    if (lane->id() == id && lane->busy()) return lane.get();
+  return nullptr;
+}
+
 bool Context::drain_completions(bool polite) {
   uint64_t token = 0;
   bool any = take_told(polite);
   while (!(any && polite && submitters_.load(std::memory_order_relaxed) != 0) &&
          device::pop(host_machine_, memory_.completion_kind(), memory_.completions(), token)) {
     any = true;
-    HostLane& lane = *lanes_by_id_[(token >> 28) - 1];
+    HostLane* const found = lane_of(uint32_t(token >> 28) - 1);
+    if (found == nullptr || found->flights().empty()) continue;  // it was given up
+    HostLane& lane = *found;
     const uint64_t low = token & 0xfffffff;
     // The low bits name it: a lane has at most kLaneDepth operations on the device.
     uint64_t sequence = (lane.flights().front().sequence & ~uint64_t(0xfffffff)) | low;
@@ -218,17 +228,11 @@ void Context::complete(HostLane& lane, uint64_t sequence) {
   fail_waiting(lane, fault);
 }
 
-// The poller has no caller to throw to (memory that is not there, say): the lane ends with the error.
-template <class F>
-void Context::guarded_for(HostLane& lane, F&& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    starling::break_lane(lane, FaultKind::kInternal, lane.next_sequence(),
-                         "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": lane '" +
-                             lane.name() + "' cannot go on: " + error.what());
-    fail_waiting(lane, fault_of(lane));
-  }
+void Context::cannot_go_on(HostLane& lane, const std::string& why) {
+  starling::break_lane(lane, FaultKind::kInternal, lane.next_sequence(),
+                       "rank " + std::to_string(lane.member(lane.rank()).world_rank) + ": lane '" +
+                           lane.name() + "' cannot go on: " + why);
+  fail_waiting(lane, fault_of(lane));
 }
 
 // New peers of a lane with operations under way: do they mean the same?
@@ -319,6 +323,7 @@ void Context::maintain(uint64_t now) {
     if (lane->may_replay() || !quiet || !lane->abandoned() || lane->busy()) return false;
     if (std::find(broken_.begin(), broken_.end(), lane.get()) != broken_.end()) return false;
     if (!lane->lingered(now)) return false;
+    std::erase(told_, lane.get());
     free_ids_.push_back(lane->id());
     return true;
   });

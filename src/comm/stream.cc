@@ -142,7 +142,7 @@ void Context::give_turns() {
   std::erase_if(turnless_, [this](HostLane* lane) {
     if (!lane->idle_on_device() || !executor_->streams()->submissions_read()) return false;
     lane->make_turns();
-    if (lane->busy()) feed(*lane, cpu::monotonic_ns());
+    if (lane->busy()) guarded_for(*lane, [&] { feed(*lane, cpu::monotonic_ns()); });
     return true;
   });
 }
@@ -152,15 +152,17 @@ void Context::give_turns() {
 const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
-  const bool placed = lane.next_for_device() == &flight;
-  const bool follows = lane.last_kernel() == flight.stream;
-  flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane), placed,
-                                              follows, false, 0, waited_for_later(lane, flight)});
-  flight.entered = true;
-  lane.note_entry(flight);
-  if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others
-  if (flight.second != nullptr && !flight.called) flight.second->set_place({lane.id(), sequence});
-  feed(lane, flight.submitted_ns);
+  guarded_for(lane, [&] {
+    const bool placed = lane.next_for_device() == &flight;
+    const bool follows = lane.last_kernel() == flight.stream;
+    flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane), placed,
+                                                follows, false, 0, waited_for_later(lane, flight)});
+    flight.entered = true;
+    lane.note_entry(flight);
+    if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others
+    if (flight.second != nullptr && !flight.called) flight.second->set_place({lane.id(), sequence});
+    feed(lane, flight.submitted_ns);
+  });
   return request->done() ? nullptr : &flight;
 }
 

@@ -55,6 +55,35 @@ TEST(Poller, AnErrorOfItIsTheReceives) {
   });
 }
 
+// What the group's first rank gave up before we had come to anything of it.
+TEST(Poller, AReceiveThatComesAfterAnAbortHearsOfIt) {
+  RankOptions options;
+  options.size = 2;
+  std::atomic<bool> aborted{false}, told{false};
+  run_ranks(options, [&](Rank& rank) {
+    if (rank.rank == 1) {
+      EXPECT_EQ(starling_comm_abort(rank.comm, "the test says so"), STARLING_SUCCESS);
+      aborted = true;
+      while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    while (!aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    float value = 0;
+    starling_operation op = operation(STARLING_RECV);
+    op.peer = -1;
+    op.output = &value;
+    op.count = 1;
+    starling_request* request = nullptr;
+    const uint64_t ms = milliseconds_of([&] {
+      EXPECT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      EXPECT_EQ(starling_wait(request, options.timeout_ns), STARLING_ABORTED) << starling_last_error();
+    });
+    EXPECT_LT(ms, 20'000u) << "not after a timeout";
+    starling_request_free(request);
+    told = true;
+  });
+}
+
 // Of a group with receives under way that nobody will serve.
 uint64_t destruction_ms(Rank& rank, const std::string& name) {
   float value = 0;

@@ -38,6 +38,33 @@ TEST(Matching, ARankFarAheadIsStillCompared) {
   });
 }
 
+// Operations of no elements wait for nobody, so a rank can be further ahead than boards remember.
+TEST(Matching, ARankThatWentOnWithoutElementsIsCompared) {
+  RankOptions options;
+  options.size = 2;
+  run_ranks(options, [](Rank& rank) {
+    constexpr int kEmpty = 40;
+    std::vector<float> buffer(4, 1.0f);
+    const auto submit = [&](uint64_t count) {
+      starling_operation op = operation(STARLING_ALL_REDUCE);
+      op.lane = "empty";
+      op.input = op.output = buffer.data();
+      op.count = count;
+      starling_request* request = nullptr;
+      EXPECT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      return request;
+    };
+    if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (int k = 0; rank.rank == 0 && k < kEmpty; ++k) expect_done(submit(0));
+    starling_request* request = submit(4);
+    EXPECT_EQ(starling_wait(request, 200'000'000'000), STARLING_MISMATCH) << "rank " << rank.rank;
+    EXPECT_NE(std::string(starling_last_error()).find("do not match in lane 'empty' at position 0"),
+              std::string::npos)
+        << starling_last_error();
+    starling_request_free(request);
+  });
+}
+
 // Who writes a fault into a peer's region may be stopped, or die, amid it. Neither the owner nor anybody else
 // may take the lane for whole because of that, least of all the rank that finds the mismatch.
 class HalfWrittenFault : public ::testing::TestWithParam<uint32_t> {};

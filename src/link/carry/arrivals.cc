@@ -29,6 +29,12 @@ Body read(const std::byte* body) {
   return read;
 }
 
+uint64_t known_kind(uint64_t kind) {
+  return kind > uint64_t(FaultKind::kNone) && kind <= uint64_t(FaultKind::kInternal)
+             ? kind
+             : uint64_t(FaultKind::kInternal);
+}
+
 // Of what has to be equal, as find_mismatch() says it in words.
 bool matches(const Signature& a, const Signature& b, const Traffic& ours, const Traffic& theirs) {
   if (a.collective != b.collective || a.data_type != b.data_type || a.reduce_op != b.reduce_op ||
@@ -178,8 +184,8 @@ void PeerLink::apply_to_theirs(const RecordHeader& record, const std::byte* body
     case RecordKind::kBroken: {
       const auto fault = read<FaultRecord>(body);
       lane.fault_known = true;  // nothing to tell the peer
-      cpu::write_fault(lane.shadow, shadow_.header(), lane.description.rank, fault.kind, fault.note.sequence,
-                       fault.note.text);
+      cpu::write_fault(lane.shadow, shadow_.header(), lane.description.rank, known_kind(fault.kind),
+                       fault.note.sequence, fault.note.text);
       cpu::ring(&common_.arena.header()->host);
       return;
     }
@@ -261,7 +267,7 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
     }
     case RecordKind::kFault: {
       const auto fault = read<FaultRecord>(body);
-      cpu::write_fault(own, header, lane->peer, fault.kind, fault.note.sequence, fault.note.text);
+      cpu::write_fault(own, header, lane->peer, known_kind(fault.kind), fault.note.sequence, fault.note.text);
       cpu::ring(&header->daemon);
       cpu::ring(&header->host);
       return;

@@ -22,11 +22,16 @@ inline void publish_fault(LaneShared& shared, ArenaHeader* owner, FaultNote& not
 }
 
 // By anyone but the owner's host: `shared` lies in the segment of `owner`. `origin`: rank in the lane of who
-// breaks it. Another one may be at it, and its fault may be there a little later.
+// breaks it. Another one may be at it, and its fault may be there a little later; or it has died amid it: so
+// the owner is told to look at its peers' regions.
 inline void write_fault(LaneShared* shared, ArenaHeader* owner, uint32_t origin, uint64_t kind,
                         uint64_t sequence, const char* text) {
   uint64_t nobody = 0;
-  if (!std::atomic_ref<uint64_t>(shared->claim).compare_exchange_strong(nobody, origin + 1)) return;
+  if (!std::atomic_ref<uint64_t>(shared->claim).compare_exchange_strong(nobody, origin + 1)) {
+    // Relaxed: nothing was written.
+    std::atomic_ref<uint64_t>(owner->faults).fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   publish_fault(*shared, owner, shared->other_note, kind, sequence, text);
 }
 

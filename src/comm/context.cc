@@ -321,7 +321,7 @@ bool Context::announce(HostLane& lane, const Flight& flight) {
   post_signature(lane, flight);
   // A peer that opened its region between our last look and our board sees our board; look again for its.
   if (!lane.resolved()) lane.resolve();
-  const auto mismatch = find_mismatch(lane, flight);
+  const auto mismatch = find_mismatch(lane, flight, true);
   if (!mismatch) return true;
   starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
   fail_waiting(lane, fault_of(lane));

@@ -130,7 +130,7 @@ void post_signature(HostLane& lane, const Flight& flight) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight) {
+std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight, bool begins) {
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {
     LaneShared* shared = peer == lane.rank() ? nullptr : lane.peer_shared(peer);
     if (shared == nullptr) continue;
@@ -139,8 +139,8 @@ std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& fli
     const auto where = [&] {
       return "in lane '" + lane.name() + "' at position " + std::to_string(flight.sequence);
     };
-    // It has finished without our message. Of what is captured boards say nothing of that.
-    if (reading == Reading::kLongPast && lane.captures() == nullptr && sends_to(lane, flight, peer))
+    // Of what is captured boards say nothing of that.
+    if (reading == Reading::kLongPast && begins && lane.captures() == nullptr && sends_to(lane, flight, peer))
       return "operations do not match " + where() + ": " + rank_name(lane, lane.rank()) + " calls " +
              describe(lane, flight.lowered.signature) + ", " + rank_name(lane, peer) +
              " has gone on from there without its message (after an operation of no elements, say)";

@@ -17,8 +17,9 @@ void post_call(HostLane& lane);
 // Writes the board of this rank.
 void post_signature(HostLane& lane, const Flight& flight);
 
-// Compares with the peers that are there. The text names ranks, position and both sides.
-std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight);
+// Compares with the peers that are there. The text names ranks, position and both sides. `begins`: the
+// operation has sent nothing yet, so a peer that is long past its position never wanted a message of it.
+std::optional<std::string> find_mismatch(const HostLane& lane, const Flight& flight, bool begins);
 
 std::string describe(const HostLane& lane, const Signature& signature);
 

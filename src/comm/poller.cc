@@ -238,7 +238,7 @@ void Context::cannot_go_on(HostLane& lane, const std::string& why) {
 // New peers of a lane with operations under way: do they mean the same?
 void Context::meet_peers(HostLane& lane) {
   const auto matches = [&lane](const Flight& flight) {
-    const auto mismatch = find_mismatch(lane, flight);
+    const auto mismatch = find_mismatch(lane, flight, false);
     if (mismatch) starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
     return !mismatch;
   };

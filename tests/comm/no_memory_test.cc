@@ -1,7 +1,6 @@
-// Goal: where memory, or room in the segment, is missing, the call or the operation ends with an error on every
-// rank, nothing of it runs later, and the communicator can be used, aborted and destroyed. Method: allocations of
-// a thread are made to fail.
-// sanitize: no (they have allocations of their own)
+// Goal: where memory, or room in the segment, is missing, the call or the operation ends with an error on
+// every rank, nothing of it runs later, and the communicator can be used, aborted and destroyed. Method:
+// allocations of a thread are made to fail. sanitize: no (they have allocations of their own)
 #include <dlfcn.h>
 
 #include <atomic>

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/room.h"
 #include "base/thread.h"
 #include "comm/device.h"
 #include "comm/job_store.h"
@@ -338,6 +339,9 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
     ring_daemon |= !flight->waited && !flight->perhaps_waited;
     if (!announce(lane, *flight)) break;
     const bool kernel = flight->by_kernel();
+    // What has its place is not refused.
+    for_one_more(told_);
+    for_one_more(unsubmitted_);
     lane.place(*flight, kernel ? 0 : token_of(lane.id(), flight->sequence));
     flight_.started(flight->record, now_ns);
     ++on_device_;

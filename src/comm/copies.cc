@@ -232,12 +232,13 @@ void Context::feed_copies(HostLane& lane, uint64_t now_ns) {
   while (Flight* flight = lane.next_for_proxy()) {
     if (!announce(lane, *flight)) return;
     flight_.started(flight->record, now_ns);
-    ++on_device_;
     for_proxy_ -= std::exchange(flight->for_proxy, false);
+    copies_->make_room();  // what has begun is not refused
     if (lane.carried())
       copies_->add(lane.begin_carried_copies(*flight));
     else
       copies_->add(lane.begin_copies(*flight));
+    ++on_device_;
   }
 }
 
@@ -267,7 +268,7 @@ void Context::end_copied(HostLane& lane, uint64_t sequence) {
   const Fault fault = fault_of(lane);
   if (fault.kind == FaultKind::kNone) {
     end(flight, STARLING_SUCCESS, "", now);
-    return feed_copies(lane, now);
+    return guarded_for(lane, [&] { feed_copies(lane, now); });
   }
   record_fault(lane, fault);
   end_broken(lane, std::move(flight), fault);

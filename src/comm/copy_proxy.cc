@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/room.h"
 #include "base/thread.h"
 #include "machine/cpu/futex.h"
 
@@ -52,6 +53,12 @@ CopyProxy::~CopyProxy() {
   }
   changed_.notify_one();
   thread_.join();
+}
+
+void CopyProxy::make_room() {
+  std::lock_guard lock(mutex_);
+  for_one_more(added_);
+  for_one_more(added_carried_);
 }
 
 void CopyProxy::add(device::CopyJob&& job) {

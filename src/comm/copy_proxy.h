@@ -34,6 +34,8 @@ class CopyProxy {
   CopyProxy& operator=(const CopyProxy&) = delete;
 
   // Any thread; returns at once.
+  // The next add() needs no memory.
+  void make_room();
   void add(device::CopyJob&& job);
   void add(CarriedCopyJob&& job);
   std::vector<Report> take();

@@ -98,6 +98,7 @@ void HostLane::close(cpu::CpuMachine& host) {
     // Release: all that our blocks did in the peer's region came before; pairs with abandoned().
     std::atomic_ref<uint64_t>(peer->closed).fetch_add(1, std::memory_order_acq_rel);
   }
+  closed_ = true;
   ring_shadows();
 }
 
@@ -436,6 +437,7 @@ Flight& HostLane::finish(uint64_t sequence) {
 
 std::vector<Flight> HostLane::take_waiting(bool device_failed) {
   std::vector<Flight> waiting;
+  waiting.reserve(flights_.size());  // what is taken must not be lost
   if (device_failed) on_device_ = 0;
   while (!flights_.empty() && (device_failed || !flights_.back().on_device)) {
     waiting.push_back(std::move(flights_.take(flights_.size() - 1)));

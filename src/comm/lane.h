@@ -122,7 +122,8 @@ class HostLane {
   Lane* device() { return device_; }
   Doorbell* doorbell() { return &arena_.header()->daemon; }
   LaneShared* shared() const { return shared_; }
-  LaneShared* peer_shared(uint32_t peer) const { return peers_[peer]; }
+  // Null when this rank has closed: the peer's region may be another lane's then.
+  LaneShared* peer_shared(uint32_t peer) const { return closed_ ? nullptr : peers_[peer]; }
   uint64_t next_sequence() const { return next_sequence_; }
 
   // What peers and the daemon see, made for the first operation: from its size come the slots', and it has
@@ -347,6 +348,7 @@ class HostLane {
   Piece region_;      // of the segment
   Piece connectors_;  // of exported memory: with peers of this host
   std::vector<LaneShared*> peers_;
+  bool closed_ = false;
   uint32_t unresolved_ = 0;
   uint64_t next_sequence_ = 0;
   FlightQueue flights_;  // first those on the device, then those that wait

@@ -1,4 +1,6 @@
 // What a lane takes of the segment, of exported memory and of its place's, and how it goes back.
+#include <utility>
+
 #include "comm/lane.h"
 #include "link/carry/proxy.h"
 
@@ -34,11 +36,10 @@ void HostLane::give_back_shared() {
 // Of a lane that could not be opened: nobody has seen it.
 void HostLane::give_back_region() {
   if (shared_ != nullptr) give_back_shared();
-  if (region_.bytes > 0) arena_.release(region_.offset, region_.bytes);
-  if (connectors_.bytes > 0) place_.release_exported(connectors_.offset, connectors_.bytes);
-  region_ = {};
-  connectors_ = {};
   shared_ = nullptr;
+  const Piece region = std::exchange(region_, {}), connectors = std::exchange(connectors_, {});
+  if (region.bytes > 0) arena_.release(region.offset, region.bytes);
+  if (connectors.bytes > 0) place_.release_exported(connectors.offset, connectors.bytes);
 }
 
 std::byte* HostLane::at_least(Private& memory, uint64_t bytes) {

@@ -1,7 +1,9 @@
 #include "comm/matching.h"
 
+#include <algorithm>
 #include <atomic>
 
+#include "comm/transfers.h"
 #include "machine/cpu/doorbell.h"
 #include "machine/cpu/lane_fault.h"
 #include "wire/lane_layout.h"
@@ -46,6 +48,11 @@ Reading read_signature(LaneShared* shared, uint64_t sequence, Signature& out) {
 
 // Does the operation send the peer any message?
 bool sends_to(const HostLane& lane, const Flight& flight, uint32_t peer) {
+  if (flight.lowered.by_copies) {  // then the plan counts for its hash alone
+    const auto sends = transfers_of(flight.lowered, lane.rank(), lane.size()).sends;
+    return std::any_of(sends.begin(), sends.end(),
+                       [peer](const Transfer& one) { return one.peer == peer && one.bytes > 0; });
+  }
   const PlanView plan{flight.lowered.plan->header(lane.rank())};
   Operation op = flight.lowered.operation;
   op.plan = plan.header;

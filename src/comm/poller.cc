@@ -97,7 +97,7 @@ void Context::run_poller() {
           next_maintenance = now + kMaintenanceNs;
           maintain(now);
         }
-      } catch (const Error& error) {  // the place's: a GPU that failed, or has no memory left
+      } catch (const std::exception& error) {  // the place's: a GPU that failed, or has no memory left
         fail_all(error.what());
       }
       work = under_way_ > 0 || !closed_lanes_.empty();
@@ -291,7 +291,9 @@ void Context::release_streams(HostLane& lane) {
 void Context::fail_all(const std::string& why) {
   const std::string text = place_->name() + ": " + why;
   if (copies_ != nullptr && !executor_->failure().empty()) copies_->abandon();
-  for (HostLane* lane : lanes_by_id_) {
+  std::vector<HostLane*> lanes = lanes_by_id_;
+  for (const auto& lane : closed_lanes_) lanes.push_back(lane.get());
+  for (HostLane* lane : lanes) {
     if (lane == nullptr || !lane->busy()) continue;
     starling::break_lane(*lane, FaultKind::kInternal, lane->next_sequence(), text);
     release_streams(*lane);

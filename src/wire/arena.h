@@ -18,7 +18,7 @@
 
 namespace starling {
 
-inline constexpr uint64_t kArenaMagic = 0x32414e4552415453;  // "STARENA2"
+inline constexpr uint64_t kArenaMagic = 0x33414e4552415453;  // "STARENA3"
 
 struct DirectoryEntry {
   uint64_t key_low;

@@ -65,6 +65,68 @@ TEST(Matching, ARankThatWentOnWithoutElementsIsCompared) {
   });
 }
 
+// A rank that comes late to broadcasts by copies, which are sent by other ranks than the plan of the name
+// says: others are further on than boards remember, and all is right.
+TEST(Matching, BroadcastsOfTwoRootsByCopiesMatch) {
+  constexpr uint32_t kOfEach = 80;
+  RankOptions options;
+  options.sm_free = STARLING_SM_FREE_ALWAYS;
+  run_ranks(options, [](Rank& rank) {
+    std::vector<std::vector<float>> buffers(1 + 2 * kOfEach, std::vector<float>(3000, float(rank.rank)));
+    const auto submit = [&](uint32_t number, int32_t root) {
+      starling_operation op = operation(STARLING_BROADCAST);
+      op.lane = "two roots";
+      op.root = root;
+      op.input = op.output = buffers[number].data();
+      op.count = buffers[number].size();
+      starling_request* request = nullptr;
+      EXPECT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      return request;
+    };
+    expect_done(submit(0, 0));  // all have met
+    if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::vector<starling_request*> requests;
+    for (uint32_t k = 0; k < 2 * kOfEach; ++k) requests.push_back(submit(1 + k, k < kOfEach ? 0 : 3));
+    for (starling_request* request : requests) expect_done(request);
+    for (uint32_t k = 0; k < 2 * kOfEach; ++k) EXPECT_EQ(buffers[1 + k][7], k < kOfEach ? 0 : 3) << k;
+  });
+}
+
+// Rank 1 has its message of the first all-to-all, and goes on without elements, when rank 2 comes: what rank
+// 0 has under way is compared anew then, and matches.
+TEST(Matching, WhatIsUnderWayIsNoMismatchWhenARankComes) {
+  constexpr int kMore = 40;
+  RankOptions options;
+  options.size = 3;
+  run_ranks(options, [](Rank& rank) {
+    using Table = size_t[3][3];  // elements, from and to
+    constexpr Table kFirst = {{0, 4, 4}, {0, 0, 0}, {0, 0, 0}}, kMoreOf = {{0, 0, 4}, {0, 0, 0}, {4, 0, 0}};
+    std::vector<float> input(12, float(rank.rank)), output(12);
+    const auto submit = [&](const Table& table) {
+      size_t sent[3], received[3];
+      for (uint32_t k = 0; k < 3; ++k) {
+        sent[k] = table[rank.rank][k];
+        received[k] = table[k][rank.rank];
+      }
+      starling_operation op = operation(STARLING_ALL_TO_ALL);
+      op.lane = "late";
+      op.input = input.data();
+      op.output = output.data();
+      op.input_counts = sent;
+      op.output_counts = received;
+      starling_request* request = nullptr;
+      EXPECT_EQ(starling_submit(rank.comm, &op, &request), STARLING_SUCCESS) << starling_last_error();
+      return request;
+    };
+    if (rank.rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::vector<starling_request*> requests{submit(kFirst)};
+    for (int k = 0; k < kMore; ++k) requests.push_back(submit(kMoreOf));
+    for (starling_request* request : requests) expect_done(request);
+    if (rank.rank == 1)
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));  // it does not leave before
+  });
+}
+
 // Who writes a fault into a peer's region may be stopped, or die, amid it. Neither the owner nor anybody else
 // may take the lane for whole because of that, least of all the rank that finds the mismatch.
 class HalfWrittenFault : public ::testing::TestWithParam<uint32_t> {};

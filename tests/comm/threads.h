@@ -58,6 +58,7 @@ struct RankOptions {
   int64_t timeout_ns = 200'000'000'000;
   const char* completion_queue = nullptr;
   uint64_t last_arena_bytes = 0;  // of the last rank's segment; 0: as the others'
+  starling_sm_free sm_free = STARLING_SM_FREE_DEFAULT;
 };
 
 // Runs `body` on every rank; joins. Failures inside are ordinary test failures.
@@ -86,6 +87,7 @@ inline void run_ranks(const RankOptions& options, const std::function<void(Rank&
       o.name = "world";
       o.store = &functions;
       o.timeout_ns = options.timeout_ns;
+      o.sm_free = options.sm_free;
       ASSERT_EQ(starling_comm_create(rank.context, &o, &rank.comm), STARLING_SUCCESS)
           << starling_last_error();
       body(rank);

@@ -113,6 +113,18 @@ bool HostLane::recover(cpu::CpuMachine& host, std::vector<uint32_t>& slots) {
 
 // ---- its context --------------------------------------------------------------------------------------
 
+void Context::break_lane(const LaneKey& key, FaultKind kind, const std::string& text) {
+  std::lock_guard lock(mutex_);
+  const auto found = lanes_.find(key);
+  if (found == lanes_.end()) return;
+  HostLane& lane = *found->second;
+  lane.resolve();
+  starling::break_lane(lane, kind, lane.next_sequence(), text);
+  // Who came meanwhile may have looked at our region before the fault was there.
+  if (lane.resolve()) starling::break_lane(lane, kind, lane.next_sequence(), text);
+  if (lane.shared() != nullptr) fail_waiting(lane, fault_of(lane));
+}
+
 // Lanes that nobody here uses break too: their peers wait to hear that we touch nothing of theirs.
 void Context::find_broken_lanes() {
   // Acquire: pairs with the release in write_fault(); the faults that it counts are readable.

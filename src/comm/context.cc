@@ -389,18 +389,6 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
   flight.let_go();
 }
 
-void Context::break_lane(const LaneKey& key, FaultKind kind, const std::string& text) {
-  std::lock_guard lock(mutex_);
-  const auto found = lanes_.find(key);
-  if (found == lanes_.end()) return;
-  HostLane& lane = *found->second;
-  lane.resolve();
-  starling::break_lane(lane, kind, lane.next_sequence(), text);
-  // Who came meanwhile may have looked at our region before the fault was there.
-  if (lane.resolve()) starling::break_lane(lane, kind, lane.next_sequence(), text);
-  if (lane.shared() != nullptr) fail_waiting(lane, fault_of(lane));
-}
-
 Fault Context::first_fault(const std::vector<LaneKey>& keys) {
   std::lock_guard lock(mutex_);
   for (const LaneKey& key : keys) {

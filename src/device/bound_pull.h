@@ -246,7 +246,6 @@ class BoundPull {
 
   // A copy needs no description: what it reads is here, or the one message.
   STARLING_HOST_DEVICE void move(const BoundInstruction& i, const Share& share) {
-    if (i.source_count == 1 && i.source != nullptr && is_put(i)) return spread_near_slice(m_, c_);
     if (i.source_count > 1 || is_put(i)) return combine_slice(m_, c_);
     const std::byte* from = i.source != nullptr ? source_of(i, share) : c_.sources[0];
     copy_slice(m_, destination_of(i, share), from, share.bytes);

@@ -120,7 +120,7 @@ STARLING_HOST_DEVICE void sum_slice(M& m, const Combine& c, uint64_t packs) {
   }
 }
 
-// To several destinations, read once.
+// To several destinations.
 template <class M>
 STARLING_HOST_DEVICE void spread_slice(M& m, const Combine& c, uint64_t packs) {
   const uint64_t threads = m.thread_count();
@@ -145,21 +145,6 @@ STARLING_HOST_DEVICE void combine_slice(M& m, const Combine& c) {
       return c.source_count == 2 ? sum_slice<2, 8>(m, c, packs) : sum_slice<kFewSources, 4>(m, c, packs);
   }
   combine(m, c);
-}
-
-// From this GPU's memory to several destinations. What takes more than a turn goes to one after the other: if
-// all ranks begin with another one, each has a link for itself, and reading it again costs little.
-template <class M>
-STARLING_HOST_DEVICE void spread_near_slice(M& m, const Combine& c) {
-  if constexpr (M::kVectorThreads) {
-    if (c.bytes > kCopiedPacks * 16 * uint64_t(m.thread_count())) {
-      STARLING_ROLLED
-      for (uint32_t d = 0; d < c.destination_count; ++d)
-        copy_slice(m, c.destinations[d], c.sources[0], c.bytes);
-      return;
-    }
-  }
-  combine_slice(m, c);
 }
 
 }  // namespace starling::device

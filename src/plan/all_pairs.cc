@@ -22,14 +22,6 @@ void fan_out(PlanBuilder& plan, std::uint32_t rank, std::uint32_t block, Operand
   }
 }
 
-// The next ranks first: who puts to one after the other puts to another one than all other ranks do.
-std::vector<Connection> with_all_following(std::uint32_t rank, std::uint32_t rank_count,
-                                           std::uint32_t block) {
-  std::vector<Connection> others;
-  for (std::uint32_t s = 1; s < rank_count; ++s) others.push_back(with(around(rank, s, rank_count), block));
-  return others;
-}
-
 // Reduce-scatter by all pairs, then all-gather by all pairs: rank r sums up chunk r for everyone.
 void two_shot(PlanBuilder& plan, const PlanRequest& request, bool puts) {
   const std::uint32_t n = request.rank_count;
@@ -66,7 +58,7 @@ void all_gather(PlanBuilder& plan, const PlanRequest& request, bool puts) {
   const std::uint32_t blocks = request.block_count;
   for (std::uint32_t r = 0; r < n; ++r) {
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      fan_out(plan, r, b, input(b), puts ? with_all_following(r, n, b) : with_all_others(r, n, b), puts);
+      fan_out(plan, r, b, input(b), with_all_others(r, n, b), puts);
       if (!request.in_place) {
         plan.add(r, b, {.opcode = Opcode::copy, .source = input(b), .destination = output(r * blocks + b)});
       }

@@ -123,38 +123,5 @@ TEST(Slices, AreSummed) {
           for (const uint32_t shift : {0u, 2u}) expect_summed(sources, places, op, elements, shift);
 }
 
-// To one place after the other, or to all at once.
-TEST(Slices, AreSpread) {
-  for (const uint64_t bytes : kLengths)
-    for (const uint32_t places : {1u, 3u})
-      for (const uint32_t shift : {0u, 4u}) {
-        Memory from;
-        fill(from, 1);
-        std::vector<Memory> to(places);
-        Combine c;
-        c.clear();
-        c.sources[0] = from.bytes + shift;
-        for (uint32_t d = 0; d < places; ++d) {
-          fill(to[d], 100 + d);
-          c.destinations[d] = to[d].bytes + 16 * d;
-        }
-        c.bytes = bytes;
-        c.source_count = c.divisor = 1;
-        c.destination_count = places;
-        c.scaled_source = kNoSource;
-        for (uint32_t thread = 0; thread < kThreads; ++thread) {
-          VectorMachine m{thread};
-          spread_near_slice(m, c);
-        }
-        for (uint32_t d = 0; d < places; ++d) {
-          Memory expected;
-          fill(expected, 100 + d);
-          std::memcpy(expected.bytes + 16 * d, from.bytes + shift, bytes);
-          EXPECT_EQ(std::memcmp(expected.bytes, to[d].bytes, sizeof expected.bytes), 0)
-              << bytes << " bytes from " << shift << ", place " << d << " of " << places;
-        }
-      }
-}
-
 }  // namespace
 }  // namespace starling::device

@@ -5,7 +5,7 @@
 #   scripts/gpu_run.sh STEP... [OUT_DIR]       an argument with a slash and no colon is the folder of the results
 #
 #   tests        tests/gpu, without what follows
-#   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S (gpu_disorder_N.json)
+#   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S, in PROGRAMS_S (gpu_disorder_N.json)
 #   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
 #   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
 #   bench:modes  the same beside NCCL's better modes, and both in CUDA graphs (gpu_modes_N.json); MODES=those of NCCL, LAST=256M,
@@ -145,8 +145,9 @@ for step in "${steps[@]}"; do
     run_pytest 150 disorder tests/gpu/test_programs.py --deselect tests/gpu/test_programs.py::test_situations
     ;;
   programs)
+    PROGRAMS_S=${PROGRAMS_S:-245}
     build_adapter
-    bench 270 "gpu_disorder_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-30}" --timeout 255
+    bench $((PROGRAMS_S + 25)) "gpu_disorder_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-30}" --timeout "$PROGRAMS_S"
     ;;
   depleted) # programs on GPUs that others fill, few iterations; and what disorder costs
     build_adapter

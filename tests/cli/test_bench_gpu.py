@@ -7,6 +7,8 @@ place of the compiled one that prints rows, and one that stands still.
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -97,6 +99,49 @@ def test_what_is_left_at_the_deadline_is_not_run() -> None:
     run = run_of(iterations=100_000, deadline=time.monotonic() + 5)
     rows = run.together(jobs_of("starling's API", [ALONE, "one stream"]))
     assert [row["outcome"] for row in rows] == ["not run"] * 2
+
+
+def started(folder: Path, *options: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "starling.cli", "bench", "gpu-disorder", "--device", "cpu"]
+    command += ["--iterations", "1000000", "-c", ALONE, "--libraries", "starling's API", "--limit", "60"]
+    return subprocess.Popen(
+        [*command, "--json", str(folder / "rows.json"), *options], env={**os.environ, "TMPDIR": str(folder)}
+    )
+
+
+def ranks_in(folder: Path) -> list[int]:
+    """Processes whose command names a folder in ``folder``."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = line.read_bytes()
+        except OSError:
+            continue  # it has just ended
+        if b"gpu_programs" in words and bytes(folder) in words:
+            found.append(int(line.parent.name))
+    return found
+
+
+def test_the_command_ends_in_its_time(tmp_path: Path) -> None:
+    """--timeout was an option that nothing looked at."""
+    with started(tmp_path, "--timeout", "8") as process:
+        assert process.wait(timeout=60) == 1
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["outcome"] for row in rows] == ["not run"]
+    assert not ranks_in(tmp_path)
+
+
+def test_who_is_told_to_end_takes_the_ranks_along(tmp_path: Path) -> None:
+    """They have sessions of their own: a time limit's SIGTERM once left them behind, on the GPUs of what came next."""
+    with started(tmp_path) as process:
+        until = time.monotonic() + 60
+        while len(ranks_in(tmp_path)) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(ranks_in(tmp_path)) == 2
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    assert not ranks_in(tmp_path)
+    assert not list(tmp_path.glob("starling-programs-*"))
 
 
 def test_every_situation_has_cases() -> None:

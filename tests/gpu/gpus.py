@@ -1,5 +1,6 @@
 """Ranks on GPUs: as threads and as processes, one a GPU, or several that share one."""
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from starling import Communicator
 from starling.launch import run_processes, run_threads
 
 
@@ -40,6 +42,14 @@ def device_of(rank: int) -> str:
     return f"cuda:{rank % count()}"
 
 
+def on_device(function: Callable[..., Any], comm: Communicator) -> Any:
+    """``function(comm)`` with the rank's device as the current one, whose streams ``synchronize()`` waits for."""
+    import torch
+
+    torch.cuda.set_device(comm.context.device)
+    return function(comm)
+
+
 @dataclass(frozen=True)
 class GpuMachine:
     name: str
@@ -47,6 +57,7 @@ class GpuMachine:
 
     def run(self, size: int, function: Any, *, context: dict | None = None, **arguments: Any) -> Any:
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+        function = functools.partial(on_device, function)
         return self.launch(size, function, context={**(context or {}), "device": device_of}, **arguments)
 
 

@@ -28,6 +28,7 @@ from .results import document
 
 OURS = ("starling in PyTorch", "starling's API")
 START_LIMIT_S = 100.0  # importing PyTorch, joining, connecting eight lanes: many processes at once
+LEAVE_LIMIT_S = 20.0  # of processes that were killed
 POLL_S = 0.05
 LEAVING = "leaving"  # in the place of a case, where all were reported and the processes did not end
 
@@ -44,6 +45,7 @@ class Job:
     def __post_init__(self) -> None:
         self._folder: Path | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._dying: list[subprocess.Popen[bytes]] = []
         self._seen: tuple[Any, ...] = ()
         self._changed_at = 0.0
         self._started_at = 0.0
@@ -95,7 +97,7 @@ class Job:
         failed = any(code not in (None, 0) for code in codes)
         self._collect(run)
         if left or (failed and now - self._changed_at > 3):  # peers may notice by themselves, and say what
-            self._end()
+            self.end()
             if self.cases and not self._told_failure():
                 self._give_up("failed", f"exit codes {codes}", run)
         elif now - self._changed_at > (START_LIMIT_S if self._begun() < 0 else run.limit_of(self.library)):
@@ -103,7 +105,7 @@ class Job:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGUSR1)
             time.sleep(0.3)  # for the stacks to be written
-            self._end()
+            self.end()
             if not self.cases:
                 if self.library not in OURS:  # how others leave is not the question
                     return
@@ -169,19 +171,27 @@ class Job:
         }
         self._take(row, run)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Kills the processes. A GPU may keep one that hung for many seconds: only ours are waited for, since what
+        comes behind them is timed."""
         for process in self._processes:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-        for process in self._processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=20)
+        self._dying += self._processes
         self._processes = []
+        if self.library in OURS:
+            self._await_dying(time.monotonic() + LEAVE_LIMIT_S)
+
+    def _await_dying(self, until: float) -> None:
+        for process in self._dying:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(until - time.monotonic(), 0))
+        self._dying = [process for process in self._dying if process.poll() is None]
 
     def step(self, run: Run) -> None:
         if time.monotonic() > run.deadline:
-            self._end()
+            self.end()
             for case in list(self.cases):
                 self._take(
                     {"case": case, "library": self.library, "outcome": "not run", "iterations": 0}, run
@@ -195,8 +205,9 @@ class Job:
             if self.cases:
                 self.start(run)
 
-    def close(self) -> None:
-        self._end()
+    def close(self, until: float) -> None:
+        self.end()
+        self._await_dying(until)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -230,7 +241,10 @@ class Run:
                 time.sleep(POLL_S)
         finally:
             for job in jobs:
-                job.close()
+                job.end()
+            until = time.monotonic() + LEAVE_LIMIT_S
+            for job in jobs:
+                job.close(until)
         return [row for job in jobs for row in job.rows]
 
     def say_row(self, row: dict[str, Any]) -> None:
@@ -317,6 +331,7 @@ def command(
             if name not in names:
                 refuse(f"no {what} '{name}'; choose from {', '.join(names)}")
     run = Run(ranks, iterations, limit_s, device=device, programs=programs, say=speaker(json_path))
+    run.deadline = time.monotonic() + total_s
     try:
         rows = measure(run, words(case) or list(CASES), words(libraries))
     except MissingProgramError as error:

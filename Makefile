@@ -42,9 +42,10 @@ test-gpu: ## the tests that need a GPU, on what `make build-gpu` or pip installe
 build-gpu: setup ## compile with the CUDA part (needs nvcc) into build/gpu-dev and install
 	@$(PYTHON) scripts/build.py --build-dir build/gpu-dev --define STARLING_CUDA=ON
 
-cuda-check: ## compile every CUDA file (needs nvcc, no GPU)
-	@cmake -S . -B build/cuda-check -G Ninja -DSTARLING_CUDA=ON >/dev/null
-	@cmake --build build/cuda-check --target starling_device_cuda_check
+cuda-check: ## compile and link all that is for GPUs (needs nvcc, no GPU)
+	@cmake -S . -B build/cuda-check -G Ninja -DSTARLING_CUDA=ON -DSTARLING_QUICK=ON -DSTARLING_BUILD_TESTS=OFF \
+	  -DSTARLING_BUILD_BENCH=ON -DSTARLING_PYTHON=OFF -DSTARLING_CORE=$(CURDIR)/build/dev/libstarling.so >/dev/null
+	@cmake --build build/cuda-check --target starling_cuda_check
 
 lint: setup ## clang-format, ruff, mypy on what git tracks
 	@scripts/lint.sh

@@ -27,6 +27,8 @@ if(STARLING_SANITIZE)
     # gcc warns that TSan does not model fences; where one orders data, the code says so in TSan's terms.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
   endif()
+elseif(STARLING_QUICK)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O0")
 else()
   set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 endif()

@@ -13,6 +13,8 @@ option(STARLING_BUILD_TESTS "Build the C++ tests" ${from_cmake})
 option(STARLING_BUILD_BENCH "Build the C++ benchmarks (what `starling bench` runs)" ${from_pip})
 set(STARLING_CUDA AUTO CACHE STRING "Build the CUDA part: AUTO (if nvcc is there), ON, OFF")
 set(STARLING_CUDA_ARCH 90 CACHE STRING "CUDA architectures to compile for")
+option(STARLING_QUICK "Compile and link only to see whether it can be done: nothing is optimized" OFF)
+set(STARLING_CORE "" CACHE FILEPATH "With STARLING_QUICK: a libstarling.so to link with, if it is there")
 set(STARLING_VERBS AUTO CACHE STRING
   "Links over RDMA: AUTO (if infiniband/verbs.h is there), ON, OFF. The library itself is opened at run time")
 set(STARLING_MUTANTS_FLAGS -O0 CACHE STRING

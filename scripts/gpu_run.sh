@@ -13,6 +13,8 @@
 #   overlap      computation beside collectives (gpu_overlap_N.json, .png)
 #   overlap:sm_free  the matrix product beside copies without multiprocessors (gpu_overlap_sm_free_N.json)
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
+#   holds        who holds a stream: gates, wait values, doorbells (gpu_holds_{gate,wait,doorbell}_N.json), all_reduce to 8 MB
+#   links        what the links give to each way (bench/gpu/link_probe.cu: gpu_links_N.txt)
 #   graphs       all_reduce inside of CUDA graphs, beside NCCL's (gpu_graphs_N.json)
 #   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
 #   plans        programs of the language, preempted (tests/gpu/test_plans.py)
@@ -168,6 +170,12 @@ for step in "${steps[@]}"; do
     build_adapter
     STARLING_SM_FREE=1 bench 60 "gpu_overlap_sm_free_$GPUS" overlap -n "$GPUS" --timeout 50 --kernel "matrix product" -C send_recv,all_gather
     ;;
+  holds)
+    for by in gate wait doorbell; do
+      STARLING_STREAM_HOLD=$by bench 45 "gpu_holds_${by}_$GPUS" gpu -n "$GPUS" -C all_reduce -e 8M --no-in-place --timeout 43
+    done
+    ;;
+  links) LINES_SHOWN=100 bounded "$LIMIT" "gpu_links_$GPUS" "$PREBUILT/gpu.link_probe" && cp "$OUT/logs/gpu_links_$GPUS.log" "$OUT/gpu_links_$GPUS.txt" ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;
   graphs)
     build_adapter

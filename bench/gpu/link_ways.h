@@ -301,7 +301,7 @@ class Call {
     block.await_one(before, tiles + kSteps - 1);
   }
 
-  //
+  // Of a reduce, rank 0 is the last one.
   template <Way kWay>
   __device__ void chain() {
     constexpr bool kSums = kWay == Way::kReduceChain;

@@ -22,7 +22,7 @@ struct Bytes {
 };
 using Field =
     std::variant<bool Settings::*, std::int64_t Settings::*, double Settings::*, std::string Settings::*,
-                 LogLevel Settings::*, Pull Settings::*, SmFree Settings::*, Bytes>;
+                 LogLevel Settings::*, Pull Settings::*, SmFree Settings::*, StreamHold Settings::*, Bytes>;
 
 struct Row {
   std::string_view name;
@@ -74,6 +74,13 @@ const std::vector<Row>& table() {
        "GPUs: what waits for work while streams stand. 1: one of the daemon's blocks, which calls the others "
        "when there is work for them: they leave their multiprocessors to the program. 0: the whole daemon.",
        &Settings::guard},
+      {"STARLING_STREAM_HOLD", "gate|wait|doorbell", "gate",
+       "GPUs, for measurements: what a stream stands by behind an operation. gate: its start kernel, of "
+       "which "
+       "a block stays if the operation is left to the daemon. wait: a wait value. doorbell: a wait value, "
+       "and "
+       "no start kernel: the stream tells the daemon. No CUDA graphs with doorbell.",
+       &Settings::stream_hold},
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
        &Settings::table},
@@ -217,6 +224,13 @@ SmFree parse_sm_free(const Row& row, std::string_view text) {
   refuse(row, text, "set it to 0, auto or 1");
 }
 
+StreamHold parse_stream_hold(const Row& row, std::string_view text) {
+  if (text == "gate") return StreamHold::kGate;
+  if (text == "wait") return StreamHold::kWait;
+  if (text == "doorbell") return StreamHold::kDoorbell;
+  refuse(row, text, "set it to gate, wait or doorbell");
+}
+
 LogLevel parse_level(const Row& row, std::string_view text) {
   for (int level = 0; level <= static_cast<int>(LogLevel::trace); ++level) {
     if (text == log_level_name(static_cast<LogLevel>(level))) return static_cast<LogLevel>(level);
@@ -238,6 +252,7 @@ struct Assign {
   void operator()(LogLevel Settings::* field) const { out.*field = parse_level(row, text); }
   void operator()(Pull Settings::* field) const { out.*field = parse_pull(row, text); }
   void operator()(SmFree Settings::* field) const { out.*field = parse_sm_free(row, text); }
+  void operator()(StreamHold Settings::* field) const { out.*field = parse_stream_hold(row, text); }
   void operator()(Bytes bytes) const { out.*bytes.field = parse_bytes(row, text); }
 };
 

@@ -19,6 +19,9 @@ enum class Pull : std::uint8_t { kNever, kAuto, kAlways };
 // STARLING_SM_FREE: whether messages between GPUs are moved by copy engines. The least willing rank decides.
 enum class SmFree : std::uint8_t { kNever, kBySize, kAlways };
 
+// STARLING_STREAM_HOLD: what a stream stands by behind an operation on a GPU, and what begins the operation.
+enum class StreamHold : std::uint8_t { kGate, kWait, kDoorbell };
+
 struct Settings {
   LogLevel log_level{};
   double timeout_s{};
@@ -32,6 +35,7 @@ struct Settings {
   Pull pull{};
   SmFree sm_free{};
   bool guard{};
+  StreamHold stream_hold{};
   std::string host_id;
   std::string tcp_interfaces;
   std::string tcp_family;

@@ -130,13 +130,23 @@ class BoundPull {
       if (n < p_.heads)
         tell_slice(p_.instructions[n], share_of(p_.instructions[n], tile), ends_.sends[k], true);
     }
-    const BoundInstruction& kept = p_.instructions[p_.heads - 1];
-    if (kept.destination != nullptr) {
-      move(kept, share_of(kept, tile));
-      m_.barrier();  // who reads it next may be another thread
-    }
+    if (keeps_own_part() && !own_part_goes_along(tile)) keep_own_part(tile);
     budget_.raise();
     return true;
+  }
+  STARLING_HOST_DEVICE bool keeps_own_part() const {
+    return p_.heads != 0 && p_.instructions[p_.heads - 1].destination != nullptr;
+  }
+  STARLING_HOST_DEVICE void keep_own_part(uint32_t tile) {
+    const BoundInstruction& kept = p_.instructions[p_.heads - 1];
+    move(kept, share_of(kept, tile));
+    m_.barrier();  // who reads it next may be another thread
+  }
+  // A short part is moved while the peers' words are on their way. A long one would keep the links waiting:
+  // where nothing but the tails comes behind, it is one more slice of theirs.
+  STARLING_HOST_DEVICE bool own_part_goes_along(uint32_t tile) const {
+    if (!keeps_own_part() || p_.tails == 0 || p_.heads + p_.tails != p_.count || tails_land()) return false;
+    return share_of(p_.instructions[p_.heads - 1], tile).bytes >= kCopiedPacks * 16 * m_.thread_count();
   }
   // Which of the heads tells connection k anything.
   STARLING_HOST_DEVICE uint32_t head_of(uint32_t k) const {
@@ -153,17 +163,24 @@ class BoundPull {
       if (const uint32_t t = tail_of(k); t < p_.tails)
         there = there && (tails_land() ? wait([&] { return has_landed(m_, ends_.receives[k]); })
                                        : await(ends_.receives[k], c_.sources[t]));
-    if (m_.any(!there)) return false;  // a tail's message is missing
+    const bool own = own_part_goes_along(tile);
+    if (m_.any(!there)) {  // a tail's message is missing
+      if (own) keep_own_part(tile);  // who goes on begins with the tails
+      return false;
+    }
     if (tails_land()) {
       for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
         ends_.receives[k].landed += tail_of(k) < p_.tails;
       budget_.raise();
       return true;
     }
-    copy_slices(m_, p_.tails, [&](uint32_t t) {
-      const BoundInstruction& i = p_.instructions[first + t];
+    // Long, each block begins with another slice: so all links are in use all the time.
+    const uint32_t count = p_.tails + uint32_t(own);
+    copy_slices(m_, count, [&](uint32_t k) {
+      const uint32_t t = own ? (k + block_) % count : k;
+      const BoundInstruction& i = p_.instructions[t < p_.tails ? first + t : p_.heads - 1u];
       const Share share = share_of(i, tile);
-      return Slice{destination_of(i, share), c_.sources[t], share.bytes};
+      return Slice{destination_of(i, share), t < p_.tails ? c_.sources[t] : source_of(i, share), share.bytes};
     });
     m_.barrier();  // all threads have read all tails' slices
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())

@@ -58,6 +58,13 @@ TEST(Settings, AGuardWaitsForTheDaemon) {
   EXPECT_FALSE(read({"STARLING_GUARD=0"}).guard);
 }
 
+TEST(Settings, AStreamIsHeldInOneOfThreeWays) {
+  EXPECT_EQ(read({}).stream_hold, StreamHold::kGate);
+  EXPECT_EQ(read({"STARLING_STREAM_HOLD=wait"}).stream_hold, StreamHold::kWait);
+  EXPECT_EQ(read({"STARLING_STREAM_HOLD=doorbell"}).stream_hold, StreamHold::kDoorbell);
+  EXPECT_NE(refusal("STARLING_STREAM_HOLD=1").find("gate, wait or doorbell"), std::string::npos);
+}
+
 TEST(Settings, BadValuesAreRefusedByNameWithARemedy) {
   for (const char* entry :
        {"STARLING_LOG=loud", "STARLING_TIMEOUT_S=soon", "STARLING_TIMEOUT_S=nan", "STARLING_TIMEOUT_S=inf",

@@ -57,6 +57,7 @@ def run(ranks: int, *names: str, **settings: str) -> None:
         ("ddp", "ddp_with_lanes_and_synchronization"),
         ("tensor_parallel",),
         ("pipelining",),
+        ("timed_out", "aborted"),
         ("killed",),
     ],
     ids=lambda names: names[0],

@@ -232,15 +232,21 @@ def side_streams(p: Place) -> None:
 
 @check
 def tensors_are_kept(p: Place) -> None:
-    """Memory of dropped tensors is not used again before the collective has ended."""
-    works = []
-    for step in range(30):
-        keep_busy(1)
-        works.append(dist.all_reduce(p.filled(step, 100_000), async_op=True))
-        p.filled(-1000, 100_000)
-    last = p.filled(p.rank, 100_000)
-    dist.all_reduce(last)
-    expect(last, p.total(float), "a collective among dropped tensors")
+    """Memory of dropped tensors is not used again before the collective has ended: what is gathered from a tensor that
+    nobody else holds is what was in it, though as many of its size are filled with something else meanwhile."""
+    works, gathered, count = [], [], 1_000_000
+    for step in range(20):
+        keep_busy(1 + 3 * ((step + p.rank) % p.size))  # so that some read what others gave long ago
+        gathered.append(p.filled(0, p.size * count))
+        dropped = p.filled(100 * step + p.rank, count)
+        works.append(dist.all_gather_into_tensor(gathered[-1], dropped, async_op=True))
+        del dropped
+        others = [p.filled(-1000, count) for _ in range(3)]
+        del others
+    for step, (work, seen) in enumerate(zip(works, gathered, strict=True)):
+        work.wait()
+        parts = torch.arange(p.size, device=p.device).repeat_interleave(count)
+        expect(seen, (100.0 * step + parts).to(seen.dtype), f"what was dropped at step {step}")
 
 
 @check
@@ -627,6 +633,59 @@ def _run(rank: int, size: int, folder: str, names: list[str], killed: bool) -> N
     dist.destroy_process_group()
 
 
+def _error_of(call: Callable[[], object], within_s: float) -> str:
+    """What ``call`` raises at last: an operation's error is told by the next one of its group."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        try:
+            call()
+        except RuntimeError as error:
+            return str(error)
+        time.sleep(0.02)
+    raise AssertionError("no error")
+
+
+@check
+def timed_out(p: Place) -> None:
+    """A rank that does not call holds the others' streams until the group's timeout, and then their errors name it."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    tensor = p.filled(1, 1_000_000)
+    dist.all_reduce(tensor, group=group)
+    torch.cuda.synchronize()
+    dist.barrier()
+    if p.rank != p.size - 1:
+        begin = time.monotonic()
+        dist.all_reduce(tensor, group=group)  # the stream waits, not we
+        torch.cuda.synchronize()
+        took = time.monotonic() - begin
+        assert 1 < took < 5, f"the stream was released after {took:.2f} s"
+        text = _error_of(lambda: dist.all_reduce(tensor, group=group), 3)
+        assert f"rank {p.size - 1}" in text, text
+    dist.barrier()
+
+
+@check
+def aborted(p: Place) -> None:
+    """An abort releases the streams of all ranks, long before any timeout, and the others' errors say what it was."""
+    group = dist.new_group()
+    tensor = p.filled(1, 1_000_000)
+    dist.all_reduce(tensor, group=group)
+    torch.cuda.synchronize()
+    dist.barrier()
+    begin = time.monotonic()
+    if p.rank == p.size - 1:
+        time.sleep(0.5)  # the others' operation is under way
+        dist.distributed_c10d._abort_process_group(group)
+    else:
+        dist.all_reduce(tensor, group=group)
+        torch.cuda.synchronize()
+        took = time.monotonic() - begin
+        assert took < 5, f"the stream was released after {took:.2f} s"
+        text = _error_of(lambda: dist.all_reduce(tensor, group=group), 3)
+        assert "abort" in text, text
+    dist.barrier()
+
+
 def _die_and_notice(p: Place) -> None:
     """The last rank dies; the others' streams go on, and their next look at the work tells why."""
     tensor = p.filled(1, 1_000_000)
@@ -647,6 +706,8 @@ def _die_and_notice(p: Place) -> None:
     except Exception as error:
         if "died" not in str(error):
             raise
+        told = time.monotonic() - begin
+        assert told < 8, f"told after {told:.2f} s"  # the timeout is 4 s
         print(
             f"[{p.rank}] a dead rank: the stream went on after {took:.2f} s: {str(error)[:120]}", flush=True
         )

@@ -1212,8 +1212,15 @@ MUTATIONS = [
         "bound_pull_tails_without_vote",
         "threads of a bound pull copy what they have of the last slices although others' messages are missing",
         BOUND_PULL,
-        "    if (m_.any(!there)) return false;  // a tail's message is missing\n",
-        "    if (!there) return false;\n",
+        "    if (m_.any(!there)) {  // a tail's message is missing\n",
+        "    if (!there) {\n",
+    ),
+    Mutation(
+        "bound_pull_forgets_own_part",
+        "a bound pull whose last messages are late leaves its own part, which goes along with them, to nobody",
+        BOUND_PULL,
+        "      if (own) keep_own_part(tile);  // who goes on begins with the tails\n",
+        "",
     ),
     Mutation(
         "bound_pull_heads_without_vote",

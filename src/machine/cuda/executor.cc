@@ -23,8 +23,16 @@ constexpr uint64_t kErrorPeriodNs =
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
 static_assert(2 * device::kMostTogether <= kLaunchLimit);  // a kernel or a mark, and a wait, for each
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
+constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;
 constexpr uint64_t kReplayBytesANs = 100;  // peers read a buffer at least so fast, and its owner waits
+
+// Of a message its receiver sees nothing before all has come, nor its sender before all is read: how long
+// that may take, beside what a start kernel waits for anything.
+uint64_t moving_ns(const StreamLaunch& launch) {
+  if (launch.plan->collective != Collective::kSendRecv) return 0;
+  return launch.operation.chunk_bytes * launch.plan->block_count / kMessageBytesANs;
+}
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {
   int processors = 0;
@@ -43,7 +51,7 @@ CudaExecutor::CudaExecutor(const ExecutorOptions& options)
     : options_(options),
       device_(options),
       machine_(0, no_waiting(), nullptr, nullptr),
-      host_(machine_, device_, facts_of(options), {.guards = options.guards},
+      host_(machine_, device_, facts_of(options), options.policy,
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
              options.pool_base},
             {options.start.submissions, options.start.block_count, options.start.work, options.drain}) {}
@@ -155,8 +163,9 @@ void CudaExecutor::poison(const Handover& handover, uint64_t newest) { host_.poi
 device::StartArguments& CudaExecutor::add_start(Starts& starts, const StreamLaunch& launch) const {
   const Scheduling& s = launch.scheduling;
   const uint64_t patience = launch.patient ? s.quit_period : 0;
-  const device::Budget budget{std::max(s.initial_budget, patience), std::max(s.maximum_budget, patience),
-                              s.success_factor, s.unbounded};
+  const uint64_t moving = moving_ns(launch);
+  const device::Budget budget{std::max(s.initial_budget, patience) + moving,
+                              std::max(s.maximum_budget, patience) + moving, s.success_factor, s.unbounded};
   const BlockMemory* const blocks = s.priority_order ? options_.start.blocks : nullptr;
   return starts.emplace_back(launch.operation, launch.near, launch.handover, launch.lane,
                              options_.start.daemon, launch.priority, uint16_t(0), budget, uint64_t(0),

@@ -146,6 +146,7 @@ uint64_t DeviceMemory::offset_of(const std::byte* memory) const {
     if (memory >= chunks_[c]->base && memory < chunks_[c]->base + chunks_[c]->bytes)
       return c << kChunkShift | uint64_t(memory - chunks_[c]->base);
   STARLING_ASSERT(false, "an address outside of the rank's GPU memory was exported");
+  return 0;  // not reached
 }
 
 std::byte* DeviceMemory::at(uint64_t offset) const {

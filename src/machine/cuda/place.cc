@@ -150,6 +150,7 @@ void CudaPlace::check_pulled(const void* memory) const {
 }
 
 std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
+  const StreamHold hold = settings().stream_hold;
   const ExecutorOptions options{device_,
                                 start,
                                 exported(arena_.header()->pool_offset),
@@ -159,7 +160,9 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<AloneWords*>(allocate_shared(sizeof(AloneWords))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
-                                settings().guard};
+                                {.gates = hold == StreamHold::kGate,
+                                 .doorbells = hold == StreamHold::kDoorbell,
+                                 .guards = settings().guard}};
   flush();
   return std::make_unique<CudaExecutor>(options);
 }

@@ -66,7 +66,7 @@ CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
   const DeviceGuard guard(options_.device);
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
-  daemons_.resize(options.guards ? 2 : 1);
+  daemons_.resize(options.policy.guards ? 2 : 1);
   for (cudaStream_t& stream : daemons_) stream = new_stream(options_.device, StreamUse::kDaemon);
   check(cudaError_t(preload_daemon(daemons_[kFirst])), "loading the daemon kernel");
   check(cudaError_t(preload_start(daemons_[kFirst])), "loading the start kernel");

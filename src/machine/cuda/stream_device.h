@@ -31,7 +31,7 @@ struct ExecutorOptions {
   uint64_t* drain;        // likewise; the relay passes it on
   AloneWords* alone;      // likewise; shared with start kernels
   uint64_t* begun;        // likewise
-  bool guards;            // device::StreamPolicy::guards
+  device::StreamPolicy policy;
 };
 
 // Of a stream: entries that were put into it and may not have begun, known by events recorded now and then.

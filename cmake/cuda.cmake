@@ -75,7 +75,7 @@ target_link_libraries(starling_cuda PRIVATE ${core} starling_flags CUDA::cudart_
 target_include_directories(starling_cuda PRIVATE include src)
 # Of a block of kDaemonThreads: separately compiled functions must fit the kernel's share of registers.
 target_compile_options(starling_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-maxrregcount=128>)
-target_link_options(starling_cuda PRIVATE "LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/exports_cuda.map")
+target_link_options(starling_cuda PRIVATE LINKER:-z,defs "LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/exports_cuda.map")
 set_target_properties(starling_cuda PROPERTIES CUDA_SEPARABLE_COMPILATION ON CUDA_RESOLVE_DEVICE_SYMBOLS ON
   CUDA_RUNTIME_LIBRARY Static BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
   LINK_DEPENDS "${CMAKE_SOURCE_DIR}/cmake/exports_cuda.map")

@@ -179,7 +179,9 @@ void Context::capture(std::span<Departure> departures, uint64_t capture) {
 
 void Context::check_captures(const StreamOperations& streams, std::span<const Departure> departures) const {
   if (!streams.may_capture())
-    throw Error(Code::unsupported, "operations cannot be captured with CUDA_DEVICE_MAX_CONNECTIONS=1",
+    throw Error(Code::unsupported,
+                "operations cannot be captured with CUDA_DEVICE_MAX_CONNECTIONS=1, nor with "
+                "STARLING_STREAM_HOLD=doorbell",
                 "unset it, or leave collectives out of the graph");
   for (const Departure& one : departures)
     if (one.lane->carried())  // replays between hosts were not seen to work

@@ -146,7 +146,22 @@ class BoundPull {
   // where nothing but the tails comes behind, it is one more slice of theirs.
   STARLING_HOST_DEVICE bool own_part_goes_along(uint32_t tile) const {
     if (!keeps_own_part() || p_.tails == 0 || p_.heads + p_.tails != p_.count || tails_land()) return false;
-    return share_of(p_.instructions[p_.heads - 1], tile).bytes >= kCopiedPacks * 16 * m_.thread_count();
+    const BoundInstruction& kept = p_.instructions[p_.heads - 1];
+    const Share own = share_of(kept, tile);
+    if (own.bytes < kCopiedPacks * 16 * m_.thread_count()) return false;
+    // In the program it comes before the tails: of plans that bring something to where it lies, or goes, it
+    // stays so.
+    for (uint32_t n = p_.heads; n < p_.count; ++n) {
+      const Share share = share_of(p_.instructions[n], tile);
+      const std::byte* to = destination_of(p_.instructions[n], share);
+      if (overlap(to, share.bytes, source_of(kept, own), own.bytes)) return false;
+      if (overlap(to, share.bytes, destination_of(kept, own), own.bytes)) return false;
+    }
+    return true;
+  }
+  STARLING_HOST_DEVICE static bool overlap(const std::byte* a, uint32_t a_bytes, const std::byte* b,
+                                           uint32_t b_bytes) {
+    return uint64_t(a) < uint64_t(b) + b_bytes && uint64_t(b) < uint64_t(a) + a_bytes;
   }
   // Which of the heads tells connection k anything.
   STARLING_HOST_DEVICE uint32_t head_of(uint32_t k) const {

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,22 @@ START_LIMIT_S = 100.0  # importing PyTorch, joining, connecting eight lanes: man
 LEAVE_LIMIT_S = 20.0  # of processes that were killed
 POLL_S = 0.05
 LEAVING = "leaving"  # in the place of a case, where all were reported and the processes did not end
+
+
+@contextmanager
+def told_to_end() -> Iterator[None]:
+    """SIGTERM raises in the main thread, as Ctrl-C does, so that the ranks, whose sessions are their own, are ended.
+    Once: a time limit's signal may come twice, to the process and to its group."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass
@@ -172,16 +189,13 @@ class Job:
         self._take(row, run)
 
     def end(self) -> None:
-        """Kills the processes. A GPU may keep one that hung for many seconds: only ours are waited for, since what
-        comes behind them is timed."""
+        """Kills the processes. A GPU may keep one that hung for many seconds: who waits for them, waits in `close`."""
         for process in self._processes:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
         self._dying += self._processes
         self._processes = []
-        if self.library in OURS:
-            self._await_dying(time.monotonic() + LEAVE_LIMIT_S)
 
     def _await_dying(self, until: float) -> None:
         for process in self._dying:
@@ -203,6 +217,8 @@ class Job:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
             if self.cases:
+                if self.library in OURS:  # what comes now is timed
+                    self._await_dying(time.monotonic() + LEAVE_LIMIT_S)
                 self.start(run)
 
     def close(self, until: float) -> None:
@@ -333,7 +349,8 @@ def command(
     run = Run(ranks, iterations, limit_s, device=device, programs=programs, say=speaker(json_path))
     run.deadline = time.monotonic() + total_s
     try:
-        rows = measure(run, words(case) or list(CASES), words(libraries))
+        with told_to_end():
+            rows = measure(run, words(case) or list(CASES), words(libraries))
     except MissingProgramError as error:
         refuse(error)
     settings = {"ranks": ranks, "iterations": iterations, "limit_s": limit_s}

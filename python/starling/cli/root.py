@@ -8,9 +8,7 @@ Exit codes: 0 done; 1 something measured, checked or run came out wrong; 2 wrong
 from __future__ import annotations
 
 import errno
-import signal
 import sys
-from types import FrameType
 
 import typer
 
@@ -74,15 +72,8 @@ _OF_FILES = {
 }  # fmt: skip
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)
-
-
 def main() -> None:
     """Entry point of the console script."""
-    # As Ctrl-C: who started ranks ends them, and what would be left behind is removed.
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _leave)
     try:
         app()
     except CannotWriteError as error:

@@ -27,11 +27,13 @@ constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, 
 constexpr uint64_t kReplayBudgetNs = 500'000;
 constexpr uint64_t kReplayBytesANs = 100;  // peers read a buffer at least so fast, and its owner waits
 
-// Of a message its receiver sees nothing before all has come, nor its sender before all is read: how long
-// that may take, beside what a start kernel waits for anything.
+// Of a message that is put or read its receiver, or its sender, sees nothing before all of a tile has moved:
+// how long that may take, beside what a start kernel waits for anything.
 uint64_t moving_ns(const StreamLaunch& launch) {
-  if (launch.plan->collective != Collective::kSendRecv) return 0;
-  return launch.operation.chunk_bytes * launch.plan->block_count / kMessageBytesANs;
+  const PlanHeader& plan = *launch.plan;
+  if (plan.collective != Collective::kSendRecv || plan.protocol != Protocol::kPull) return 0;
+  const uint64_t tile = launch.operation.tile_bytes * plan.block_count;
+  return std::min(launch.operation.group_bytes, tile) / kMessageBytesANs;
 }
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {
@@ -163,7 +165,8 @@ void CudaExecutor::poison(const Handover& handover, uint64_t newest) { host_.poi
 device::StartArguments& CudaExecutor::add_start(Starts& starts, const StreamLaunch& launch) const {
   const Scheduling& s = launch.scheduling;
   const uint64_t patience = launch.patient ? s.quit_period : 0;
-  const uint64_t moving = moving_ns(launch);
+  const bool fixed = s.minimum_budget == s.maximum_budget;
+  const uint64_t moving = fixed ? 0 : moving_ns(launch);
   const device::Budget budget{std::max(s.initial_budget, patience) + moving,
                               std::max(s.maximum_budget, patience) + moving, s.success_factor, s.unbounded};
   const BlockMemory* const blocks = s.priority_order ? options_.start.blocks : nullptr;

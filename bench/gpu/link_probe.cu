@@ -29,8 +29,8 @@ constexpr int kBursts = 7, kCalls = 6;
 constexpr uint64_t kMostBytes = 512 << 20;
 
 constexpr bool is_whole(Way way) {
-  return way == Way::kSendPut || way == Way::kSendPull || way == Way::kBroadcastChain ||
-         way == Way::kReduceChain;
+  return way == Way::kSendPut || way == Way::kSendPutEight || way == Way::kSendPull ||
+         way == Way::kBroadcastChain || way == Way::kReduceChain;
 }
 constexpr bool is_split(Way way) {
   return way == Way::kBroadcastSplit || way == Way::kReduceSplitPut || way == Way::kReduceSplitPull;
@@ -41,11 +41,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     run(const __grid_constant__ Memory m, uint64_t packs, uint64_t tile, uint32_t number) {
   Call<n> call(m, number, packs / (is_whole(kWay) ? 1 : is_split(kWay) ? n - 1 : n), tile);
   if constexpr (kWay == Way::kSendPut) call.send_put();
+  if constexpr (kWay == Way::kSendPutEight) call.send_put_eight();
   if constexpr (kWay == Way::kSendPull) call.send_pull();
   if constexpr (kWay == Way::kGatherPullTogether) call.gather_pull_together();
-  if constexpr (kWay == Way::kGatherPullInTurn) call.gather_pull_in_turn();
+  if constexpr (kWay == Way::kGatherPullInTurn) call.template gather_pull_in_turn<4>();
+  if constexpr (kWay == Way::kGatherPullEight) call.template gather_pull_in_turn<8>();
   if constexpr (kWay == Way::kGatherRing) call.gather_ring();
   if constexpr (kWay == Way::kScatterPull) call.scatter_pull();
+  if constexpr (kWay == Way::kReduceAllByRank) call.reduce_all_by_rank();
+  if constexpr (kWay == Way::kReduceAllPullRing) call.reduce_all_pull_ring();
   if constexpr (kWay == Way::kReduceAllRing) call.reduce_all_ring();
   if constexpr (kWay == Way::kBroadcastSplit) call.broadcast_split();
   if constexpr (kWay == Way::kReduceSplitPut) call.reduce_split_put();

@@ -6,21 +6,25 @@
 
 namespace link_probe {
 
-constexpr uint32_t kMostRanks = 4, kThreads = 512, kMostBlocks = 264, kFlagWords = 16, kUnits = 4;
+constexpr uint32_t kMostRanks = 4, kThreads = 512, kMostBlocks = 264, kFlagWords = 16;
 constexpr uint64_t kMostLooks = 1u << 22;  // then the peer is not there
 
 enum class Way {
   kSendPut,
+  kSendPutEight,
   kSendPull,
   kGatherPutTogether,
   kGatherPutInTurn,
   kGatherPullTogether,
   kGatherPullInTurn,
+  kGatherPullEight,
   kGatherRing,
   kScatterPull,
   kScatterPut,
   kReduceAllTogether,
   kReduceAllInTurn,
+  kReduceAllByRank,
+  kReduceAllPullRing,
   kReduceAllPut,
   kReduceAllRing,
   kBroadcastChain,
@@ -31,16 +35,20 @@ enum class Way {
   kCount
 };
 constexpr const char* kNames[] = {"send: put",
+                                  "send: put, eight packs a thread",
                                   "send: pull",
                                   "all_gather: put together",
                                   "all_gather: put in turn",
                                   "all_gather: pull together",
                                   "all_gather: pull in turn",
+                                  "all_gather: pull in turn, eight packs",
                                   "all_gather: ring of puts",
                                   "reduce_scatter: pull together",
                                   "reduce_scatter: put in turn, then sum",
                                   "all_reduce: pull, put together",
                                   "all_reduce: pull, put in turn",
+                                  "all_reduce: pull, put, all from rank 0 on",
+                                  "all_reduce: pull, ring of puts",
                                   "all_reduce: put, sum, put in turn",
                                   "all_reduce: ring of puts",
                                   "broadcast: chain of puts",
@@ -106,7 +114,7 @@ class Block {
 __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
 // Of kFrom sources, each loaded once, their sum to kTo destinations.
-template <int kFrom, int kTo>
+template <int kFrom, int kTo, uint32_t kUnits = 4>
 __device__ void move(const std::array<const float4*, kFrom>& from, const std::array<float4*, kTo>& to,
                      uint64_t packs) {
   for (uint64_t first = threadIdx.x; first < packs; first += kUnits * kThreads) {
@@ -171,6 +179,11 @@ class Call {
     for (uint32_t t = 0; t < tiles; ++t) copy(m.out[next] + s.at(0, t), m.in[r] + s.at(0, t), s.packs(t));
   }
 
+  __device__ void send_put_eight() {
+    for (uint32_t t = 0; t < tiles; ++t)
+      move<1, 1, 8>({m.in[r] + s.at(0, t)}, {m.out[next] + s.at(0, t)}, s.packs(t));
+  }
+
   __device__ void send_pull() {
     for (uint32_t t = 0; t < tiles; ++t) copy(m.out[r] + s.at(0, t), m.in[before] + s.at(0, t), s.packs(t));
   }
@@ -207,11 +220,12 @@ class Call {
       }
   }
 
+  template <uint32_t kUnits>
   __device__ void gather_pull_in_turn() {
     for (uint32_t t = 0; t < tiles; ++t)
       for (uint32_t d = 1; d <= n; ++d) {
         const uint32_t p = (r + d) % n;
-        copy(m.out[r] + s.at(p, t), m.in[p] + s.at(0, t), s.packs(t));
+        move<1, 1, kUnits>({m.in[p] + s.at(0, t)}, {m.out[r] + s.at(p, t)}, s.packs(t));
       }
   }
 
@@ -276,6 +290,35 @@ class Call {
         move<n, 1>(from, {m.out[r] + at}, s.packs(t));
         for (uint32_t d = 1; d < n; ++d) copy(m.out[(r + d) % n] + at, m.out[r] + at, s.packs(t));
       }
+    }
+  }
+
+  // As the library: loads and stores go to the ranks in their order.
+  __device__ void reduce_all_by_rank() {
+    for (uint32_t t = 0; t < tiles; ++t) {
+      const uint64_t at = s.at(r, t);
+      std::array<float4*, n> to;
+#pragma unroll
+      for (uint32_t d = 0; d < n; ++d) to[d] = m.out[d] + at;
+      move<n, n>(of_all<n>(const_cast<float4* const*>(m.in), 0, at), to, s.packs(t));
+    }
+  }
+
+  // What is summed up goes round: step d of tile t is in turn t + d.
+  __device__ void reduce_all_pull_ring() {
+    for (uint32_t turn = 0; turn < tiles + n - 2; ++turn) {
+      if (turn != 0) block.await_one(before, turn);
+      for (uint32_t d = 0; d + 1 < n; ++d) {
+        const uint32_t t = turn - d, chunk = (r + n - d) % n;
+        if (t >= tiles) continue;
+        const uint64_t at = s.at(chunk, t);
+        if (d == 0)
+          move<n, 2>(of_all<n>(const_cast<float4* const*>(m.in), r, at), {m.out[r] + at, m.out[next] + at},
+                     s.packs(t));
+        else
+          copy(m.out[next] + at, m.out[r] + at, s.packs(t));
+      }
+      block.tell_one(next, turn + 1);
     }
   }
 

@@ -50,8 +50,11 @@ struct StreamFacts {
 //                            stream, which somebody else launches soon; it runs until it leaves (device/daemon.h). Called only when
 //                            daemon_resident() is false: a second one behind the first could stand before
 //                            everybody's launches
-//   daemon_launched()        the device has come to the one that was asked for last, which runs as soon as there is
-//                            room; or it never will, and whoever completes operations knows of that
+//   daemon_put()             the one that was asked for last is in its stream: what comes into any stream from now on,
+//                            and whoever enters the driver, comes behind it; or it never will be, and whoever
+//                            completes operations knows of that
+//   daemon_come()            the device has come to its stream's end before it, and begins new kernels; or it never
+//                            will. Who waits for daemon_put() as well knows that it runs as soon as there is room
 //   daemon_resident()        once launched: not yet known to have ended, helpers included. False: all that they
 //                            stored is visible (acquire)
 //   launch_helpers(a)        likewise for the residency's other blocks, numbered from 1 on, in a stream of their own.
@@ -73,7 +76,8 @@ concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartA
                                 const GateArguments& gate, Stream stream, uint64_t* word,
                                 const uint64_t* seen, uint64_t value, uint32_t count) {
   d.launch_daemon(daemon);
-  { d.daemon_launched() } -> std::same_as<bool>;
+  { d.daemon_put() } -> std::same_as<bool>;
+  { d.daemon_come() } -> std::same_as<bool>;
   { d.daemon_resident() } -> std::same_as<bool>;
   d.launch_helpers(daemon);
   { d.helpers_resident() } -> std::same_as<bool>;

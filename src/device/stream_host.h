@@ -356,7 +356,9 @@ class StreamHost {
   }
 
   void observe() {
-    if (launching_ && d_.daemon_launched()) {
+    // Both: the device may come to the daemon's stream before the daemon is in it. What stood in front of it
+    // then would keep it out: a stream's wait in its hardware queue, a call of the program in the driver.
+    if (launching_ && d_.daemon_put() && d_.daemon_come()) {
       launching_ = false;
       last_activity_ = d_.now();
     }

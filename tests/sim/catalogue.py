@@ -942,6 +942,13 @@ MUTATIONS = [
         "    return !resident_ || (!draining_ && !launching_);\n",
     ),
     Mutation(
+        "held_before_the_daemon_is_put",
+        "a stream is held when the device has come to the daemon's stream, and the daemon is not in it yet",
+        HOST,
+        "if (launching_ && d_.daemon_put() && d_.daemon_come()) {",
+        "if (launching_ && d_.daemon_come()) {",
+    ),
+    Mutation(
         "drained_while_held",
         "with one hardware queue the daemon is drained while a stream is held",
         HOST,

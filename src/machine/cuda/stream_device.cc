@@ -121,11 +121,17 @@ void CudaStreamDevice::launch_now(Kind kind) {
   launch.daemon.first = helpers;
   note(cudaError_t(cuda::launch_daemon(launch, blocks, daemons_[kind])),
        "the daemon kernel could not be launched");
+  // Release: pairs with the acquire in daemon_put(). The driver has both kernels, or has failed and it was
+  // noted.
+  if (!helpers) put_.store(launch.daemon.launch, std::memory_order_release);
 }
+
+// The herald goes in before the daemon, by a launch of its own: between the two anybody may put something in.
+bool CudaStreamDevice::daemon_put() const { return put_.load(std::memory_order_acquire) == daemon_.launch; }
 
 // Not when the launch has returned: the GPU may begin nothing new until it is idle (a kernel of the program
 // needs more local memory, say), and a start kernel that stays for the daemon would keep it from that.
-bool CudaStreamDevice::daemon_launched() {
+bool CudaStreamDevice::daemon_come() const {
   // Acquire: pairs with the release in herald_kernel(); nothing hangs on it.
   if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == daemon_.launch)
     return true;

@@ -64,7 +64,8 @@ class CudaStreamDevice {
   CudaStreamDevice& operator=(const CudaStreamDevice&) = delete;
 
   void launch_daemon(const device::DaemonArguments& daemon);
-  bool daemon_launched();
+  bool daemon_put() const;
+  bool daemon_come() const;
   bool daemon_resident();
   void launch_helpers(const device::DaemonArguments& daemon);
   bool helpers_resident();
@@ -118,6 +119,7 @@ class CudaStreamDevice {
   MemoryOperation wait_ = nullptr;
   StreamCaptures captures_;
   device::DaemonArguments daemon_{};  // of the last residency
+  std::atomic<uint64_t> put_{0};  // the last residency whose launch has returned
   uint64_t blocks_[2] = {};  // of all launches, by kind
   uint64_t helpers_asked_ = 0;
 

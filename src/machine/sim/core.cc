@@ -70,17 +70,19 @@ class GpuDevice {
 
   void launch_daemon(const device::DaemonArguments& arguments) {
     if (daemon_resident()) w_.scheduler.fail("a daemon is launched behind another one");
+    g_.herald_later(g_.daemon_stream());
     put_daemon(g_.daemon_stream(), arguments, arguments.guards ? 1 : arguments.daemon->block_count);
   }
-  bool daemon_launched() { return g_.begun(g_.daemon_stream()); }
-  bool daemon_resident() { return !daemon_launched() || !g_.idle(g_.daemon_stream()) || helpers_resident(); }
+  bool daemon_put() { return g_.is_put(g_.daemon_stream()); }
+  bool daemon_come() { return g_.heralded(g_.daemon_stream()); }
+  bool daemon_resident() { return !daemon_put() || !g_.idle(g_.daemon_stream()) || helpers_resident(); }
   void launch_helpers(const device::DaemonArguments& arguments) {
     if (helpers_resident()) w_.scheduler.fail("helpers are launched behind others");
     device::DaemonArguments helping = arguments;
     helping.first = 1;
     put_daemon(g_.helper_stream(), helping, arguments.daemon->block_count - 1);
   }
-  bool helpers_resident() { return !g_.begun(g_.helper_stream()) || !g_.idle(g_.helper_stream()); }
+  bool helpers_resident() { return !g_.is_put(g_.helper_stream()) || !g_.idle(g_.helper_stream()); }
   void launch_start(device::Stream stream, const device::StartArguments* const* starts, uint32_t count) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kStart;

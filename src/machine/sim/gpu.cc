@@ -7,6 +7,11 @@
 #include "wire/handover.h"
 
 namespace starling::sim {
+namespace {
+
+constexpr uint64_t kStepsBetween = 256;  // a daemon's two launches, at most
+
+}  // namespace
 
 void Gpu::build(World& world, const Options& options, Client& client, uint32_t rank, uint32_t first_unit,
                 uint32_t streams) {
@@ -117,6 +122,12 @@ void Gpu::put_later(uint32_t stream, const Kernel& kernel) {
   w_->scheduler.wake(launcher_fiber_);
 }
 
+void Gpu::herald_later(uint32_t stream) {
+  ++streams_[stream].heralds;
+  later_.push_back(known(stream, {EntryKind::kHerald, true, 0, nullptr, nullptr, 0, 0, {}}));
+  w_->scheduler.wake(launcher_fiber_);
+}
+
 void Gpu::put_write(uint32_t stream, uint64_t* word, uint64_t value) {
   wait_for_room(stream);
   add(known(stream, {EntryKind::kWrite, true, 0, nullptr, word, value, 0, {}}));
@@ -133,9 +144,14 @@ void Gpu::launcher() {
       w_->scheduler.sleep();
       continue;
     }
+    const bool herald = later_.front().kind == EntryKind::kHerald;
     add(std::move(later_.front()));
     later_.pop_front();
     progressed();
+    // This thread is one of many: between its two launches it may lose its core.
+    for (uint64_t steps = herald ? w_->scheduler.random().skewed(kStepsBetween) : 0; steps > 0 && !ending_;
+         --steps)
+      w_->scheduler.step();
   }
 }
 
@@ -156,11 +172,8 @@ uint32_t Gpu::queued(uint32_t stream) const {
   return uint32_t(std::count_if(queue.begin(), queue.end(), [](const Entry& e) { return e.ours; }));
 }
 
-bool Gpu::begun(uint32_t stream) const {
-  const auto is_its = [stream](const Entry& e) { return e.stream == stream; };
-  const auto& queue = queues_[queue_index(stream)];
-  return std::none_of(later_.begin(), later_.end(), is_its) &&
-         std::none_of(queue.begin(), queue.end(), is_its);
+bool Gpu::is_put(uint32_t stream) const {
+  return std::none_of(later_.begin(), later_.end(), [stream](const Entry& e) { return e.stream == stream; });
 }
 
 void Gpu::synchronize() { wait_for_entries(0, uint32_t(streams_.size())); }
@@ -235,6 +248,7 @@ bool Gpu::advance(std::deque<Entry>& queue) {
     return true;
   }
   if (entry.kind == EntryKind::kWrite) write_value(entry, stream);
+  stream.heralds -= entry.kind == EntryKind::kHerald;
   ++stream.ended;
   return true;
 }
@@ -353,7 +367,7 @@ std::string Gpu::state() const {
   if (driver_taken_) text += "; a call waits for the GPU inside of the driver";
   for (size_t q = 0; q < queues_.size(); ++q) {
     if (queues_[q].empty()) continue;
-    static constexpr const char* kWhat[] = {"a kernel", "a write", "a wait"};
+    static constexpr const char* kWhat[] = {"a kernel", "a write", "a wait", "a herald"};
     const Entry& head = queues_[q].front();
     text += "; hardware queue " + std::to_string(q) + " has " + std::to_string(queues_[q].size()) +
             " entries, first " + kWhat[uint32_t(head.kind)] + " of stream " + std::to_string(head.stream);

@@ -67,8 +67,12 @@ class Gpu {
   void put(uint32_t stream, const Kernel& kernel, bool ours);
   // Returns at once: a thread of the host puts it in as soon as it can. One at a time.
   void put_later(uint32_t stream, const Kernel& kernel);
-  // All that was put into it, or will be later, has begun.
-  bool begun(uint32_t stream) const;
+  // Likewise what says that the GPU has come there. Others may put something in between the two.
+  void herald_later(uint32_t stream);
+  // All that was asked for has been put into the stream.
+  bool is_put(uint32_t stream) const;
+  // The GPU has come to the last herald.
+  bool heralded(uint32_t stream) const { return streams_[stream].heralds == 0; }
   void put_write(uint32_t stream, uint64_t* word, uint64_t value);
   void put_wait(uint32_t stream, const uint64_t* word, uint64_t value);
   // All that was put into it has ended; true: what it did is known to the caller.
@@ -97,7 +101,7 @@ class Gpu {
   SmSlot& slot(uint32_t index) { return slots_[index]; }
 
  private:
-  enum class EntryKind : uint8_t { kKernel, kWrite, kWait };
+  enum class EntryKind : uint8_t { kKernel, kWrite, kWait, kHerald };
   struct Entry {
     EntryKind kind;
     bool ours;
@@ -110,6 +114,7 @@ class Gpu {
   };
   struct SimStream {
     uint64_t put = 0, ended = 0;  // entries
+    uint32_t heralds = 0;  // asked for, and not come to
     std::vector<uint32_t> clock;  // what is known behind its last entry
     bool busy = false;  // an entry has begun and not ended
   };

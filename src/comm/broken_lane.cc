@@ -141,6 +141,13 @@ void Context::find_broken_lanes() {
   for (const auto& lane : closed_lanes_) look(lane.get(), is_told_broken);
 }
 
+// With one hardware queue what is read out of the device's memory stands behind each stream that stands. The
+// poller, under the lock, must not wait for that: nobody would release the stream.
+bool Context::copies_may_stand() const {
+  const StreamOperations* streams = executor_->streams();
+  return streams != nullptr && streams->shares_queue() && !executor_->quiet();
+}
+
 // No operation comes to the device after the fault: once those that are there have ended, our blocks touch
 // the lane no more, and we say so. What we had lent to peers comes back when they have said it. True: all
 // done.
@@ -154,6 +161,7 @@ bool Context::settle(HostLane& lane) {
   }
   lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault
   lane.withdraw(host_machine_);
+  if (copies_may_stand()) return false;
   std::vector<uint32_t> slots;
   const bool all = lane.recover(host_machine_, slots);
   for (const uint32_t slot : slots)

@@ -205,6 +205,7 @@ class Context {
   // Broken lanes (broken_lane.cc).
   void find_broken_lanes();
   bool settle(HostLane& lane);
+  bool copies_may_stand() const;
   void end_broken(HostLane& lane, Flight&& flight, const Fault& fault);
   bool give_back();
   void end_everything();

@@ -95,6 +95,33 @@ def test_who_hangs_or_dies_is_told(kill: signal.Signals, outcome: str) -> None:
     assert not job._processes
 
 
+def test_who_stays_beside_one_that_failed_shows_where_it_stands(tmp_path: Path) -> None:
+    run, job = run_of(), Job("starling's API", [ALONE], 0)
+    job._folder = tmp_path
+    job._seen, job._changed_at = ("",) * 4, time.monotonic() - 4
+    stays = (
+        "import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR1)\n"
+        "print('here', flush=True)\ntime.sleep(60)"
+    )
+    for rank, program in enumerate(("raise SystemExit(1)", stays)):
+        with (tmp_path / f"log.{rank}").open("wb") as log:
+            job._processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", program], stdout=log, stderr=log, start_new_session=True
+                )
+            )
+    try:
+        job._processes[0].wait(20)
+        until = time.monotonic() + 20
+        while "here" not in (tmp_path / "log.1").read_text() and time.monotonic() < until:
+            time.sleep(0.05)
+        job.look(run)
+    finally:
+        job.end()
+    assert [row["outcome"] for row in job.rows] == ["failed"]
+    assert "line 4" in job.rows[0]["stacks"], job.rows
+
+
 def test_what_is_left_at_the_deadline_is_not_run() -> None:
     run = run_of(iterations=100_000, deadline=time.monotonic() + 5)
     rows = run.together(jobs_of("starling's API", [ALONE, "one stream"]))

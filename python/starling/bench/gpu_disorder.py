@@ -114,20 +114,25 @@ class Job:
         failed = any(code not in (None, 0) for code in codes)
         self._collect(run)
         if left or (failed and now - self._changed_at > 3):  # peers may notice by themselves, and say what
+            if not left:  # who did not notice shows where it stands
+                self._ask_for_stacks()
             self.end()
             if self.cases and not self._told_failure():
                 self._give_up("failed", f"exit codes {codes}", run)
         elif now - self._changed_at > (START_LIMIT_S if self._begun() < 0 else run.limit_of(self.library)):
-            for process in self._processes:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGUSR1)
-            time.sleep(0.3)  # for the stacks to be written
+            self._ask_for_stacks()
             self.end()
             if not self.cases:
                 if self.library not in OURS:  # how others leave is not the question
                     return
                 self.cases = [LEAVING]
             self._give_up("hung", f"no iteration ended for {now - self._changed_at:.0f} s", run)
+
+    def _ask_for_stacks(self) -> None:
+        for process in self._processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGUSR1)
+        time.sleep(0.3)  # for the stacks to be written
 
     def _text(self, name: str) -> str:
         assert self._folder is not None

@@ -127,7 +127,9 @@ void CudaStreamDevice::launch_now(Kind kind) {
 }
 
 // The herald goes in before the daemon, by a launch of its own: between the two anybody may put something in.
-bool CudaStreamDevice::daemon_put() const { return put_.load(std::memory_order_acquire) == daemon_.launch; }
+bool CudaStreamDevice::daemon_put() const {
+  return put_.load(std::memory_order_acquire) == daemon_.launch || !failure().empty();
+}
 
 // Not when the launch has returned: the GPU may begin nothing new until it is idle (a kernel of the program
 // needs more local memory, say), and a start kernel that stays for the daemon would keep it from that.

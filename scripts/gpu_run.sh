@@ -47,7 +47,7 @@
 #
 # N is the number of ranks: GPUS, or as many as there are GPUs, times RANKS_PER_GPU (1): ranks that share a GPU test all that
 # two GPUs would but NVLink, and NCCL beside; as processes they need MPS, or take turns. The library and its CUDA part may come along, built elsewhere:
-# PREBUILT=folder with libstarling.so, libstarling_cuda.so and what is in build/*/bench. Results name the commit that
+# PREBUILT=folder that scripts/gpu_prebuilt.sh made. Results name the commit that
 # COMMIT says where this is no clone. One summary.log has the end of every step's log.
 set -u
 cd "$(dirname "$0")/.."
@@ -79,6 +79,10 @@ bounded() { # seconds, name, then the command
 
 build_library() {
   [ -f "$PREBUILT/libstarling_cuda.so" ] && return
+  if [ -f "$PREBUILT/libstarling_cuda.so.xz" ]; then
+    $PYTHON -c 'import lzma, sys; sys.stdout.buffer.write(lzma.open(sys.argv[1]).read())' \
+      "$PREBUILT/libstarling_cuda.so.xz" >"$PREBUILT/libstarling_cuda.so" && return
+  fi
   cmake -S . -B build/gpu -G Ninja -DSTARLING_CUDA=ON -DSTARLING_BUILD_TESTS=OFF -DSTARLING_BUILD_BENCH=ON \
     -DSTARLING_PYTHON=OFF >"$OUT/logs/cmake.log" 2>&1 && ninja -C build/gpu >"$OUT/logs/build.log" 2>&1 ||
     { tail -30 "$OUT"/logs/{cmake,build}.log; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/gpu on two GPUs and on one, on a machine of four: two programs beside each other, each on GPUs of its own, in
-# some nine minutes instead of sixteen. What it times says little. The results: OUT/pair_a, OUT/pair_b and OUT/one.
+# tests/gpu on two GPUs and on one, on a machine of four: two programs beside each other, each on GPUs of its own,
+# in some nine minutes. What it times says little. The results: OUT/pair_a, OUT/pair_b and OUT/one.
 #
 #   scripts/gpu_pairs.sh
 set -u

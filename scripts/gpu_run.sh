@@ -81,7 +81,7 @@ build_library() {
   [ -f "$PREBUILT/libstarling_cuda.so" ] && return
   if [ -f "$PREBUILT/libstarling_cuda.so.xz" ]; then
     $PYTHON -c 'import lzma, sys; sys.stdout.buffer.write(lzma.open(sys.argv[1]).read())' \
-      "$PREBUILT/libstarling_cuda.so.xz" >"$PREBUILT/libstarling_cuda.so" && return
+      "$PREBUILT/libstarling_cuda.so.xz" >"$PREBUILT/cuda.part" && mv "$PREBUILT/cuda.part" "$PREBUILT/libstarling_cuda.so" && return
   fi
   cmake -S . -B build/gpu -G Ninja -DSTARLING_CUDA=ON -DSTARLING_BUILD_TESTS=OFF -DSTARLING_BUILD_BENCH=ON \
     -DSTARLING_PYTHON=OFF >"$OUT/logs/cmake.log" 2>&1 && ninja -C build/gpu >"$OUT/logs/build.log" 2>&1 ||

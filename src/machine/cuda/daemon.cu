@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
 }
 
 __global__ void herald_kernel(uint64_t* begun, uint64_t launch) {
-  // Release: nothing hangs on it; pairs with CudaStreamDevice::daemon_launched().
+  // Release: nothing hangs on it; pairs with CudaStreamDevice::daemon_come().
   CudaMachine(1, nullptr).store_release(begun, launch);
 }
 

@@ -16,6 +16,7 @@ class Mutation:
     file: str  # in the catalogue's folder of sources
     find: str  # occurs exactly once there
     replace: str
+    campaign: str = "mixed"  # of the simulator, where the hunt looks
 
 
 def mutated(text: str, mutation: Mutation, catalogue: str) -> str:

@@ -32,6 +32,12 @@ COPIES = "copy_host.h"
 TOLD = "told.h"
 PLACES = "places.h"
 
+# Campaigns, for bugs that the turns of `mixed` take over a minute to reach.
+RANDOM = "random"
+STREAMS_ONE = "streams-one"
+STREAMS_FEW_SMS = "streams-few-sms"
+STREAMS_GRAPHS = "streams-graphs"
+
 MUTATIONS = [
     # ---- orders of stores ------------------------------------------------------------------------------
     Mutation(
@@ -1136,6 +1142,7 @@ MUTATIONS = [
         "      if (m_.any(stuck)) return false;\n"
         "      count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier\n",
         "      if (!stuck) count_read(i, tile);\n      if (m_.any(stuck)) return false;\n",
+        STREAMS_GRAPHS,
     ),
     Mutation(
         "bound_second_message_first",
@@ -1314,6 +1321,7 @@ MUTATIONS = [
         DAEMON,
         "return m_.load_relaxed(&d_.parts->serving) < d_.block_count ||",
         "return",
+        STREAMS_FEW_SMS,
     ),
     Mutation(
         "helpers_never_leave",
@@ -1392,6 +1400,7 @@ MUTATIONS = [
         CAPTURED,
         "      if (before >= kPlaceIsFree) return false;\n",
         "",
+        STREAMS_GRAPHS,
     ),
     Mutation(
         "broken_lane_waits_for_a_place",
@@ -1542,6 +1551,7 @@ MUTATIONS = [
         INTERPRETER,
         "      m_.notify(x_.lane->doorbell);\n",
         "",
+        RANDOM,
     ),
     Mutation(
         "packets_sent_without_notify",
@@ -1585,6 +1595,7 @@ MUTATIONS = [
         "    return passes_turns(lane) &&\n"
         "           reached(sequence, m_.load_relaxed(&lane.handover->turns[m_.block_index()].next));",
         "    return passes_turns(lane);",
+        STREAMS_ONE,
     ),
     Mutation(
         "unpublished_left_unsaid",

@@ -36,6 +36,17 @@ inline bool shipped_is_right(const Case& drawn) {
   return Simulation().run(drawn.program, drawn.options, drawn.seed).ok();
 }
 
+// Whether the seed is of the cases that only hunts draw.
+inline bool special(uint64_t seed) {
+  return seed % kOneLaneEvery == 0 || seed % kCrossedEvery == 4 || seed % kCrowdedEvery == 14 ||
+         seed % kAwaitedEvery == 10;
+}
+
+// Whether a hunt in this campaign comes to the seed. Seeds have there the cases that they have in `mixed`.
+inline bool is_of(Campaign campaign, uint64_t seed) {
+  return campaign == Campaign::kMixed || (turn_in_mixed(seed) == campaign && !special(seed));
+}
+
 // What goes wrong in this seed: campaign and seed, and what was seen. Empty: nothing.
 inline std::string look_at(Simulation& simulation, const Core& core, uint64_t seed) {
   const Campaign campaign = turn_in_mixed(seed);
@@ -43,7 +54,6 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
   const bool crossed = seed % kCrossedEvery == 4;
   const bool crowded = seed % kCrowdedEvery == 14;
   const bool awaited = seed % kAwaitedEvery == 10;
-  const bool special = one_lane || crossed || crowded || awaited;
   Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
                : crossed ? crossed_messages(seed, simulation.plans())
                : crowded ? crowded_replays(seed, simulation.plans())
@@ -53,18 +63,19 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
   drawn.options.step_bound = 20'000'000;
   const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
   if (report.ok() || (&core != &shipped_core() && !shipped_is_right(drawn))) return {};
-  return (special ? drawn.program.name : campaign_name(campaign)) + " seed " + std::to_string(seed) + ": " +
-         report.failure;
+  return (special(seed) ? drawn.program.name : campaign_name(campaign)) + " seed " + std::to_string(seed) +
+         ": " + report.failure;
 }
 
 // The seed that it came to, and what was seen there, if anything was.
-inline std::string look(const Core& core, double seconds, uint64_t known_seed) {
+inline std::string look(const Core& core, Campaign campaign, double seconds, uint64_t known_seed) {
   Simulation simulation(core);
   const auto start = std::chrono::steady_clock::now();
   if (known_seed != 0)
     if (const std::string seen = look_at(simulation, core, known_seed); !seen.empty())
       return std::to_string(known_seed) + " " + seen;
   for (uint64_t seed = 1;; ++seed) {
+    if (!is_of(campaign, seed)) continue;
     if (const std::string seen = look_at(simulation, core, seed); !seen.empty())
       return std::to_string(seed) + " " + seen;
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
@@ -74,10 +85,12 @@ inline std::string look(const Core& core, double seconds, uint64_t known_seed) {
 
 }  // namespace hunting
 
+inline Campaign campaign_of(const Mutant& mutant) { return campaign_named(mutant.campaign).value(); }
+
 // `known_seed` is looked at first; 0: none. Then seeds from 1 on, until the time is over.
-inline Found hunt(const Core& core, double seconds, uint64_t known_seed = 0) {
+inline Found hunt(const Core& core, Campaign campaign, double seconds, uint64_t known_seed = 0) {
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = in_child([&] { return hunting::look(core, seconds, known_seed); });
+  const Outcome outcome = in_child([&] { return hunting::look(core, campaign, seconds, known_seed); });
   const std::string& text = outcome.text;
   Found found;
   found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -32,7 +32,9 @@ def main(source: Path, out: Path, units: int) -> None:
             write_if_changed(out / label / "device" / name, renamed(changed, label))
         body = renamed(core, label).replace("shipped_core", f"core_{label}")
         bodies[number % units].append(body.replace('"shipped"', f'"{mutation.name}"'))
-        rows.append(f'    {{"{mutation.name}", "{mutation.what}", "{mutation.file}", core_{label}}},')
+        rows.append(
+            f'    {{"{mutation.name}", "{mutation.what}", "{mutation.file}", core_{label}, "{mutation.campaign}"}},'
+        )
     for unit, parts in enumerate(bodies):
         write_if_changed(out / f"mutants_{unit}.cc", "\n".join(parts))
     unseen = []

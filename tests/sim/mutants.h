@@ -11,6 +11,7 @@ struct Mutant {
   const char* what;
   const char* file;
   const Core& (*core)();
+  const char* campaign;  // whose cases the hunt looks at
 };
 
 const std::vector<Mutant>& mutants();

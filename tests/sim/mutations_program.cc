@@ -12,14 +12,14 @@ int main(int argc, char** argv) {
       "Each row is an edit of one header of `src/device`, as small as the slip that would make it\n"
       "(`tests/sim/catalogue.py`). The simulator runs the edited core seed after seed, the campaigns dfccl1, "
       "dfccl2,\n"
-      "random, death, those with streams and those between hosts in turn, until a check fails that the "
-      "shipped "
-      "core passes. For no progress the bound is %llu ms of virtual time\n"
+      "random, death, those with streams and those between hosts in turn, or the one that the catalogue "
+      "names,\n"
+      "until a check fails that the shipped core passes. For no progress the bound is %llu ms of virtual "
+      "time\n"
       "here, not 50 ms as elsewhere. `sim.mutations_test` runs these seeds in every run of the tests, and "
       "hunts\n"
       "again where one shows nothing any more. This page is the output of\n"
-      "`build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md`, on one core, with "
-      "`STARLING_MUTANTS_FLAGS=-O1`.\n\n"
+      "`build/dev/tests/bin/sim.mutations_program > docs/MUTATIONS.md`, on one core.\n\n"
       "| bug | in | what it is | seeds | seconds | how it shows |\n| --- | --- | --- | --- | --- | --- |\n",
       static_cast<unsigned long long>(kProgressBoundMs));
   uint32_t found = 0, tried = 0;
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   for (const Mutant& mutant : mutants()) {
     if (argc > 2 && std::strcmp(argv[2], mutant.name) != 0) continue;
     ++tried;
-    const Found result = hunt(mutant.core(), seconds);
+    const Found result = hunt(mutant.core(), campaign_of(mutant), seconds);
     found += result.found;
     longest = std::max(longest, result.seconds);
     std::printf("| %s | %s | %s | %llu | %.2f | %s |\n", mutant.name, mutant.file, mutant.what,

@@ -58,7 +58,7 @@ bench: build ## all benchmarks, the README's tables too (12 minutes); ARGS="-n 4
 
 build: setup ## compile into build/dev and install into .venv
 	@$(PYTHON) scripts/build.py --define STARLING_BUILD_TESTS=ON --define STARLING_BUILD_BENCH=ON \
-	  --define STARLING_WERROR=ON --define STARLING_CUDA=OFF
+	  --define STARLING_WERROR=ON --define STARLING_CUDA=OFF --define STARLING_UNITY=$(or $(UNITY),ON)
 
 setup: ## system packages and .venv
 	@$(SETUP)

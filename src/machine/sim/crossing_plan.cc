@@ -16,18 +16,18 @@ namespace {
 constexpr uint16_t kMostSlots = 4;  // private ones that a connection of the simulator's lanes may need
 
 // A rank's instructions in the order in which one block would run them.
-struct Part {
-  std::vector<Step> steps;
+struct PlanPart {
+  std::vector<starling::Step> steps;
   std::vector<uint32_t> blocks;  // of each
   std::vector<uint32_t> places;  // of each inside its block
   uint32_t scratch = 0;          // chunks
 };
 
-Step decode(const PlanView& plan, const Instruction& i) {
+starling::Step decode(const PlanView& plan, const Instruction& i) {
   const BlockPlan& block = plan.blocks()[0];
   const Connection* receives = plan.connections() + block.receive_first;
   const Connection* sends = plan.connections() + block.send_first;
-  Step step{.opcode = i.opcode,
+  starling::Step step{.opcode = i.opcode,
             .source = {i.source_buffer, i.source_chunk},
             .destination = {i.destination_buffer, i.destination_chunk},
             .local_position = i.local_position,
@@ -48,23 +48,23 @@ class Crossing {
   // Nothing: the verifier refuses it.
   std::optional<Plan> draw() {
     for (uint32_t rank = 0; rank < plan_.rank_count(); ++rank) parts_.push_back(take_apart(rank));
-    for (Part& part : parts_) give_out(part);
+    for (PlanPart& part : parts_) give_out(part);
     connect();
-    for (Part& part : parts_) order(part);
+    for (PlanPart& part : parts_) order(part);
     std::optional<Plan> whole = build();
     if (!whole || whole->header(0)->minimum_slots > kMostSlots) return {};
     if (!random_.chance(kAlways / 4)) return whole;
-    for (Part& part : parts_)
-      for (Step& step : part.steps)
+    for (PlanPart& part : parts_)
+      for (starling::Step& step : part.steps)
         std::erase_if(step.after, [&](const Dependency&) { return random_.chance(kAlways / 8); });
     std::optional<Plan> thinned = build();
     return thinned ? std::move(thinned) : std::move(whole);
   }
 
  private:
-  Part take_apart(uint32_t rank) {
+  PlanPart take_apart(uint32_t rank) {
     const PlanView view = plan_.view(rank);
-    Part part;
+    PlanPart part;
     part.scratch = view.header->scratch_chunks;
     for (uint32_t n = 0; n < view.blocks()[0].instruction_count; ++n)
       take_apart(part, decode(view, view.instructions()[view.blocks()[0].instruction_first + n]));
@@ -72,13 +72,13 @@ class Crossing {
   }
 
   // Through a local slice, which another block may go on from.
-  void take_apart(Part& part, Step step) {
+  void take_apart(PlanPart& part, starling::Step step) {
     const bool through_scratch = step.opcode == Opcode::copy || step.opcode == Opcode::send;
     if (random_.chance(kAlways / 2) || (!through_scratch && step.sends.empty())) {
       part.steps.push_back(std::move(step));
       return;
     }
-    Step second = step;
+    starling::Step second = step;
     if (step.destination.buffer == BufferKind::kNone || through_scratch) {
       step.destination = scratch(part.scratch);
       part.scratch += step.chunks;
@@ -104,7 +104,7 @@ class Crossing {
     part.steps.push_back(std::move(second));
   }
 
-  void give_out(Part& part) {
+  void give_out(PlanPart& part) {
     std::vector<uint32_t> lengths(blocks_, 0);
     uint32_t block = random_.below(blocks_);
     for (size_t k = 0; k < part.steps.size(); ++k) {
@@ -140,14 +140,14 @@ class Crossing {
     return a.buffer == b.buffer && a.buffer != BufferKind::kNone && a.chunk < b.chunk + b_chunks &&
            b.chunk < a.chunk + a_chunks;
   }
-  static bool conflict(const Step& a, const Step& b) {
+  static bool conflict(const starling::Step& a, const starling::Step& b) {
     return overlap(a.destination, a.chunks, b.destination, b.chunks) ||
            overlap(a.destination, a.chunks, b.source, b.chunks) ||
            overlap(a.source, a.chunks, b.destination, b.chunks);
   }
 
   // Of what a step has to come after on another block, the last: that block goes in order.
-  void order(Part& part) {
+  void order(PlanPart& part) {
     for (size_t k = 1; k < part.steps.size(); ++k) {
       std::vector<bool> found(blocks_, false);
       found[part.blocks[k]] = true;
@@ -165,7 +165,7 @@ class Crossing {
     PlanBuilder builder(plan_.name() + "+crossing", Geometry::of(*plan_.header(0)));
     builder.set_protocol(plan_.protocol());
     for (uint32_t rank = 0; rank < parts_.size(); ++rank) {
-      const Part& part = parts_[rank];
+      const PlanPart& part = parts_[rank];
       builder.set_blocks(rank, blocks_);
       builder.set_scratch(rank, part.scratch);
       for (size_t k = 0; k < part.steps.size(); ++k) builder.add(rank, part.blocks[k], part.steps[k]);
@@ -180,7 +180,7 @@ class Crossing {
   const Plan& plan_;
   uint32_t blocks_;
   Random& random_;
-  std::vector<Part> parts_;
+  std::vector<PlanPart> parts_;
 };
 
 }  // namespace

@@ -28,13 +28,13 @@ starling::Step decode(const PlanView& plan, const Instruction& i) {
   const Connection* receives = plan.connections() + block.receive_first;
   const Connection* sends = plan.connections() + block.send_first;
   starling::Step step{.opcode = i.opcode,
-            .source = {i.source_buffer, i.source_chunk},
-            .destination = {i.destination_buffer, i.destination_chunk},
-            .local_position = i.local_position,
-            .chunks = i.chunks,
-            .size = {i.size_buffer, i.size_chunk},
-            .final = (i.flags & kFinal) != 0,
-            .put = (i.flags & kPut) != 0};
+                      .source = {i.source_buffer, i.source_chunk},
+                      .destination = {i.destination_buffer, i.destination_chunk},
+                      .local_position = i.local_position,
+                      .chunks = i.chunks,
+                      .size = {i.size_buffer, i.size_chunk},
+                      .final = (i.flags & kFinal) != 0,
+                      .put = (i.flags & kPut) != 0};
   for (uint32_t k = 0; k < i.receive_count; ++k) step.receives.push_back(receives[i.receive_first + k]);
   for (uint32_t k = 0; k < i.send_count; ++k) step.sends.push_back(sends[i.send_first + k]);
   return step;

@@ -17,11 +17,15 @@ target_link_libraries(link.mutations_program PRIVATE starling_link_mutants)
 
 # Planted bugs of named messages: named_test.cc with one edited source each, which hides the library's own.
 set(named_mutants_dir "${CMAKE_CURRENT_BINARY_DIR}/link/named_mutants")
+set(hidden_sources carry/peer_link.cc carry/arrivals.cc carry/straight.cc tcp/connection.cc tcp/receiving_flow.cc
+  tcp/sending_flow.cc)
+list(TRANSFORM hidden_sources PREPEND "${CMAKE_SOURCE_DIR}/src/link/")
+if(NOT STARLING_SANITIZE)  # an object file is hidden as a whole
+  set_source_files_properties(${hidden_sources} TARGET_DIRECTORY starling_objects
+    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endif()
 set(named_mutants_from "${CMAKE_CURRENT_SOURCE_DIR}/link/named_catalogue.py"
-  "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" "${CMAKE_SOURCE_DIR}/src/link/carry/peer_link.cc"
-  "${CMAKE_SOURCE_DIR}/src/link/carry/arrivals.cc" "${CMAKE_SOURCE_DIR}/src/link/carry/straight.cc"
-  "${CMAKE_SOURCE_DIR}/src/link/tcp/connection.cc" "${CMAKE_SOURCE_DIR}/src/link/tcp/receiving_flow.cc"
-  "${CMAKE_SOURCE_DIR}/src/link/tcp/sending_flow.cc")
+  "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" ${hidden_sources})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${named_mutants_from})
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}" "${Python3_EXECUTABLE}"
   "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" "${CMAKE_SOURCE_DIR}" "${named_mutants_dir}"

@@ -124,10 +124,10 @@ TEST(AllSchedules, PlantedBugsAreSeen) {
   std::set<std::string> seen;
   for (const Mutant& mutant : mutants())
     for (const Small& small : {kCrossed, kSynchronized, kCredit}) {
-      const bool by_chance = fails([&] { return Case(small, mutant.core()).by_chance(50).failure; });
+      const bool by_chance = fails([&] { return Case(small, plant(mutant)).by_chance(50).failure; });
       const bool hard = small.name == std::string("credit") && mutant.name == std::string("no_credit_wait");
       if (!by_chance && !hard) continue;
-      EXPECT_TRUE(fails([&] { return Case(small, mutant.core()).all().failure; }))
+      EXPECT_TRUE(fails([&] { return Case(small, plant(mutant)).all().failure; }))
           << mutant.name << " in " << small.name;
       seen.insert(mutant.name);
     }

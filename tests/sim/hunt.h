@@ -85,12 +85,13 @@ inline std::string look(const Core& core, Campaign campaign, double seconds, uin
 
 }  // namespace hunting
 
-inline Campaign campaign_of(const Mutant& mutant) { return campaign_named(mutant.campaign).value(); }
-
-// `known_seed` is looked at first; 0: none. Then seeds from 1 on, until the time is over.
-inline Found hunt(const Core& core, Campaign campaign, double seconds, uint64_t known_seed = 0) {
+// Of nullptr: the shipped code. `known_seed` is looked at first; 0: none. Then seeds from 1 on, until the
+// time is over.
+inline Found hunt(const Mutant* mutant, double seconds, uint64_t known_seed = 0) {
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = in_child([&] { return hunting::look(core, campaign, seconds, known_seed); });
+  const Campaign campaign = mutant ? campaign_named(mutant->campaign).value() : Campaign::kMixed;
+  const Outcome outcome = in_child(
+      [&] { return hunting::look(mutant ? plant(*mutant) : shipped_core(), campaign, seconds, known_seed); });
   const std::string& text = outcome.text;
   Found found;
   found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

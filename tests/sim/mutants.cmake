@@ -1,7 +1,7 @@
-# Planted bugs: copies of src/device with one edit each, compiled beside the shipped code. They only have to fail.
+# Planted bugs: copies of src/device with edits, compiled beside the shipped code. They only have to fail.
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 set(mutants_dir "${CMAKE_CURRENT_BINARY_DIR}/sim/mutants")
-set(mutants_units 6)
+set(mutants_units 4)
 set(mutants_sources "${mutants_dir}/mutants.cc")
 math(EXPR last_unit "${mutants_units} - 1")
 foreach(unit RANGE ${last_unit})
@@ -12,7 +12,8 @@ add_custom_command(OUTPUT ${mutants_sources}
   COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}" "${Python3_EXECUTABLE}"
     "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_SOURCE_DIR}" "${mutants_dir}" ${mutants_units}
   DEPENDS ${mutated_headers} "${CMAKE_SOURCE_DIR}/src/machine/sim/core.cc"
-    "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_CURRENT_SOURCE_DIR}/sim/catalogue.py"
+    "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_CURRENT_SOURCE_DIR}/sim/switched.py"
+    "${CMAKE_CURRENT_SOURCE_DIR}/sim/catalogue.py"
     "${CMAKE_CURRENT_SOURCE_DIR}/planted.py"
   COMMENT "Planting bugs")
 add_library(starling_mutants STATIC EXCLUDE_FROM_ALL ${mutants_sources})

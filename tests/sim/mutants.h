@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "machine/sim/core.h"
+#include "sim/planted_bug.h"
 
 namespace starling::sim {
 
@@ -10,9 +11,16 @@ struct Mutant {
   const char* name;
   const char* what;
   const char* file;
-  const Core& (*core)();
+  const Core& (*core)();  // shared with others: plant() says that it is this one
   const char* campaign;  // whose cases the hunt looks at
+  int number;
 };
+
+// The core with this bug, until another one is planted in this process.
+inline const Core& plant(const Mutant& mutant) {
+  planted_bug = mutant.number;
+  return mutant.core();
+}
 
 const std::vector<Mutant>& mutants();
 

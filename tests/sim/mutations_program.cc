@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   for (const Mutant& mutant : mutants()) {
     if (argc > 2 && std::strcmp(argv[2], mutant.name) != 0) continue;
     ++tried;
-    const Found result = hunt(mutant.core(), campaign_of(mutant), seconds);
+    const Found result = hunt(&mutant, seconds);
     found += result.found;
     longest = std::max(longest, result.seconds);
     std::printf("| %s | %s | %s | %llu | %.2f | %s |\n", mutant.name, mutant.file, mutant.what,

@@ -15,7 +15,7 @@ target_compile_options(starling_link_mutants PRIVATE -O1 -w)
 target_link_libraries(link.mutations_test PRIVATE starling_link_mutants)
 target_link_libraries(link.mutations_program PRIVATE starling_link_mutants)
 
-# Planted bugs of named messages: named_test.cc with one edited source each, which hides the library's own.
+# Planted bugs of named messages: named_test.cc with edited sources, which hide the library's own.
 set(named_mutants_dir "${CMAKE_CURRENT_BINARY_DIR}/link/named_mutants")
 set(hidden_sources carry/peer_link.cc carry/arrivals.cc carry/straight.cc tcp/connection.cc tcp/receiving_flow.cc
   tcp/sending_flow.cc)
@@ -25,18 +25,20 @@ if(NOT STARLING_SANITIZE)  # an object file is hidden as a whole
     PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endif()
 set(named_mutants_from "${CMAKE_CURRENT_SOURCE_DIR}/link/named_catalogue.py"
-  "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" ${hidden_sources})
+  "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" "${CMAKE_CURRENT_SOURCE_DIR}/switched.py" ${hidden_sources})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${named_mutants_from})
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}" "${Python3_EXECUTABLE}"
   "${CMAKE_CURRENT_SOURCE_DIR}/link/make_named_mutants.py" "${CMAKE_SOURCE_DIR}" "${named_mutants_dir}"
   COMMAND_ERROR_IS_FATAL ANY)
-file(GLOB named_mutants "${named_mutants_dir}/*.cc")
-add_library(starling_named_test OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_SOURCE_DIR}/link/named_test.cc")
+add_library(starling_named_test OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_SOURCE_DIR}/link/named_test.cc"
+  "${CMAKE_CURRENT_SOURCE_DIR}/link/named_planted.cc")
 target_link_libraries(starling_named_test PRIVATE starling_test_base GTest::gtest)
 target_compile_options(starling_named_test PRIVATE -O1)
-foreach(source IN LISTS named_mutants)
-  get_filename_component(name "${source}" NAME_WE)
-  add_executable(link.named_${name} EXCLUDE_FROM_ALL "${source}" $<TARGET_OBJECTS:starling_named_test>)
+file(GLOB named_copies "${named_mutants_dir}/copy_*")
+foreach(copy IN LISTS named_copies)
+  get_filename_component(name "${copy}" NAME)
+  file(GLOB edited "${copy}/*.cc")
+  add_executable(link.named_${name} EXCLUDE_FROM_ALL ${edited} $<TARGET_OBJECTS:starling_named_test>)
   set_target_properties(link.named_${name} PROPERTIES OUTPUT_NAME ${name}
     RUNTIME_OUTPUT_DIRECTORY "${test_bin_dir}/named_mutants")
   target_link_libraries(link.named_${name} PRIVATE starling_test_support GTest::gtest GTest::gtest_main)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from catalogue import MUTATIONS, UNSEEN
-from switched import Edit, NeedsACopyError, Source, switched
 
 from planted import mutated, write_if_changed
+from switched import copies_of
 
 CATALOGUE = "tests/sim/catalogue.py"
 
@@ -25,57 +24,15 @@ def renamed(text: str, label: str) -> str:
     return re.sub(r'#include "device/', f'#include "{label}/device/', text)
 
 
-@dataclass
-class Copy:
-    """Of the headers: the edits of each, which do not overlap. With `whole` there is one, of a whole header."""
-
-    edits: dict[str, list[Edit]]
-    whole: bool = False
-
-    def takes(self, header: str, edit: Edit) -> bool:
-        """Whether there is room for one more edit, which is added then."""
-        others = self.edits.setdefault(header, [])
-        if self.whole or any(edit.begin < other.end and other.begin < edit.end for other in others):
-            return False
-        others.append(edit)
-        return True
-
-    def header(self, name: str, text: str) -> str:
-        for edit in sorted(self.edits.get(name, []), key=lambda edit: -edit.begin):
-            text = text[: edit.begin] + edit.text + text[edit.end :]
-        return text
-
-
-def copies_of(headers: dict[str, str]) -> tuple[list[Copy], list[int]]:
-    """The copies, and by mutation which of them it is in."""
-    sources = {name: Source(text) for name, text in headers.items()}
-    copies: list[Copy] = []
-    places = []
-    for number, mutation in enumerate(MUTATIONS):
-        text = headers[mutation.file]
-        whole = mutated(text, mutation, CATALOGUE)
-        try:
-            edit = switched(sources[mutation.file], mutation, f"starling::sim::planted({number})")
-            place = next((k for k, copy in enumerate(copies) if copy.takes(mutation.file, edit)), len(copies))
-        except NeedsACopyError:
-            edit, place = None, len(copies)
-        if edit is None:
-            copies.append(Copy({mutation.file: [Edit(0, len(text), whole)]}, whole=True))
-        elif place == len(copies):
-            copies.append(Copy({mutation.file: [edit]}))
-        places.append(place)
-    return copies, places
-
-
 def main(source: Path, out: Path, units: int) -> None:
     headers = {path.name: path.read_text() for path in sorted((source / "src/device").glob("*.h"))}
     core = (source / "src/machine/sim/core.cc").read_text()
-    copies, places = copies_of(headers)
-    bodies = [['#include "sim/planted_bug.h"\n'] for _ in range(units)]
+    copies, places = copies_of(headers, MUTATIONS, CATALOGUE)
+    bodies = [['#include "support/planted_bug.h"\n'] for _ in range(units)]
     for number, copy in enumerate(copies):
         label = f"c{number:02}"
         for name, text in headers.items():
-            write_if_changed(out / label / "device" / name, renamed(copy.header(name, text), label))
+            write_if_changed(out / label / "device" / name, renamed(copy.of(name, text), label))
         body = renamed(core, label).replace("shipped_core", f"core_{label}")
         bodies[number % units].append(body.replace('"shipped"', '"planted"'))
     for unit, parts in enumerate(bodies):

@@ -12,7 +12,7 @@ add_custom_command(OUTPUT ${mutants_sources}
   COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}" "${Python3_EXECUTABLE}"
     "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_SOURCE_DIR}" "${mutants_dir}" ${mutants_units}
   DEPENDS ${mutated_headers} "${CMAKE_SOURCE_DIR}/src/machine/sim/core.cc"
-    "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_CURRENT_SOURCE_DIR}/sim/switched.py"
+    "${CMAKE_CURRENT_SOURCE_DIR}/sim/make_mutants.py" "${CMAKE_CURRENT_SOURCE_DIR}/switched.py"
     "${CMAKE_CURRENT_SOURCE_DIR}/sim/catalogue.py"
     "${CMAKE_CURRENT_SOURCE_DIR}/planted.py"
   COMMENT "Planting bugs")

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "machine/sim/core.h"
-#include "sim/planted_bug.h"
+#include "support/planted_bug.h"
 
 namespace starling::sim {
 

@@ -1,7 +1,7 @@
-"""Planted bugs that are chosen at run time: the statement that an edit changes becomes two, the planted and the shipped.
+"""Planted bugs that are chosen at run time: the statement that an edit changes becomes two, planted and shipped.
 
-So most of them share one copy of the core. What is no statement of its own (a declaration with names that others use, a
-condition whose block is part of the edit) needs a copy of its own.
+So most of them share one copy of the sources. What is no statement of its own (a declaration with names that others
+use, a condition whose block is part of the edit) needs a copy of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from planted import Mutation
+from planted import Mutation, mutated
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
@@ -43,7 +43,7 @@ def code_of(text: str) -> str:
 
 
 class Source:
-    """A header, and where its brackets and statements are."""
+    """A text, and where its brackets and statements are."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -83,7 +83,9 @@ class Source:
         return self.skip(before.end() if before and before.end() <= at else begin)
 
     def ends_statement(self, brace: int) -> bool:
-        return self.is_block(self.opened_by[brace]) and not re.match(r"\s*(?:else\b|[;,).])", self.code[brace + 1 :])
+        return self.is_block(self.opened_by[brace]) and not re.match(
+            r"\s*(?:else\b|[;,).])", self.code[brace + 1 :]
+        )
 
     def statement_end(self, at: int) -> int:
         at = self.skip(at)
@@ -150,3 +152,47 @@ def switched(source: Source, mutation: Mutation, condition: str) -> Edit:
     if any(";" in code_of(text) or has_comma(text) for text in values):
         raise NeedsACopyError("it declares several names")
     return Edit(begin, end, f"{head}= {condition} ? ({values[0]}) : ({values[1]});")
+
+
+@dataclass
+class Copy:
+    """By file, the edits of it, which do not overlap. With `whole` there is one, of a whole file."""
+
+    edits: dict[str, list[Edit]]
+    whole: bool = False
+
+    def takes(self, name: str, edit: Edit) -> bool:
+        """Whether there is room for one more edit, which is added then."""
+        others = self.edits.get(name, [])
+        if self.whole or any(edit.begin < other.end and other.begin < edit.end for other in others):
+            return False
+        self.edits[name] = [*others, edit]
+        return True
+
+    def of(self, name: str, text: str) -> str:
+        for edit in sorted(self.edits.get(name, []), key=lambda edit: -edit.begin):
+            text = text[: edit.begin] + edit.text + text[edit.end :]
+        return text
+
+
+def copies_of(
+    texts: dict[str, str], mutations: list[Mutation], catalogue: str
+) -> tuple[list[Copy], list[int]]:
+    """The copies, and by mutation which of them it is in. A bug's number is its place in the list."""
+    sources = {name: Source(text) for name, text in texts.items()}
+    copies: list[Copy] = []
+    places = []
+    for number, mutation in enumerate(mutations):
+        text = texts[mutation.file]
+        whole = mutated(text, mutation, catalogue)
+        try:
+            edit = switched(sources[mutation.file], mutation, f"starling::planted({number})")
+            place = next((k for k, copy in enumerate(copies) if copy.takes(mutation.file, edit)), len(copies))
+        except NeedsACopyError:
+            edit, place = None, len(copies)
+        if edit is None:
+            copies.append(Copy({mutation.file: [Edit(0, len(text), whole)]}, whole=True))
+        elif place == len(copies):
+            copies.append(Copy({mutation.file: [edit]}))
+        places.append(place)
+    return copies, places

@@ -49,7 +49,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_written_to() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from starling.write_whole import *; write_whole('/dev/stdout', 'text')"],
+        [sys.executable, "-c", "from starling.write_whole import *; write_whole('/proc/self/fd/1', 'text')"],
         capture_output=True,
         text=True,
         check=True,

@@ -110,7 +110,7 @@ class Job {
   // All ranks finish so many more rounds.
   void go_on(uint32_t more) {
     const uint32_t target = furthest() + more;
-    const uint64_t end = cpu::monotonic_ns() + patiently(kBoundNs);
+    const uint64_t begin = cpu::monotonic_ns(), end = begin + patiently(kBoundNs);
     while (nearest() < target) {
       if (progress_->wrong) throw Failure{progress_->why};
       if (cpu::monotonic_ns() > end)
@@ -118,6 +118,7 @@ class Job {
                       " rounds of " + std::to_string(target)};
       usleep(1000);
     }
+    round_ns_ = (cpu::monotonic_ns() - begin) / more;
   }
   // Round by round, until traffic goes by the first rail again, both ways, and by RDMA.
   void return_to_the_first_rail() {
@@ -136,9 +137,11 @@ class Job {
   uint64_t straight_bytes(uint32_t rank) const { return progress_->straight_bytes[rank]; }
   uint64_t copied_bytes(uint32_t rank) const { return progress_->copied_bytes[rank]; }
   uint64_t closed_paths() const { return progress_->closed_paths[0] + progress_->closed_paths[1]; }
-  // They end in order.
+  // They end in order, some rounds on: both ranks must have read the limit before they come there.
   void end() {
-    progress_->limit = furthest() + 10;
+    constexpr uint64_t kAheadNs = 1'000'000'000;
+    const uint64_t rounds = kAheadNs / std::max<uint64_t>(round_ns_, 1) + 2;
+    progress_->limit = furthest() + uint32_t(std::min<uint64_t>(rounds, 10));
     for (pid_t& process : processes_) {
       int status = 0;
       waitpid(process, &status, 0);
@@ -174,6 +177,7 @@ class Job {
 
   const Settings settings_;
   Progress* progress_;
+  uint64_t round_ns_ = 0;  // that the last ones took, each
   pid_t processes_[kRanks] = {};
 };
 

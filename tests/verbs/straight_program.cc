@@ -152,32 +152,32 @@ void messages_are_not_copied() {
   Job job(expected_messages);
   job.go_on(1);  // no path was open yet when its buffers were named
   const Sent before = sent_by(job);
-  job.go_on(6);
-  expect_straight(job, before, 6 * (kBytes - 8), kSmall);
+  job.go_on(3);
+  expect_straight(job, before, 3 * (kBytes - 8), kSmall);
   job.end();
 }
 void messages_at_any_time_are_right() {
   Job job(messages_at_any_time);
-  job.go_on(10);
+  job.go_on(6);
   job.end();
 }
 // From slot to slot. Who begins first may not have heard yet where the other's slots lie.
 void collectives_go_from_slot_to_slot() {
   Job job(all_of_it);
-  job.go_on(6);
-  const uint64_t sent = uint64_t(6) * 300'000 * sizeof(float);
+  job.go_on(4);
+  const uint64_t sent = uint64_t(4) * 300'000 * sizeof(float);
   expect_straight(job, {}, sent, sent);
   const Sent before = sent_by(job);
-  job.go_on(4);
-  expect_straight(job, before, 4 * 300'000 * sizeof(float), kSmall);  // a lane that is known
+  job.go_on(2);
+  expect_straight(job, before, 2 * 300'000 * sizeof(float), kSmall);  // a lane that is known
   job.end();
 }
 void large_collectives_are_not_copied() {
   Job job(large_collectives);
   job.go_on(2);
   const Sent before = sent_by(job);
-  job.go_on(4);
-  expect_straight(job, before, 4 * 3 * (kBytes - 8), kSmall);
+  job.go_on(2);
+  expect_straight(job, before, 2 * 3 * (kBytes - 8), kSmall);
   job.end();
 }
 void all_is_copied_if_wanted() {
@@ -192,13 +192,13 @@ void all_is_copied_if_wanted() {
 template <class Fail>
 void outlives(Fail&& fail) {
   Job job(everything);
-  job.go_on(3);
+  job.go_on(2);
   fail();
-  job.go_on(4);
+  job.go_on(3);
   heal(0);
   job.return_to_the_first_rail();
   const uint64_t straight = job.straight_bytes(0);
-  job.go_on(3);
+  job.go_on(2);
   if (job.straight_bytes(0) < straight + 2 * kBytes) throw Failure{"it does not go straight any more"};
   job.end();
 }
@@ -213,9 +213,9 @@ void large_messages_outlive_lost_answers() {
 }
 void large_collectives_outlive_a_port() {
   Job job(large_collectives);
-  job.go_on(3);
+  job.go_on(2);
   port(0, 'a', false);
-  job.go_on(4);
+  job.go_on(3);
   heal(0);
   job.return_to_the_first_rail();
   job.end();

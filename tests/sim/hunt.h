@@ -36,34 +36,36 @@ inline bool shipped_is_right(const Case& drawn) {
   return Simulation().run(drawn.program, drawn.options, drawn.seed).ok();
 }
 
-// Whether the seed is of the cases that only hunts draw.
-inline bool special(uint64_t seed) {
-  return seed % kOneLaneEvery == 0 || seed % kCrossedEvery == 4 || seed % kCrowdedEvery == 14 ||
-         seed % kAwaitedEvery == 10;
-}
+// Whether the seed has a case that only hunts draw, and which.
+struct Special {
+  explicit Special(uint64_t seed)
+      : one_lane(seed % kOneLaneEvery == 0),
+        crossed(seed % kCrossedEvery == 4),
+        crowded(seed % kCrowdedEvery == 14),
+        awaited(seed % kAwaitedEvery == 10) {}
+  bool any() const { return one_lane || crossed || crowded || awaited; }
+  const bool one_lane, crossed, crowded, awaited;
+};
 
 // Whether a hunt in this campaign comes to the seed. Seeds have there the cases that they have in `mixed`.
 inline bool is_of(Campaign campaign, uint64_t seed) {
-  return campaign == Campaign::kMixed || (turn_in_mixed(seed) == campaign && !special(seed));
+  return campaign == Campaign::kMixed || (turn_in_mixed(seed) == campaign && !Special(seed).any());
 }
 
 // What goes wrong in this seed: campaign and seed, and what was seen. Empty: nothing.
 inline std::string look_at(Simulation& simulation, const Core& core, uint64_t seed) {
   const Campaign campaign = turn_in_mixed(seed);
-  const bool one_lane = seed % kOneLaneEvery == 0;
-  const bool crossed = seed % kCrossedEvery == 4;
-  const bool crowded = seed % kCrowdedEvery == 14;
-  const bool awaited = seed % kAwaitedEvery == 10;
-  Case drawn = one_lane  ? one_lane_of_packets(seed, simulation.plans())
-               : crossed ? crossed_messages(seed, simulation.plans())
-               : crowded ? crowded_replays(seed, simulation.plans())
-               : awaited ? awaited_soon(seed, simulation.plans())
-                         : draw_case(campaign, seed, simulation.plans());
+  const Special special(seed);
+  Case drawn = special.one_lane  ? one_lane_of_packets(seed, simulation.plans())
+               : special.crossed ? crossed_messages(seed, simulation.plans())
+               : special.crowded ? crowded_replays(seed, simulation.plans())
+               : special.awaited ? awaited_soon(seed, simulation.plans())
+                                 : draw_case(campaign, seed, simulation.plans());
   drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
   drawn.options.step_bound = 20'000'000;
   const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
   if (report.ok() || (&core != &shipped_core() && !shipped_is_right(drawn))) return {};
-  return (special(seed) ? drawn.program.name : campaign_name(campaign)) + " seed " + std::to_string(seed) +
+  return (special.any() ? drawn.program.name : campaign_name(campaign)) + " seed " + std::to_string(seed) +
          ": " + report.failure;
 }
 

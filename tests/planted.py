@@ -5,6 +5,8 @@ Run at build time by the make_mutants.py of a folder, whose catalogue lists the 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,11 @@ def mutated(text: str, mutation: Mutation, catalogue: str) -> str:
             f"bring {catalogue} up to date"
         )
     return text.replace(mutation.find, mutation.replace)
+
+
+def said_in_source(headers: Iterable[str]) -> str:
+    """A comment that changes with the headers: who looks at a source alone, as a build that has begun, compiles it."""
+    return f"// {hashlib.sha256(''.join(headers).encode()).hexdigest()[:16]}"
 
 
 def write_if_changed(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from catalogue import MUTATIONS
 
-from planted import mutated, write_if_changed
+from planted import mutated, said_in_source, write_if_changed
 
 COPIED = ("path.h", "policy.h", "sender.h", "receiver.h")
 
@@ -28,11 +28,14 @@ def main(source: Path, out: Path) -> None:
     bodies, declarations, rows = [], [], []
     for number, mutation in enumerate(MUTATIONS):
         label = f"m{number:02}"
+        texts = []
         for name in COPIED:
             text = (source / "src/link" / name).read_text()
             changed = mutated(text, mutation, "tests/link/catalogue.py") if name == mutation.file else text
-            write_if_changed(out / label / "link" / name, renamed(changed, label))
+            texts.append(renamed(changed, label))
+            write_if_changed(out / label / "link" / name, texts[-1])
         body = renamed(core, label).replace("shipped_flow_core", "core")
+        bodies.append(said_in_source(texts))
         bodies.append(body.replace('"shipped"', f'"{mutation.name}"'))
         declarations.append(f"namespace starling::link::{label} {{\nconst FlowCore& core();\n}}")
         rows.append(f'      {{"{mutation.name}", "{mutation.what}", "{mutation.file}", {label}::core}},')

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from catalogue import MUTATIONS, UNSEEN
 
-from planted import mutated, write_if_changed
+from planted import mutated, said_in_source, write_if_changed
 from switched import copies_of
 
 CATALOGUE = "tests/sim/catalogue.py"
@@ -31,10 +31,11 @@ def main(source: Path, out: Path, units: int) -> None:
     bodies = [['#include "support/planted_bug.h"\n'] for _ in range(units)]
     for number, copy in enumerate(copies):
         label = f"c{number:02}"
-        for name, text in headers.items():
-            write_if_changed(out / label / "device" / name, renamed(copy.of(name, text), label))
+        texts = {name: renamed(copy.of(name, text), label) for name, text in headers.items()}
+        for name, text in texts.items():
+            write_if_changed(out / label / "device" / name, text)
         body = renamed(core, label).replace("shipped_core", f"core_{label}")
-        bodies[number % units].append(body.replace('"shipped"', '"planted"'))
+        bodies[number % units] += [said_in_source(texts.values()), body.replace('"shipped"', '"planted"')]
     for unit, parts in enumerate(bodies):
         write_if_changed(out / f"mutants_{unit}.cc", "\n".join(parts))
     rows = [

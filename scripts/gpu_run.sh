@@ -7,6 +7,7 @@
 #   tests        tests/gpu, without what follows
 #   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S, in PROGRAMS_S (gpu_disorder_N.json)
 #   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
+#   controls     depleted resources in one order, NCCL too: what hangs there does not hang of disorder (gpu_controls_N.json)
 #   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
 #   bench:modes  the same beside NCCL's better modes, and both in CUDA graphs (gpu_modes_N.json); MODES=those of NCCL, LAST=256M,
 #                COLLECTIVES=all
@@ -161,6 +162,11 @@ for step in "${steps[@]}"; do
     build_adapter
     bench 80 "gpu_depleted_$GPUS" gpu-disorder -n "$GPUS" --limit 15 --timeout 75 --iterations 20 \
       --libraries "starling's API,starling in PyTorch" -c "one order,disorder alone,one order with cudaDeviceSynchronize,cudaDeviceSynchronize,all SMs but 8 occupied"
+    ;;
+  controls)
+    build_adapter
+    bench 150 "gpu_controls_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-20}" --timeout 140 \
+      -c "one order with all SMs but 40 occupied,one order with all SMs but 8 occupied,one order with one hardware queue and synchronization"
     ;;
   bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
   bench:modes)

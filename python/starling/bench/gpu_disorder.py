@@ -270,7 +270,7 @@ class Run:
 
     def say_row(self, row: dict[str, Any]) -> None:
         time_us = f"{row['us_per_iteration']:.0f}" if "us_per_iteration" in row else "-"
-        self.say(f"  {row['case']:<44} {row['library']:<30} {row['outcome']:>7} {time_us:>9}")
+        self.say(f"  {row['case']:<54} {row['library']:<30} {row['outcome']:>7} {time_us:>9}")
         if row["library"] in OURS and row["outcome"] != "right":
             self.say(f"    {row.get('text', '')}\n{row.get('stacks', '')}")
 
@@ -294,6 +294,13 @@ def nccl_of(name: str) -> str:
     return "nccl" if own else "nccl on the caller's streams"
 
 
+def is_control(name: str) -> bool:
+    """Whether the case is in one order where resources are depleted: what hangs there does not hang of disorder."""
+    from .gpu_programs import CASES
+
+    return CASES[name].ordered and CASES[name].situation == "depleted resources"
+
+
 def measure(run: Run, cases: list[str], libraries: list[str]) -> list[dict[str, Any]]:
     """Ours one after the other, alone on the GPUs. NCCL's cases beside each other, each in processes of its own, since
     most hang: there times would say nothing."""
@@ -301,15 +308,15 @@ def measure(run: Run, cases: list[str], libraries: list[str]) -> list[dict[str, 
         f"# eight all-reduces of 256 B to 1 MB in a random order of each rank's own, {run.ranks} ranks, "
         f"{run.iterations} iterations, every element compared; hung: no iteration ended for {run.limit_s:.0f} s"
     )
-    run.say(f"  {'':<44} {'':<30} {'':>7} {'us/iter.':>9}")
+    run.say(f"  {'':<54} {'':<30} {'':>7} {'us/iter.':>9}")
     rows = []
     for library in libraries:
         if library != "nccl":
             for job in jobs_of(library, cases):
                 rows += run.together([job])
     if "nccl" in libraries:
-        # What survives is measured alone.
-        alone = [name for name in cases if name == "disorder alone"]
+        # What survives is measured alone, and so is whether depleted resources alone stop it.
+        alone = [name for name in cases if name == "disorder alone" or is_control(name)]
         rows += [row for name in alone for row in run.together(jobs_of(nccl_of(name), [name]))]
         jobs = [job for name in cases if name not in alone for job in jobs_of(nccl_of(name), [name])]
         for row in run.together(jobs):

@@ -61,8 +61,17 @@ CASES = {
         Case("legacy default stream", "synchronization", "default stream", streams="blocking"),
         Case("all SMs but 40 occupied", "depleted resources", left_free=40),
         Case("all SMs but 8 occupied", "depleted resources", left_free=8),
+        Case("one order with all SMs but 40 occupied", "depleted resources", left_free=40, ordered=True),
+        Case("one order with all SMs but 8 occupied", "depleted resources", left_free=8, ordered=True),
         Case("one hardware queue", "depleted resources", connections=1),
         Case("one hardware queue with synchronization", "depleted resources", "synchronize", connections=1),
+        Case(
+            "one order with one hardware queue and synchronization",
+            "depleted resources",
+            "synchronize",
+            connections=1,
+            ordered=True,
+        ),
         Case("one stream", "single queue", streams="one"),
         Case("one stream with synchronization", "single queue", "synchronize", streams="one"),
     )

@@ -49,7 +49,7 @@
 # N is the number of ranks: GPUS, or as many as there are GPUs, times RANKS_PER_GPU (1): ranks that share a GPU test all that
 # two GPUs would but NVLink, and NCCL beside; as processes they need MPS, or take turns. The library and its CUDA part may come along, built elsewhere:
 # PREBUILT=folder that scripts/gpu_prebuilt.sh made. Results name the commit that
-# COMMIT says where this is no clone. One summary.log has the end of every step's log.
+# COMMIT says where it is given. One summary.log has the end of every step's log.
 set -u
 cd "$(dirname "$0")/.."
 ROOT=$PWD
@@ -62,6 +62,7 @@ PREBUILT=${PREBUILT:-$ROOT/build/gpu/prebuilt}
 SITE=${SITE:-/tmp/starling_site}
 PYTHON=${PYTHON:-python3}
 LIMIT=${LIMIT:-100}
+UNKNOWN=${COMMIT:+[^\"]*} # a library built before the commit was made says another
 COMMIT=${COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null)}
 mkdir -p "$OUT/logs"
 export CUDA_MODULE_LOADING=EAGER NCCL_NVLS_ENABLE=0 PYTHONUNBUFFERED=1 STARLING_TIMEOUT_S=${STARLING_TIMEOUT_S:-20}
@@ -165,7 +166,7 @@ for step in "${steps[@]}"; do
     ;;
   controls)
     build_adapter
-    bench 150 "gpu_controls_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-20}" --timeout 140 \
+    bench 150 "gpu_controls_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-20}" --timeout 140 --iterations 20 \
       -c "one order with all SMs but 40 occupied,one order with all SMs but 8 occupied,one order with one hardware queue and synchronization"
     ;;
   bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
@@ -328,7 +329,7 @@ done
 # A tree without its history does not know its commit; and where the files were written is of this run alone.
 for file in "$OUT"/*.json; do
   [ -f "$file" ] || continue
-  sed -i -E -e '/^ +"command": /s# --(json|plot|out) [^ "]+##g' -e "s/^( +)\"commit\": \"\"/\1\"commit\": \"$COMMIT\"/" "$file"
+  sed -i -E -e '/^ +"command": /s# --(json|plot|out) [^ "]+##g' -e "s/^( +)\"commit\": \"$UNKNOWN\"/\1\"commit\": \"$COMMIT\"/" "$file"
 done
 grep '^==' "$OUT/summary.log" 2>/dev/null
 exit $failed

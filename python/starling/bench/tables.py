@@ -289,7 +289,7 @@ MAKERS = {
     **{f"gpu_overlap_{gpus}": Maker(f"gpu_overlap_{gpus}", overlap_table) for gpus in (2, 4)},
     **{
         f"gpu_{what}_{gpus}": Maker(f"gpu_{what}_{gpus}", gpu_disorder_table)
-        for what in ("disorder", "depleted")
+        for what in ("disorder", "depleted", "controls")
         for gpus in (2, 4)
     },
 }

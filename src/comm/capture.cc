@@ -64,7 +64,8 @@ void HostLane::bind_captured(Flight& flight) {
   bind_plan(flight, 0);
   Operation& op = flight.lowered.operation;
   bind_own_buffer(flight, uint32_t(flight.sequence % depth()));
-  const uint64_t scratch = flight.lowered.plan->header(rank())->scratch_chunks * op.chunk_bytes;
+  const PlanHeader* plan = flight.lowered.plan->header(rank());
+  const uint64_t scratch = plan->tile_scratch != 0 ? 0 : scratch_bytes(*plan, op.chunk_bytes, 0);
   if (captures_->scratch.bytes < scratch) captures_->scratch = {captured_piece(scratch), scratch};
   if (scratch > 0) op.buffers[uint32_t(BufferKind::kScratch)].base = captures_->scratch.memory;
   for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
@@ -86,7 +87,8 @@ StreamLaunch HostLane::capture(Flight&& flight) {
   Operation& op = flight.lowered.operation;
   const PlanHeader* plan = flight.lowered.plan->header(rank());
   // A plan's blocks that come by a fence do so in every replay: as if something were on the device. Plans
-  // with scratch are not canonical, so each is fenced, and one piece of memory is enough for all.
+  // with scratch of the operation's are not canonical, so each is fenced, and one piece of memory is enough
+  // for all.
   op.fence_previous = order_.place(*plan, 1);
   captures_->operations.push_back(std::move(flight));
   return launch_of(captures_->operations.back());
@@ -129,7 +131,7 @@ void Context::capture(std::span<Departure> departures, uint64_t capture) {
   const device::Stream stream = departures.front().flight.stream;
   std::vector<std::string> refused;
   for (Departure& one : departures) {
-    refused.push_back(check_buffers(one.flight.lowered));
+    refused.push_back(check_buffers(*one.lane, one.flight.lowered));
     one.flight.submit_at(cpu::monotonic_ns());
   }
   std::unique_lock lock(mutex_);

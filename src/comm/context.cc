@@ -249,7 +249,7 @@ StreamLaunch Context::launch_of(const HostLane& lane, const Flight& flight) cons
 }
 
 void Context::submit(HostLane& lane, Flight&& flight) {
-  const std::string refused = check_buffers(flight.lowered);
+  const std::string refused = check_buffers(lane, flight.lowered);
   flight.submit_at(cpu::monotonic_ns());
   if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
   std::unique_lock lock = lock_to_submit();
@@ -292,7 +292,7 @@ void Context::ring_peers(const HostLane& lane) {
 }
 
 // Throws Error(invalid_argument). Returns as offer_to_peers().
-std::string Context::check_buffers(Lowered& lowered) {
+std::string Context::check_buffers(HostLane& lane, Lowered& lowered) {
   Operation& op = lowered.operation;
   const bool pulls = lowered.plan->protocol() == Protocol::kPull;
   const bool input_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
@@ -301,6 +301,11 @@ std::string Context::check_buffers(Lowered& lowered) {
   if (!lowered.opens && pulls)
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
       place_->check_pulled(op.buffers[uint32_t(kind)].base);
+  try {
+    lane.bind_tile_scratch(lowered);
+  } catch (const Error& error) {
+    return error.what();
+  }
   return lowered.opens ? offer_to_peers(*place_, lowered) : "";
 }
 

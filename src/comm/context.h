@@ -214,7 +214,7 @@ class Context {
   // now_ns: 0 for a look at the clock.
   void end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns = 0);
   void record_fault(HostLane& lane, const Fault& fault);
-  std::string check_buffers(Lowered& lowered);
+  std::string check_buffers(HostLane& lane, Lowered& lowered);
   bool open_lane(HostLane& lane, const Lowered& lowered);
   void connect_soon(HostLane& lane, bool opens);
   void count_submitted(HostLane& lane, Flight& flight, const std::string& refused);

@@ -332,9 +332,9 @@ void HostLane::place(Flight& flight, uint64_t token) {
   const PlanHeader* plan = flight.lowered.plan->header(rank());
   bind_plan(flight, token);
   op.fence_previous = order_.place(*plan, on_device_);
-  if (plan->scratch_chunks > 0)
-    op.buffers[uint32_t(BufferKind::kScratch)].base =
-        at_least(scratch_[at], plan->scratch_chunks * op.chunk_bytes);
+  if (const uint64_t scratch = scratch_bytes(*plan, op.chunk_bytes, 0);
+      scratch > 0 && plan->tile_scratch == 0)
+    op.buffers[uint32_t(BufferKind::kScratch)].base = at_least(scratch_[at], scratch);
   bind_memory(flight, at);
   name_buffers(flight);
   // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to

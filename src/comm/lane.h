@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -125,6 +126,9 @@ class HostLane {
   // Null when this rank has closed: the peer's region may be another lane's then.
   LaneShared* peer_shared(uint32_t peer) const { return closed_ ? nullptr : peers_[peer]; }
   uint64_t next_sequence() const { return next_sequence_; }
+  // Scratch for a plan whose blocks have their own (PlanHeader::tile_scratch). Calls of the driver, the first
+  // time: on the caller's thread, and without the context's lock. Any thread. Throws Error(exhausted).
+  void bind_tile_scratch(Lowered& lowered);
 
   // What peers and the daemon see, made for the first operation: from its size come the slots', and it has
   // as many channels as that operation's plan, or more. Idempotent.
@@ -271,6 +275,13 @@ class HostLane {
     std::byte* memory = nullptr;
     uint64_t bytes = 0;
   };
+  // Of a plan whose blocks have scratch of their own: of all operations that run it, one after the other.
+  struct TileScratch {
+    uint64_t plan;  // its hash
+    Private piece;
+    uint16_t registration;  // by which peers of other processes know it
+    bool opened;  // of Place::take_opened()
+  };
   uint32_t channels_for(uint32_t wanted) const;
   void open_region(uint64_t channels, uint32_t slot_bytes);
   void open_device();
@@ -295,6 +306,7 @@ class HostLane {
   std::byte* captured_piece(uint64_t bytes);
   void release_captures();
   std::byte* at_least(Private& memory, uint64_t bytes);
+  void release_tile_scratch();
   // Has the peer said so, or left? Then it touches nothing of ours.
   bool is_out(cpu::CpuMachine& host, uint32_t peer) const;
   // One of T an end.
@@ -356,6 +368,8 @@ class HostLane {
   device::LaneOrder order_;
   bool fault_shown_ = false;
   std::vector<Private> scratch_;  // [depth]
+  std::mutex tile_scratch_mutex_;
+  std::vector<TileScratch> tile_scratch_;  // guarded by it
   Private own_buffers_;  // what barriers reduce
 };
 

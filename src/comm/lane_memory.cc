@@ -1,4 +1,5 @@
 // What a lane takes of the segment, of exported memory and of its place's, and how it goes back.
+#include <algorithm>
 #include <utility>
 
 #include "comm/lane.h"
@@ -17,6 +18,7 @@ HostLane::~HostLane() {
   if (captures_ != nullptr) release_captures();
   give_back_shared();
   if (shared_ == nullptr || !abandoned()) return;
+  release_tile_scratch();
   for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr) member(peer).peer.way->forget(numbers_[peer]);
   arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
@@ -49,6 +51,36 @@ std::byte* HostLane::at_least(Private& memory, uint64_t bytes) {
   memory.memory = place_.allocate(bytes);
   memory.bytes = bytes;
   return memory.memory;
+}
+
+void HostLane::bind_tile_scratch(Lowered& lowered) {
+  Operation& op = lowered.operation;
+  if (op.plan->tile_scratch == 0 || op.plan->scratch_chunks == 0) return;
+  const uint64_t plan = lowered.plan->hash();
+  const std::lock_guard lock(tile_scratch_mutex_);
+  auto found = std::find_if(tile_scratch_.begin(), tile_scratch_.end(),
+                            [&](const TileScratch& scratch) { return scratch.plan == plan; });
+  if (found == tile_scratch_.end()) {
+    // As bind_plan() will find it for every operation of the plan.
+    const uint64_t tile_bytes = tile_bytes_of(*op.plan, place_.traits().pull_bytes);
+    TileScratch scratch{plan, {nullptr, scratch_bytes(*op.plan, 0, tile_bytes)}, 0, true};
+    scratch.piece.memory = place_.take_opened(scratch.piece.bytes, scratch.registration);
+    if (scratch.piece.memory == nullptr) {
+      scratch.opened = false;
+      scratch.piece.memory = place_.allocate(scratch.piece.bytes);
+    }
+    found = tile_scratch_.insert(tile_scratch_.end(), scratch);
+  }
+  op.buffers[uint32_t(BufferKind::kScratch)].base = found->piece.memory;
+  op.registrations[uint32_t(BufferKind::kScratch)] = found->registration;
+}
+
+void HostLane::release_tile_scratch() {
+  for (const TileScratch& scratch : tile_scratch_)
+    if (scratch.opened)
+      place_.give_opened(scratch.piece.memory, scratch.piece.bytes);
+    else
+      place_.release(scratch.piece.memory, scratch.piece.bytes);
 }
 
 }  // namespace starling

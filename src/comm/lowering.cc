@@ -259,10 +259,13 @@ void sign(const starling_operation& call, const Shape& shape, const LoweringCont
 // What messages name of the rank's buffers; others need not be there, or may be anything.
 void find_offered(Lowered& lowered) {
   for (uint32_t rank = 0; rank < lowered.plan->rank_count(); ++rank)
-    if (lowered.own_buffer || lowered.plan->header(rank)->scratch_chunks > 0)
+    if (const PlanHeader* plan = lowered.plan->header(rank);
+        lowered.own_buffer || (plan->scratch_chunks > 0 && plan->tile_scratch == 0))
       throw Error(Code::unsupported,
                   "plan '" + lowered.plan->name() +
-                      "' pulls, but processes on GPUs read nothing but the caller's buffers of each other",
+                      "' pulls, but processes on GPUs read nothing but the caller's buffers of each other, "
+                      "and write into "
+                      "scratch only if each block has its own",
                   "compile it with another protocol, or set STARLING_PULL=0 on all ranks");
   const Operation& op = lowered.operation;
   const PlanView plan{op.plan};
@@ -273,6 +276,7 @@ void find_offered(Lowered& lowered) {
     if (put ? i.opcode != Opcode::recv : !sends(i.opcode)) continue;
     const bool written = writes_destination(i.opcode);
     const BufferKind kind = written ? i.destination_buffer : i.source_buffer;
+    if (kind == BufferKind::kScratch) continue;  // the lane's
     const BufferBinding& buffer = op.buffers[uint32_t(kind)];
     const BufferBinding& sizes = op.buffers[uint32_t(i.size_buffer)];
     Extent& offered = lowered.offered[kind == BufferKind::kOutput];

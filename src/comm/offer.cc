@@ -14,7 +14,7 @@ class Bounced {
  public:
   explicit Bounced(Place& place) : place_(place) {}
   ~Bounced() {
-    for (const auto& [memory, bytes] : pieces_) place_.give_bounce(memory, bytes);
+    for (const auto& [memory, bytes] : pieces_) place_.give_opened(memory, bytes);
   }
   Bounced(const Bounced&) = delete;
   Bounced& operator=(const Bounced&) = delete;

@@ -93,7 +93,7 @@ void Context::submit_together(std::span<Departure> departures) {
   std::array<Departing, device::kMostTogether> departing;
   const uint64_t now = cpu::monotonic_ns();
   for (size_t k = 0; k < departures.size(); ++k) {
-    refused[k] = check_buffers(departures[k].flight.lowered);
+    refused[k] = check_buffers(*departures[k].lane, departures[k].flight.lowered);
     departures[k].flight.submit_at(now);
   }
   ShortList<StreamLaunch, device::kMostTogether> launches;

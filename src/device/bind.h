@@ -22,8 +22,8 @@ class ProgramBinder {
   BoundProgram bind() {
     BoundProgram program{};
     if (!is_usual() || !bind_connections(program)) return {};
-    const BlockPlan& block = plan_.blocks()[0];
-    for (uint32_t n = 0; n < block.instruction_count; ++n)
+    const uint32_t planned = plan_.blocks()[0].instruction_count;
+    for (uint32_t n = 0; n < planned; ++n)
       if (!bind_instruction(program, n)) return {};
     for (uint32_t k = 0; !pulls() && k < program.receive_count; ++k)
       if (program.received[k] > kPacketSlots) return {};
@@ -32,12 +32,12 @@ class ProgramBinder {
     program.chunk_bytes = uint32_t(op_.chunk_bytes);
     program.tile_bytes = uint32_t(op_.tile_bytes < op_.chunk_bytes ? op_.tile_bytes : op_.chunk_bytes);
     program.tile_count = uint32_t(op_.tile_count);
-    program.count = block.instruction_count;
+    program.planned = uint8_t(planned);
     program.pulls = pulls();
     program.leading = pulls() ? 0 : leading(program);
     program.heads = pulls() ? told_heads(program) : heads(program);
     program.tails = tails(program);
-    if (pulls() && landings(program) != (lands(program, program.count - 1) ? program.tails : 0)) return {};
+    program.landings = pulls() ? landings(program) : 0;
     return program;
   }
 
@@ -100,14 +100,26 @@ class ProgramBinder {
     }
     return true;
   }
-  // Places are lent before a tile's first instruction: by those that come last, or by none.
-  static uint32_t landings(const BoundProgram& program) {
-    uint32_t count = 0;
-    for (uint32_t n = 0; n < program.count; ++n) count += lands(program, n);
+  static uint8_t landings(const BoundProgram& program) {
+    uint8_t count = 0;
+    for (uint32_t n = 0; n < program.count; ++n)
+      count += lands(program.instructions[n]) || lands_first(program.instructions[n]);
     return count;
   }
-  static bool lands(const BoundProgram& program, uint32_t n) {
-    return is_put(program.instructions[n]) && only_receives(program.instructions[n]);
+  // What lands and is sent on, perhaps with something added, is one instruction.
+  static bool joins(BoundProgram& program, BoundInstruction& i) {
+    if (program.count == 0 || !is_put(i) || i.send_count == 0 || i.receive_count != 0) return false;
+    BoundInstruction& landing = program.instructions[program.count - 1];
+    if (!lands(landing)) return false;
+    const bool kept = i.destination != nullptr;
+    if (landing.destination != (kept ? i.destination : i.source) || landing.span != i.span ||
+        landing.destination_step != (kept ? i.destination_step : i.source_step) ||
+        landing.span_step != i.span_step)
+      return false;
+    i.receive_first = landing.receive_first;
+    i.received_before |= kBoundLandsFirst;
+    landing = i;
+    return true;
   }
   static bool only_receives(const BoundInstruction& i) {
     return i.receive_count == 1 && i.source_count == 1 && i.send_count == 0;
@@ -125,7 +137,7 @@ class ProgramBinder {
     for (const BufferBinding& buffer : op_.buffers)
       if (buffer.groups != nullptr) return false;
     const uint32_t count = plan_.blocks()[0].instruction_count;
-    if (count == 0 || count > kBoundInstructions) return false;
+    if (count == 0 || count > 0xff) return false;
     for (uint32_t b = 1; b < plan.block_count; ++b)
       if (plan_.blocks()[b].instruction_count != count) return false;
     return true;
@@ -160,11 +172,11 @@ class ProgramBinder {
 
   bool bind_instruction(BoundProgram& program, uint32_t n) const {
     const Instruction& i = instruction(0, n);
-    if (i.opcode == Opcode::nop || i.opcode == Opcode::reduce) return false;
+    if (i.opcode == Opcode::nop || (reduces_into(i.opcode) && !pulls())) return false;
     if (i.chunks != 1 || i.dependency_count != 0) return false;
     uint32_t source_step = 0, destination_step = 0, size_step = 0;
     if (!follow(n, source_step, destination_step, size_step)) return false;
-    BoundInstruction& bound = program.instructions[n];
+    BoundInstruction bound{};
     const Slice size = slice(i.size_buffer, i.size_chunk, size_step);
     if (!size.is_whole) return false;
     bound.span = uint32_t(size.left);
@@ -181,17 +193,21 @@ class ProgramBinder {
       bound.destination = op_.buffers[uint32_t(i.destination_buffer)].base + destination.offset;
       bound.destination_step = uint32_t(destination.step);
     }
-    return bind_messages(program, bound, i);
+    if (!bind_messages(program, bound, i)) return false;
+    if (joins(program, bound)) return true;
+    if (program.count == kBoundInstructions) return false;
+    program.instructions[program.count++] = bound;
+    return true;
   }
 
   bool bind_messages(BoundProgram& program, BoundInstruction& bound, const Instruction& i) const {
-    const bool local = reads_source(i.opcode);
+    const bool local = reads_source(i.opcode), into = reduces_into(i.opcode);
     bound.receive_count = receives(i.opcode) ? i.receive_count : 0;
     bound.send_count = sends(i.opcode) ? i.send_count : 0;
     bound.receive_first = bound.receive_count != 0 ? uint8_t(i.receive_first) : 0;
     bound.send_first = bound.send_count != 0 ? uint8_t(i.send_first) : 0;
-    bound.source_count = uint8_t(bound.receive_count + local);
-    bound.local_at = local ? i.local_position : kNoLocal;
+    bound.source_count = uint8_t(into + bound.receive_count + local);
+    bound.local_at = local ? uint8_t(into + i.local_position) : kNoLocal;
     // Of what is received and passed on without being kept here there is no address to tell.
     if (pulls() && bound.send_count != 0 && !writes_destination(i.opcode) && bound.source_count != local &&
         !is_put(i))
@@ -200,7 +216,7 @@ class ProgramBinder {
       // All reductions are described once.
       if (bound.source_count < 2 || (program.reduced != 0 && program.reduced != bound.source_count))
         return false;
-      if (op_.reduce_op == ReduceOp::kAvg && !(i.flags & kFinal)) return false;
+      if (op_.reduce_op == ReduceOp::kAvg && !(i.flags & kFinal) && !pulls()) return false;
       if (op_.reduce_op == ReduceOp::kAvg && op_.rank_count > 0xff) return false;
       program.reduced = bound.source_count;
       program.divisor = op_.reduce_op == ReduceOp::kAvg ? uint8_t(op_.rank_count) : 1;
@@ -208,8 +224,13 @@ class ProgramBinder {
     if (!count(program.received, bound.receive_first, bound.receive_count, bound.received_before) ||
         !count(program.sent, bound.send_first, bound.send_count, bound.sent_before))
       return false;
-    if (pulls() && bound.send_count != 0) bound.sent_before = uint8_t(offered_buffer(i));
-    if (pulls()) bound.received_before = is_put(i);
+    if (!pulls()) return true;
+    if (bound.send_count != 0 || is_put(i)) bound.sent_before = uint8_t(offered_buffer(i));
+    const auto of_tile = [&](bool wanted, BufferKind kind) { return wanted && kind == BufferKind::kScratch; };
+    bound.received_before =
+        uint8_t((is_put(i) ? kBoundPut : 0) | ((i.flags & kFinal) != 0 ? kBoundFinal : 0) |
+                (of_tile(local, i.source_buffer) ? kBoundSourceOfTile : 0) |
+                (of_tile(writes_destination(i.opcode), i.destination_buffer) ? kBoundDestinationOfTile : 0));
     return true;
   }
 
@@ -257,6 +278,8 @@ class ProgramBinder {
     const uint64_t group = chunk / per_group, inside = chunk % per_group;
     // A step back is a huge one, and ends outside.
     const uint64_t last_inside = inside + uint64_t(last) * step;
+    if (kind == BufferKind::kScratch && plan_.header->tile_scratch != 0)
+      return {true, uint64_t(chunk) * op_.tile_bytes, 0, uint64_t(step) * op_.tile_bytes};
     if (kind == BufferKind::kScratch || kind == BufferKind::kNone || last_inside >= per_group) return {};
     const uint64_t begin = inside * op_.chunk_bytes;
     const uint64_t last_tile = (op_.tile_count - 1) * op_.tile_bytes;

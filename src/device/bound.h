@@ -48,13 +48,31 @@ struct BoundInstruction {
   uint8_t send_first;
   uint8_t send_count;
   uint8_t received_before;  // messages of the tile's earlier instructions, on each of its connections; of a
-                            // pull: 1: its messages are put (wire/plan.h)
-  uint8_t sent_before;  // likewise; of a pull: the buffer that its messages name
+                            // pull: the bits below
+  uint8_t sent_before;  // likewise; of a pull: the buffer that its messages name, or land in
 };
 static_assert(sizeof(BoundInstruction) == 40);
 
-// Of a program of pulls (wire/plan.h, kPut).
-STARLING_HOST_DEVICE inline bool is_put(const BoundInstruction& i) { return i.received_before != 0; }
+// BoundInstruction::received_before of a program of pulls.
+inline constexpr uint8_t kBoundPut = 1;  // its messages are put (wire/plan.h)
+inline constexpr uint8_t kBoundSourceOfTile = 2;  // its source is scratch, which has one tile alone
+inline constexpr uint8_t kBoundDestinationOfTile = 4;  // likewise
+inline constexpr uint8_t kBoundFinal = 8;  // its result is divided
+inline constexpr uint8_t kBoundLandsFirst =
+    16;  // a message lands on `receive_first` in the slice that it sends
+STARLING_HOST_DEVICE inline bool is_put(const BoundInstruction& i) {
+  return (i.received_before & kBoundPut) != 0;
+}
+// It waits for a message that its sender writes where it is wanted.
+STARLING_HOST_DEVICE inline bool lands(const BoundInstruction& i) { return is_put(i) && i.send_count == 0; }
+// It does so before it sends that on: two of the plan's instructions.
+STARLING_HOST_DEVICE inline bool lands_first(const BoundInstruction& i) {
+  return (i.received_before & kBoundLandsFirst) != 0;
+}
+// Its destination is the first of what it reduces.
+STARLING_HOST_DEVICE inline bool reduces_into(const BoundInstruction& i) {
+  return i.source_count == 2 && i.receive_count == 0;
+}
 
 struct BoundProgram {
   uint32_t count;  // of instructions; 0: there is none
@@ -72,6 +90,8 @@ struct BoundProgram {
                   // of them writes; of pulls: nor do two of them tell the same connection anything
   uint8_t tails;  // so many come last that only receive, a message each; of pulls: each on its own
                   // connection, into memory of its own
+  uint8_t landings;  // so many receive what is put
+  uint8_t planned;  // instructions of the plan: those that land first are two
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile
@@ -79,7 +99,7 @@ struct BoundProgram {
   BoundInstruction instructions[kBoundInstructions];
 
   // In all.
-  STARLING_HOST_DEVICE uint32_t steps() const { return count * tile_count; }
+  STARLING_HOST_DEVICE uint32_t steps() const { return planned * tile_count; }
 };
 
 // In the block's fast memory. Each end is written by one thread, before the vote, and read by all after it.

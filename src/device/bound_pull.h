@@ -13,8 +13,8 @@
 //   all readers awaited ── too long ──▶ the interpreter, behind the last tile
 //   ends back ──▶ done
 //
-// Messages that are put (device/places.h): whoever receives one lends its place with the heads, and waits for
-// it with the tails, where nothing is left to move; whoever sends one awaits the place as a message.
+// Messages that are put (device/places.h): whoever receives one lends its place when the tile begins, and
+// waits for it in its turn, where nothing is left to move; whoever sends one awaits the place as a message.
 //
 // An end is one thread's from the look to the end, so between its steps no barrier is needed. It is a copy
 // in the block's fast memory: nobody else looks at the part's ends meanwhile.
@@ -93,30 +93,39 @@ class BoundPull {
   STARLING_HOST_DEVICE uint32_t advance() {
     const uint32_t tails = p_.count - p_.tails;
     for (uint32_t tile = 0; tile < p_.tile_count; ++tile) {
-      const uint32_t before = tile * p_.count;
-      if (tails_land()) lend_tails(tile);
+      const uint32_t before = tile * p_.planned;
+      if (p_.landings != 0) lend_places(tile);
       if (p_.heads != 0 && !tell_heads(tile)) return before;
       for (uint32_t n = p_.heads; n < tails; ++n)
-        if (!execute(p_.instructions[n], tile)) return before + n;
-      if (p_.tails != 0 && !receive_tails(tile)) return before + tails;
+        if (!execute(p_.instructions[n], tile)) return before + planned(n);
+      if (p_.tails != 0 && !receive_tails(tile)) return before + planned(tails);
     }
     return p_.steps();
+  }
+
+  // Instructions of the plan before the n-th.
+  STARLING_HOST_DEVICE uint32_t planned(uint32_t n) const {
+    uint32_t count = n;
+    for (uint32_t k = 0; k < n; ++k) count += lands_first(p_.instructions[k]);
+    return count;
   }
 
   // The tails' messages are put, all or none.
   STARLING_HOST_DEVICE bool tails_land() const {
     return p_.tails != 0 && is_put(p_.instructions[p_.count - 1]);
   }
-  STARLING_HOST_DEVICE void lend_tails(uint32_t tile) {
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count()) {
-      const uint32_t t = tail_of(k);
-      if (t >= p_.tails) continue;
-      const BoundInstruction& i = p_.instructions[p_.count - p_.tails + t];
-      const Share share = share_of(i, tile);
-      lend(m_, ends_.receives[k],
-           {uint64_t(destination_of(i, share)), op_.registrations[uint32_t(BufferKind::kOutput)]},
-           share.bytes, true);
-    }
+  // In the order in which they come. Early: what lies there was written, and read, before this operation, or,
+  // of scratch, before the barrier that ended the tile before.
+  STARLING_HOST_DEVICE void lend_places(uint32_t tile) {
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+      for (uint32_t n = 0; n < p_.count; ++n) {
+        const BoundInstruction& i = p_.instructions[n];
+        if (!(lands(i) || lands_first(i)) || i.receive_first != k) continue;
+        const Share share = share_of(i, tile);
+        const std::byte* place = i.destination != nullptr ? destination_of(i, share) : source_of(i, share);
+        lend(m_, ends_.receives[k], {uint64_t(place), op_.registrations[i.sent_before]}, share.bytes,
+             tile == 0 || (i.received_before & kBoundDestinationOfTile) == 0);
+      }
   }
 
   // The first instructions: addresses, of which each connection has one at most, and then one copy or none.
@@ -212,6 +221,7 @@ class BoundPull {
   }
 
   STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile) {
+    if (lands(i)) return await_landing(i);
     const Share share = share_of(i, tile);
     if ((i.source_count > 1 || is_put(i)) && leads(m_)) describe(i, share);
     if (i.receive_count + i.send_count != 0 && m_.any(!are_there(i, share))) return false;
@@ -221,9 +231,18 @@ class BoundPull {
     }
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
       if (k - i.receive_first < i.receive_count) give_back(ends_.receives[k]);
+    if (lands_first(i) && lands_here(i)) ++ends_.receives[i.receive_first].landed;
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
       if (k - i.send_first < i.send_count)
         is_put(i) ? was_put(m_, ends_.sends[k]) : tell_slice(i, share, ends_.sends[k], false);
+    budget_.raise();
+    return true;
+  }
+
+  // What comes behind may read it: the acquire is before the vote.
+  STARLING_HOST_DEVICE bool await_landing(const BoundInstruction& i) {
+    if (m_.any(lands_here(i) && !awaits_landing(i))) return false;
+    if (lands_here(i)) ++ends_.receives[i.receive_first].landed;
     budget_.raise();
     return true;
   }
@@ -240,9 +259,17 @@ class BoundPull {
       if (number >= i.receive_count) continue;
       if (!await(ends_.receives[k], c_.sources[number + uint32_t(number >= i.local_at)])) return false;
     }
+    if (lands_first(i) && lands_here(i) && !awaits_landing(i)) return false;
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
       if (k - i.send_first < i.send_count && !may_send(i, share, k)) return false;
     return true;
+  }
+  // Is it this thread's connection? Then the message is awaited.
+  STARLING_HOST_DEVICE bool lands_here(const BoundInstruction& i) const {
+    return m_.thread_index() == i.receive_first % m_.thread_count();
+  }
+  STARLING_HOST_DEVICE bool awaits_landing(const BoundInstruction& i) {
+    return wait([&] { return has_landed(m_, ends_.receives[i.receive_first]); });
   }
   STARLING_HOST_DEVICE bool may_send(const BoundInstruction& i, const Share& share, uint32_t k) {
     SendEnd& end = ends_.sends[k];
@@ -270,10 +297,12 @@ class BoundPull {
     return {begin, left < p_.tile_bytes ? left : p_.tile_bytes};
   }
   STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share) const {
-    return i.source + block_ * i.source_step + share.offset;
+    return i.source + block_ * i.source_step +
+           ((i.received_before & kBoundSourceOfTile) != 0 ? 0 : share.offset);
   }
   STARLING_HOST_DEVICE std::byte* destination_of(const BoundInstruction& i, const Share& share) const {
-    return i.destination + block_ * i.destination_step + share.offset;
+    return i.destination + block_ * i.destination_step +
+           ((i.received_before & kBoundDestinationOfTile) != 0 ? 0 : share.offset);
   }
 
   // A copy needs no description: what it reads is here, or the one message.
@@ -287,10 +316,11 @@ class BoundPull {
   STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share) {
     const bool kept = i.destination != nullptr;
     if (i.source != nullptr) c_.sources[i.local_at] = source_of(i, share);
+    if (reduces_into(i)) c_.sources[0] = destination_of(i, share);
     if (kept) c_.destinations[0] = destination_of(i, share);
     c_.destination_count = kept + (is_put(i) ? i.send_count : 0);
     c_.source_count = i.source_count;
-    c_.divisor = i.source_count > 1 ? p_.divisor : 1;
+    c_.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;
     c_.bytes = c_.message_bytes = share.bytes;
   }
 

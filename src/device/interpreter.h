@@ -282,7 +282,7 @@ class Interpreter {
     const BufferKind kind = i.destination_buffer;
     const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
     std::byte* slice = buffer.base + chunk_begin(op_, buffer, kind, i.destination_chunk + piece.k) +
-                       piece.range.offset_bytes;
+                       tile_begin(op_, kind, piece.range.offset_bytes);
     if constexpr (M::kOpensPeers)
       return {uint64_t(slice + bounce_of(op_, kind)), op_.registrations[uint32_t(kind)]};
     else

@@ -70,7 +70,7 @@ class Binding {
     protocol_ = op_.plan->protocol;
     // The order of a reduction: the destination that is reduced into, then what is received, and before
     // number `local_position` of that the local source.
-    into_ = i.opcode == Opcode::reduce;
+    into_ = reduces_into(i.opcode);
     local_ = reads_source(i.opcode);
     local_at_ = into_ + i.local_position;
     source_count_ = into_ + local_ + (receives(i.opcode) ? i.receive_count : 0);
@@ -212,7 +212,8 @@ class Binding {
   }
   STARLING_HOST_DEVICE std::byte* local(BufferKind kind, uint32_t chunk) const {
     const BufferBinding& buffer = op_.buffers[uint32_t(kind)];
-    return buffer.base + chunk_begin(op_, buffer, kind, chunk + piece_.k) + piece_.range.offset_bytes;
+    return buffer.base + chunk_begin(op_, buffer, kind, chunk + piece_.k) +
+           tile_begin(op_, kind, piece_.range.offset_bytes);
   }
 
   M& m_;

@@ -317,8 +317,8 @@ class StartKernel : StartBlock<M> {
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context{op_->sequence, 0, 0, begun_ != 0, begun_};
     if (begun_ != 0) {
-      context.tile = begun_ / a_.bound.count;
-      context.instruction = begun_ % a_.bound.count;
+      context.tile = begun_ / a_.bound.planned;
+      context.instruction = begun_ % a_.bound.planned;
     }
     if (begun_ == 0) note(TraceEvent::kRun, op_->sequence, 0);
     Outcome outcome = interpreter.run(context);

@@ -250,10 +250,12 @@ class Place {
   // By which number peers of other processes know the allocation that a buffer is in; it is published when
   // this returns. 0: they cannot open it; or it is one too many, unless it `must` be opened. Any thread.
   virtual uint16_t registration_of(const void*, uint64_t /*bytes*/, bool /*must*/) { return 0; }
-  // Memory that they can open, with its number in `registration`: a buffer that they cannot bounces there,
-  // which is said in the log, once. Any thread. Throws Error(exhausted).
+  // Memory that they can open, with its number in `registration`; null: they open none. Its content is
+  // whatever it was. Any thread. Throws Error(exhausted).
+  virtual std::byte* take_opened(uint64_t, uint16_t&) { return nullptr; }
+  virtual void give_opened(std::byte*, uint64_t) {}
+  // The same, for a buffer that they cannot open, which bounces there: said in the log, once.
   virtual std::byte* take_bounce(uint64_t, uint16_t&) { return nullptr; }
-  virtual void give_bounce(std::byte*, uint64_t) {}
   // Would it bounce? Any thread.
   virtual void try_buffer(const void*) {}
   // Some buffer has bounced, or one that was tried would.

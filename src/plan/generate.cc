@@ -22,6 +22,7 @@ enum class Cut {
   kWhole,           // one: blocks share the work in another way
   kBlocks,          // one per block
   kBlocksTwice,     // two per block
+  kBlocksAndRings,  // a part of each rank for each of a block's rings
   kBlocksAndPower,  // one per block and rank, of the largest power of two
   kBlocksAndRanks,  // one per block and rank
   kBlocksAndOthers,  // one per block and rank but the root
@@ -40,6 +41,8 @@ struct Algorithm {
 
 constexpr std::uint32_t kAnyRanks = kMaxPlanRanks;
 constexpr std::uint32_t kFanInRanks = kMaxFan + 1;  // one instruction reduces the parts of all ranks
+constexpr std::uint32_t kPutRingRanks =
+    kMaxLent / 2 + 1;  // each part comes twice, as a sum and as the result
 
 using enum Collective;
 constexpr Protocol kPackets = Protocol::kPackets;
@@ -57,6 +60,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kAllReduce, "two_shot_pull", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce, kPull},
     {kAllReduce, "two_shot_put", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_put_all_reduce,
      kPull},
+    {kAllReduce, "ring_put", kPutRingRanks, Cut::kBlocksAndRings, algorithms::ring_put_all_reduce, kPull},
     {kAllReduce, "halving_doubling", kAnyRanks, Cut::kBlocksAndPower,
      algorithms::halving_doubling_all_reduce},
     {kAllReduce, "double_tree", kAnyRanks, Cut::kBlocksTwice, algorithms::double_tree_all_reduce},
@@ -245,6 +249,8 @@ std::uint32_t chunks_of_group(Cut cut, const PlanRequest& request) {
   switch (cut) {
     case Cut::kWhole: return 1;
     case Cut::kBlocks: return request.block_count;
+    case Cut::kBlocksAndRings:
+      return request.block_count * request.rank_count * algorithms::put_rings(request.rank_count);
     case Cut::kBlocksTwice: return 2 * request.block_count;
     case Cut::kBlocksAndPower: return request.block_count * std::bit_floor(request.rank_count);
     case Cut::kBlocksAndRanks: return request.block_count * request.rank_count;
@@ -307,7 +313,7 @@ bool takes_addresses(std::string_view name) { return parsed(name).algorithm.ends
 
 bool is_of_neighbours(std::string_view name) {
   const std::string_view algorithm = parsed(name).algorithm;
-  return algorithm == "ring" || algorithm.starts_with("chain");
+  return algorithm.starts_with("ring") || algorithm.starts_with("chain");
 }
 
 bool is_algorithm(std::string_view name, Collective collective) {

@@ -23,6 +23,7 @@ void write_facts(const PlanFacts& facts, PlanHeader& header) {
   header.minimum_slots = facts.minimum_slots;
   header.largest_chunks = facts.largest_chunks;
   header.canonical = facts.canonical;
+  header.tile_scratch = facts.tile_scratch;
   header.uniform_only = facts.uniform_only;
 }
 

@@ -43,6 +43,58 @@ void ring_all_reduce(PlanBuilder& plan, const PlanRequest& request) {
   }
 }
 
+// Of more ranks a block has more messages than bound programs take (device/bound.h).
+std::uint32_t put_rings(std::uint32_t rank_count) { return rank_count <= 4 ? 2 : 1; }
+
+// The same ring, in which every message is put: what lands is a sum of the ranks before, in scratch where the
+// input's own place still holds what is to be added, or the result.
+void ring_put_all_reduce(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count, rings = put_rings(n);
+  const auto add = [&](std::uint32_t r, std::uint32_t b, std::uint32_t ring, std::uint32_t step) {
+    const Connection previous = with(around(r, -1, n), b);
+    const Connection next = with(around(r, 1, n), b);
+    const auto chunk = [&](std::int64_t steps_back) {
+      return (b * rings + ring) * n + around(r, -steps_back, n);
+    };
+    const auto receive = [&](Operand to, Operand size) {
+      plan.add(
+          r, b,
+          {.opcode = Opcode::recv, .destination = to, .receives = {previous}, .size = size, .put = true});
+    };
+    if (step == 0) {
+      plan.add(r, b, {.opcode = Opcode::send, .source = input(chunk(0)), .sends = {next}, .put = true});
+    } else if (step < n) {
+      const bool last = step + 1 == n;
+      const Operand own = input(chunk(step));
+      const Operand sum =
+          request.in_place ? scratch((b * rings + ring) * (n - 1) + step - 1) : output(chunk(step));
+      receive(sum, own);
+      plan.add(r, b,
+               {.opcode = Opcode::reduce_send,
+                .source = own,
+                .destination = sum,
+                .sends = {next},
+                .size = own,
+                .final = last,
+                .put = true});
+      if (request.in_place && last)
+        plan.add(r, b,
+                 {.opcode = Opcode::copy, .source = sum, .destination = output(chunk(step)), .size = own});
+    } else {
+      const Operand result = output(chunk(step - n));
+      receive(result, result);
+      if (step + 2 < 2 * n)
+        plan.add(r, b, {.opcode = Opcode::send, .source = result, .sends = {next}, .put = true});
+    }
+  };
+  for (std::uint32_t r = 0; r < n; ++r) {
+    if (request.in_place) plan.set_scratch(r, request.block_count * rings * (n - 1));
+    for (std::uint32_t b = 0; b < request.block_count; ++b)
+      for (std::uint32_t step = 0; step + 1 < 2 * n; ++step)
+        for (std::uint32_t ring = 0; ring < rings; ++ring) add(r, b, ring, step);
+  }
+}
+
 // Each rank's part goes round the ring and stays with everyone it passes.
 void ring_all_gather(PlanBuilder& plan, const PlanRequest& request) {
   const std::uint32_t n = request.rank_count;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/assert.h"
 #include "plan/network.h"
@@ -55,10 +56,39 @@ Violation violation_at(const char* rule, const NetworkBlock& block, std::uint32_
 
 namespace {
 
-// Blocks that share nothing: no channel, no dependency, no scratch.
-bool is_canonical(const Network& network) {
+// Is each chunk of scratch one block's? What it reads there it has written in the same tile, as in the one
+// that is proved. And nobody reads there from afar, who may be late by a tile.
+bool has_tile_scratch(const Network& network) {
+  if (network.ranks[0].header->protocol != Protocol::kPull) return false;
+  bool any = false;
   for (const PlanView& view : network.ranks) {
-    if (view.header->dependency_count != 0 || view.header->scratch_chunks != 0) return false;
+    std::vector<std::uint32_t> owners(view.header->scratch_chunks, kNowhere);
+    any |= !owners.empty();
+    for (std::uint32_t b = 0; b < view.header->block_count; ++b) {
+      const BlockPlan& block = view.blocks()[b];
+      for (std::uint32_t n = 0; n < block.instruction_count; ++n) {
+        const Instruction& i = view.instructions()[block.instruction_first + n];
+        if (i.size_buffer == BufferKind::kScratch) return false;
+        const BufferKind named = writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer;
+        if (sends(i.opcode) && (i.flags & kPut) == 0 && named == BufferKind::kScratch) return false;
+        for (const auto& [kind, first] : {std::pair(i.source_buffer, i.source_chunk),
+                                          std::pair(i.destination_buffer, i.destination_chunk)})
+          for (std::uint32_t k = 0; kind == BufferKind::kScratch && k < i.chunks; ++k) {
+            std::uint32_t& owner = owners[first + k];
+            if (owner != kNowhere && owner != b) return false;
+            owner = b;
+          }
+      }
+    }
+  }
+  return any;
+}
+
+// Blocks that share nothing: no channel, no dependency, no scratch that is not each block's own.
+bool is_canonical(const Network& network, bool tile_scratch) {
+  for (const PlanView& view : network.ranks) {
+    if (view.header->dependency_count != 0 || (view.header->scratch_chunks != 0 && !tile_scratch))
+      return false;
   }
   for (const Link& link : network.links) {
     if (network.blocks[link.sender].block != link.channel ||
@@ -75,7 +105,8 @@ PlanFacts facts_of(const Network& network) {
         std::max<std::uint16_t>(facts.channel_count, static_cast<std::uint16_t>(link.channel + 1));
   }
   facts.largest_chunks = static_cast<std::uint16_t>(network.largest_chunks);
-  facts.canonical = is_canonical(network);
+  facts.tile_scratch = has_tile_scratch(network);
+  facts.canonical = is_canonical(network, facts.tile_scratch);
   return facts;
 }
 

@@ -149,7 +149,7 @@ class Held {
       under_way_[link].pop_front();
     }
     if (reads_source(i.opcode)) read(block, e, i.source_buffer, i.source_chunk, result);
-    if (i.opcode == Opcode::reduce) read(block, e, i.destination_buffer, i.destination_chunk, result);
+    if (reduces_into(i.opcode)) read(block, e, i.destination_buffer, i.destination_chunk, result);
     if (writes_destination(i.opcode)) {
       for (std::uint32_t k = 0; k < i.chunks; ++k)
         memory_[block.rank][storage_[block.rank].at(i.destination_buffer, i.destination_chunk) + k] =

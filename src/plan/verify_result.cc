@@ -145,7 +145,7 @@ class Symbols {
     if (reads_source(i.opcode)) {
       operands.insert(operands.begin() + i.local_position, read(block, e, i.source_buffer, i.source_chunk));
     }
-    if (i.opcode == Opcode::reduce)
+    if (reduces_into(i.opcode))
       operands.insert(operands.begin(), read(block, e, i.destination_buffer, i.destination_chunk));
     if (operands.empty()) return;
     std::vector<ValueId> result = std::move(operands.front());

@@ -70,7 +70,7 @@ struct alignas(64) Credit {
   uint64_t reserved;
   uint64_t lent[kMaxLent][2];  // {address, registration's number | length << 16}; writer: the receiving block
 };
-static_assert(sizeof(Credit) == 128);
+static_assert(sizeof(Credit) == 320);
 
 // What the host tells both of our ends of one channel of the halves that are the peer's. In the host's
 // memory: telling takes plain stores, and no call of a driver, which may stand until the blocks have got on.

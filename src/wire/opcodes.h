@@ -23,7 +23,8 @@ namespace starling {
   X(recv_copy_send,         6,   true,  true,  false, true,  false) /* [rcs] */               \
   X(recv_reduce_send,       7,   true,  true,  true,  false, true)  /* [rrs] */               \
   X(recv_reduce_copy,       8,   true,  false, true,  true,  true)  /* [rrc] */               \
-  X(recv_reduce_copy_send,  9,   true,  true,  true,  true,  true)  /* [rrcs] */
+  X(recv_reduce_copy_send,  9,   true,  true,  true,  true,  true)  /* [rrcs] */              \
+  X(reduce_send,           10,   false, true,  true,  true,  true)  /* reduce, and sends dst */
 // clang-format on
 
 enum class Opcode : uint8_t {
@@ -73,5 +74,9 @@ STARLING_HOST_DEVICE constexpr bool writes_destination(Opcode op) {
   return (kDestinationMask >> uint32_t(op)) & 1;
 }
 STARLING_HOST_DEVICE constexpr bool reduces(Opcode op) { return (kReduceMask >> uint32_t(op)) & 1; }
+// Its destination is the first operand of what it reduces.
+STARLING_HOST_DEVICE constexpr bool reduces_into(Opcode op) {
+  return ((kReduceMask & ~kReceiveMask) >> uint32_t(op)) & 1;
+}
 
 }  // namespace starling

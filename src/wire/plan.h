@@ -25,6 +25,8 @@ inline constexpr uint32_t kPlanMagic = 0x4e4c5053;  // "SPLN"
 inline constexpr uint16_t kPlanVersion = 1;
 inline constexpr uint32_t kMaxFan = 15;  // connections that one instruction reads, or writes, at most
 inline constexpr uint16_t kNoConnection = 0xffff;
+// The largest tile of plans whose scratch has room for one.
+inline constexpr uint32_t kTileScratchBytes = 256 << 10;
 
 // How the messages of a plan travel. Every instruction means the same whatever the protocol.
 enum class Protocol : uint8_t {
@@ -102,18 +104,20 @@ struct PlanHeader {
   uint32_t chunks_per_group;
   uint32_t input_groups;  // groups are alike on every rank, also where a rank has no such buffer
   uint32_t output_groups;
-  uint32_t scratch_chunks;  // each as large as the largest chunk
+  uint32_t scratch_chunks;  // each as large as the largest chunk, or as a tile (tile_scratch)
   uint32_t connection_count;
   uint32_t instruction_count;
   uint32_t dependency_count;
   uint16_t minimum_slots;  // messages in flight per connection without which it would deadlock
   uint16_t largest_chunks;  // largest Instruction::chunks: a tile of that many chunks fits in a slot
   uint8_t canonical;  // 1: channel c is used by block c alone, on every rank, and blocks share nothing:
-                      // no dependencies, no scratch (see Operation::fence_previous)
+                      // no dependencies, no scratch but tile_scratch (see Operation::fence_previous)
   uint8_t uniform_only;  // 1: right only if all groups are equally long; not for the v-variants
   uint16_t root;  // broadcast, reduce, gather, scatter; else 0
   Protocol protocol;
-  uint8_t reserved[3];
+  uint8_t tile_scratch;  // 1, of protocol pull: each chunk of scratch is one block's, which writes it anew in
+                         // every tile, so it has room for one tile alone
+  uint8_t reserved[2];
   uint32_t total_bytes;  // of header and tables
   uint32_t tile_bytes;  // of a chunk, in one tile, at most: a multiple of 16; 0: as many as can be
   uint64_t hash;  // of the whole plan over all ranks: equal on every rank
@@ -124,7 +128,11 @@ static_assert(sizeof(PlanHeader) == 72);
 // an address: there a plan may ask for more than the machine takes by itself.
 inline uint64_t tile_bytes_of(const PlanHeader& plan, uint64_t message_bytes) {
   const uint64_t chunks = plan.largest_chunks == 0 ? 1 : plan.largest_chunks;
-  const uint64_t fits = (message_bytes / chunks) & ~uint64_t(15);
+  uint64_t fits = (message_bytes / chunks) & ~uint64_t(15);
+  if (plan.tile_scratch != 0) {
+    fits = fits < kTileScratchBytes ? fits : kTileScratchBytes;
+    return plan.tile_bytes != 0 && plan.tile_bytes < fits ? plan.tile_bytes : fits;
+  }
   if (plan.tile_bytes == 0) return fits;
   return plan.protocol == Protocol::kPull || plan.tile_bytes < fits ? plan.tile_bytes : fits;
 }

@@ -53,7 +53,7 @@ enum class Collective : uint8_t {
 inline constexpr uint32_t kCollectiveCount = 11;
 
 // Messages that are put, on one connection in one tile, at most: their places are told when the tile begins.
-inline constexpr uint32_t kMaxLent = 4;
+inline constexpr uint32_t kMaxLent = 16;
 
 STARLING_HOST_DEVICE constexpr uint32_t data_type_bytes(DataType type) {
   switch (type) {

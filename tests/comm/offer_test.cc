@@ -32,7 +32,7 @@ class GpuLike final : public cpu::CpuPlace {
     pieces.insert(bytes);
     return reinterpret_cast<std::byte*>(kBounces + 1024 * pieces.size());
   }
-  void give_bounce(std::byte*, uint64_t bytes) override { pieces.erase(pieces.find(bytes)); }
+  void give_opened(std::byte*, uint64_t bytes) override { pieces.erase(pieces.find(bytes)); }
 
   static constexpr uint64_t kBounces = uint64_t(1) << 42;
   bool input_opens = true, output_opens = true, exhausted = false;

@@ -44,6 +44,7 @@ Operation operation_of(const PlanHeader& plan, uint64_t group_bytes, uint64_t ti
   op.plan = &plan;
   op.buffers[uint32_t(BufferKind::kInput)].base = &buffers[0];
   op.buffers[uint32_t(BufferKind::kOutput)].base = &buffers[1];
+  op.buffers[uint32_t(BufferKind::kScratch)].base = &buffers[2];
   op.group_bytes = group_bytes;
   op.chunk_bytes = (group_bytes + plan.chunks_per_group - 1) / plan.chunks_per_group;
   if (plan.chunks_per_group > 1) op.chunk_bytes = (op.chunk_bytes + 15) / 16 * 16;
@@ -96,7 +97,8 @@ void expect_same(const Operation& op, const BoundProgram& program) {
                   address(op, i.source_buffer, i.source_chunk));
       }
       EXPECT_EQ(bound.source != nullptr, reads_source(i.opcode));
-      EXPECT_EQ(bound.local_at, reads_source(i.opcode) ? i.local_position : kNoLocal);
+      EXPECT_EQ(bound.local_at,
+                reads_source(i.opcode) ? i.local_position + reduces_into(i.opcode) : kNoLocal);
       if (writes_destination(i.opcode)) {
         EXPECT_EQ(bound.destination + b * uint64_t(bound.destination_step),
                   address(op, i.destination_buffer, i.destination_chunk));
@@ -105,7 +107,8 @@ void expect_same(const Operation& op, const BoundProgram& program) {
       ASSERT_EQ(bound.receive_count, receives(i.opcode) ? i.receive_count : 0);
       ASSERT_EQ(bound.send_count, sends(i.opcode) ? i.send_count : 0);
       for (uint32_t k = 0; k < bound.receive_count; ++k)
-        EXPECT_EQ(program.pulls ? uint32_t(is_put(i)) : received[i.receive_first + k], bound.received_before);
+        EXPECT_EQ(program.pulls ? bound.received_before : received[i.receive_first + k],
+                  bound.received_before);
       for (uint32_t k = 0; k < bound.receive_count; ++k) ++received[i.receive_first + k];
       for (uint32_t k = 0; k < bound.send_count; ++k)
         EXPECT_EQ(program.pulls ? uint32_t(offered_buffer(i)) : sent[i.send_first + k], bound.sent_before);
@@ -203,6 +206,7 @@ TEST(Bind, KnowsHeadsAndTailsOfPulls) {
       {Collective::kAllGather, "all_pairs_put", 1, 0, 3},  // what it sends it has to write
       {Collective::kBroadcast, "split_put", 1, 0, 2},
       {Collective::kReduce, "split_put", 1, 2, 0},
+      {Collective::kAllReduce, "ring_put", 2, 0, 1},  // another waits on the same connection
   };
   for (const auto& expected : cases) {
     SCOPED_TRACE(expected.name);
@@ -234,22 +238,61 @@ TEST(Bind, TailsOverwriteNothingOfEachOther) {
   EXPECT_EQ(program.tails, 1u);
 }
 
-// Places are lent before a tile begins, all by those that come last.
-TEST(Bind, WhatIsPutComesLastOrIsNotBound) {
+// Those that come last wait together if their messages travel alike.
+TEST(Bind, KnowsWhatLands) {
   const Plan plan =
       generate("two_shot_put", {.collective = Collective::kAllReduce, .rank_count = 4, .block_count = 2});
   const PlanView view{plan.header(1)};
   const auto bind = [&] {
     return ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 4096)).bind();
   };
-  EXPECT_NE(bind().count, 0u);
+  EXPECT_EQ(bind().landings, 3u);
+  EXPECT_EQ(bind().tails, 3u);
   for (uint32_t b = 0; b < 2; ++b) {
     const BlockPlan& block = view.blocks()[b];
     auto* const last =
         const_cast<Instruction*>(view.instructions()) + block.instruction_first + block.instruction_count - 1;
     last->flags &= uint8_t(~kPut);
   }
-  EXPECT_EQ(bind().count, 0u);
+  EXPECT_EQ(bind().landings, 2u);
+  EXPECT_EQ(bind().tails, 1u);
+}
+
+// Of a ring in place: sums land in scratch, which has one tile, results in the output; the last sum is final.
+TEST(Bind, KnowsScratchOfATile) {
+  const Plan plan = generate(
+      "ring_put",
+      {.collective = Collective::kAllReduce, .rank_count = 3, .root = 0, .block_count = 2, .in_place = true});
+  Operation op = operation_of(*plan.header(1), 12 * 4096, 1024);
+  op.reduce_op = ReduceOp::kAvg;
+  const BoundProgram program = ProgramBinder(*plan.header(1), op).bind();
+  EXPECT_EQ(program.planned, 18u);  // of two rings
+  ASSERT_EQ(program.count, 12u);
+  EXPECT_EQ(program.landings, 8u);
+  EXPECT_EQ(program.divisor, 3u);
+  constexpr uint8_t kSum = kBoundPut | kBoundDestinationOfTile | kBoundLandsFirst;
+  const struct {
+    uint8_t bits;
+    BufferKind named;
+  } expected[] = {{kBoundPut, BufferKind::kInput},
+                  {kSum, BufferKind::kScratch},
+                  {kSum | kBoundFinal, BufferKind::kScratch},
+                  {kBoundSourceOfTile, BufferKind::kNone},
+                  {kBoundPut | kBoundLandsFirst, BufferKind::kOutput},
+                  {kBoundPut, BufferKind::kOutput}};
+  const uint32_t of_first_ring[] = {0, 2, 4, 5, 8, 10};
+  for (uint32_t n = 0; n < std::size(expected); ++n) {
+    SCOPED_TRACE(n);
+    const BoundInstruction& i = program.instructions[of_first_ring[n]];
+    EXPECT_EQ(i.received_before, expected[n].bits);
+    EXPECT_EQ(i.sent_before, uint8_t(expected[n].named));
+    EXPECT_EQ(lands(i), n == 5);
+    EXPECT_EQ(reduces_into(i), n == 1 || n == 2);
+    EXPECT_EQ(i.receive_first, 0u);
+    if ((i.received_before & kBoundDestinationOfTile) != 0) {
+      EXPECT_EQ(i.destination_step, 4 * op.tile_bytes);
+    }
+  }
 }
 
 class NotBound : public ::testing::Test {

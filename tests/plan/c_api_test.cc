@@ -32,7 +32,7 @@ TEST(PlanApi, NamesAlgorithms) {
   EXPECT_STREQ(
       names,
       "ring one_shot two_shot one_shot_packets two_shot_packets one_shot_pull two_shot_pull two_shot_put "
-      "halving_doubling double_tree hierarchical rails leaders");
+      "ring_put halving_doubling double_tree hierarchical rails leaders");
   starling_plan_free(names);
 }
 

@@ -135,7 +135,8 @@ TEST(WireGolden, OpcodesKeepTheirNumbers) {
                                "recv_copy_send",
                                "recv_reduce_send",
                                "recv_reduce_copy",
-                               "recv_reduce_copy_send"};
+                               "recv_reduce_copy_send",
+                               "reduce_send"};
   ASSERT_EQ(kOpcodeCount, std::size(names));
   for (std::uint32_t i = 0; i < kOpcodeCount; ++i) EXPECT_STREQ(kOpcodeTable[i].name, names[i]);
 }

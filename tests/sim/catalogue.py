@@ -423,8 +423,9 @@ MUTATIONS = [
         "bound_lends_the_first_tile",
         "a bound program lends the first tile's places for every tile",
         BOUND_PULL,
-        "{uint64_t(destination_of(i, share)),",
-        "{uint64_t(destination_of(i, share_of(i, 0))),",
+        "const std::byte* place = i.destination != nullptr ? destination_of(i, share) : source_of(i, share);",
+        "const Share s = share_of(i, 0);\n"
+        "        const std::byte* place = i.destination != nullptr ? destination_of(i, s) : source_of(i, s);",
     ),
     Mutation(
         "given_back_while_read",
@@ -1125,7 +1126,7 @@ MUTATIONS = [
         "bound_begins_again",
         "a bound operation that waited too long is interpreted from its beginning",
         START,
-        "      context.instruction = begun_ % a_.bound.count;\n",
+        "      context.instruction = begun_ % a_.bound.planned;\n",
         "      context.instruction = 0;\n",
     ),
     Mutation(
@@ -1134,6 +1135,7 @@ MUTATIONS = [
         START,
         "(s_.urgent == 0 || begun_ != 0)",
         "s_.urgent == 0",
+        "streams-full-queue",
     ),
     Mutation(
         "bound_reads_early",
@@ -1162,7 +1164,7 @@ MUTATIONS = [
         "bound_tile_lost",
         "a bound operation that waited too long in a later tile goes on in the first",
         START,
-        "      context.tile = begun_ / a_.bound.count;\n",
+        "      context.tile = begun_ / a_.bound.planned;\n",
         "",
     ),
     Mutation(
@@ -1178,6 +1180,7 @@ MUTATIONS = [
         BOUND,
         "      if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile))\n",
         "      if (false)\n",
+        "streams-graphs",
     ),
     Mutation(
         "bound_tails_without_vote",
@@ -1258,6 +1261,43 @@ MUTATIONS = [
         "    if (ended) return_ends();\n    return done;",
     ),
     Mutation(
+        "bound_pull_sends_on_early",
+        "a bound pull sends on what has not landed",
+        BOUND_PULL,
+        "    if (lands_first(i) && lands_here(i) && !awaits_landing(i)) return false;\n",
+        "",
+    ),
+    Mutation(
+        "bound_pull_lands_uncounted",
+        "a bound pull does not count what it has sent on",
+        BOUND_PULL,
+        "    if (lands_first(i) && lands_here(i)) ++ends_.receives[i.receive_first].landed;\n",
+        "",
+    ),
+    Mutation(
+        "bound_pull_counts_one_for_two",
+        "a bound pull that is left goes on where the plan would be if it had an instruction for each of the bound ones",
+        BOUND_PULL,
+        "count += lands_first(p_.instructions[k]);",
+        "count += 0;",
+        "streams-graphs",
+    ),
+    Mutation(
+        "bound_pull_divides_all_sums",
+        "each sum of an average that goes round is divided",
+        BOUND_PULL,
+        "c_.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;",
+        "c_.divisor = i.source_count > 1 ? p_.divisor : 1;",
+        "streams-graphs",
+    ),
+    Mutation(
+        "tile_scratch_lies_further",
+        "what lands in scratch of a tile is lent where the tile would lie in the buffer",
+        INTERPRETER,
+        "                       tile_begin(op_, kind, piece.range.offset_bytes);",
+        "                       piece.range.offset_bytes;",
+    ),
+    Mutation(
         "bound_pull_of_the_first_tile",
         "every tile of a bound pull moves the first one's slices",
         BOUND_PULL,
@@ -1275,8 +1315,8 @@ MUTATIONS = [
         "bound_pull_reads_again",
         "a bound pull that waited for its readers in vain is interpreted from its last tile",
         START,
-        "      context.tile = begun_ / a_.bound.count;\n",
-        "      context.tile = begun_ / a_.bound.count - (begun_ == a_.bound.steps());\n",
+        "      context.tile = begun_ / a_.bound.planned;\n",
+        "      context.tile = begun_ / a_.bound.planned - (begun_ == a_.bound.steps());\n",
     ),
     # ---- blocks that roam --------------------------------------------------------------------------------
     Mutation(
@@ -1835,8 +1875,8 @@ UNSEEN = [
             "bound_pull_names_the_input",
             "what a bound pull names is known to peers as its input",
             BOUND_PULL,
-            "op_.registrations[i.sent_before]",
-            "op_.registrations[uint32_t(BufferKind::kInput)]",
+            "tell(m_, end, {uint64_t(slice), op_.registrations[i.sent_before]}, early);",
+            "tell(m_, end, {uint64_t(slice), op_.registrations[uint32_t(BufferKind::kInput)]}, early);",
         ),
         "the simulator opens all buffers of an operation at the same moment: a wrong name of one changes nothing",
     ),

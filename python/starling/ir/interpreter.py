@@ -207,7 +207,7 @@ class _Machine:
         if i.source is not None:
             scaled = i.source.buffer == "input" and self.reduce_op == "premul_sum"
             operands.insert(i.local_position, (self._read(state, i.source, begin, lengths), scaled))
-        if i.opcode.name == "reduce":
+        if i.opcode.reduces_into:
             assert i.destination is not None
             operands.insert(0, (self._read(state, i.destination, begin, lengths), False))
         divisor = self.plan.rank_count if i.final and self.reduce_op == "avg" else 1

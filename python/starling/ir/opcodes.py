@@ -14,6 +14,11 @@ class Opcode:
     writes_destination: bool
     reduces: bool
 
+    @property
+    def reduces_into(self) -> bool:
+        """Whether its destination is the first operand of what it reduces."""
+        return self.reduces and not self.receives
+
 
 _TABLE = (
     #       name              receives sends  source destination reduces
@@ -27,6 +32,7 @@ _TABLE = (
     Opcode("recv_reduce_send", True, True, True, False, True),
     Opcode("recv_reduce_copy", True, False, True, True, True),
     Opcode("recv_reduce_copy_send", True, True, True, True, True),
+    Opcode("reduce_send", False, True, True, True, True),
 )
 
 OPCODES: dict[str, Opcode] = {opcode.name: opcode for opcode in _TABLE}

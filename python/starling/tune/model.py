@@ -199,7 +199,7 @@ class _Simulation:
         i = run.instructions[run.index]
         m = self.machine
         bytes_ = min(self.tile_bytes, self.chunk_bytes - run.tile * self.tile_bytes) * i.size.chunks
-        operands = len(i.receives) + (i.source is not None) + (i.opcode.name == "reduce")
+        operands = len(i.receives) + (i.source is not None) + i.opcode.reduces_into
         rate = m.reduce_bytes_per_us if i.opcode.reduces else m.copy_bytes_per_us
         # Of protocol pull a message is an address, and its bytes move once, where they are received; if it is put,
         # where they are sent.

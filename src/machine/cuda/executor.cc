@@ -29,11 +29,17 @@ constexpr uint64_t kReplayBytesANs = 100;  // peers read a buffer at least so fa
 
 // Of a message that is put or read its receiver, or its sender, sees nothing before all of a tile has moved:
 // how long that may take, beside what a start kernel waits for anything.
+constexpr uint64_t kRingPatience = 4;
+
 uint64_t moving_ns(const StreamLaunch& launch) {
   const PlanHeader& plan = *launch.plan;
-  if (plan.collective != Collective::kSendRecv || plan.protocol != Protocol::kPull) return 0;
+  if (plan.protocol != Protocol::kPull) return 0;
   const uint64_t tile = launch.operation.tile_bytes * plan.block_count;
-  return std::min(launch.operation.group_bytes, tile) / kMessageBytesANs;
+  const uint64_t moving = std::min(launch.operation.group_bytes, tile) / kMessageBytesANs;
+  if (plan.collective == Collective::kSendRecv) return moving;
+  // In a ring a late block keeps the next ones waiting, tile by tile.
+  const bool ring = plan.rank_count > 2 && PlanView{&plan}.blocks()[0].receive_count == 1;
+  return plan.collective == Collective::kAllReduce && ring ? kRingPatience * moving : 0;
 }
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {

@@ -120,14 +120,19 @@ bool CudaPlace::check_buffer(const void* memory, const char* name) const {
   return true;
 }
 
-std::byte* CudaPlace::take_bounce(uint64_t bytes, uint16_t& registration) {
+std::byte* CudaPlace::take_opened(uint64_t bytes, uint16_t& registration) {
   std::byte* memory = bounces_.take(bytes);
   registration = registrations_.number_of(memory, Need::kMust);
   if (registration == 0) {
     bounces_.give(memory, bytes);
-    throw Error(Code::exhausted, "no number is left for memory that buffers of " + name() + " bounce in",
+    throw Error(Code::exhausted, "no number is left for memory of " + name() + " that peers open",
                 "set STARLING_PULL=0 on all ranks");
   }
+  return memory;
+}
+
+std::byte* CudaPlace::take_bounce(uint64_t bytes, uint16_t& registration) {
+  std::byte* memory = take_opened(bytes, registration);
   if (!bounced_.exchange(true))
     log(LogLevel::warn,
         "peers cannot open a buffer of " + name() +

@@ -44,8 +44,9 @@ class CudaPlace final : public Place {
   uint16_t registration_of(const void* memory, uint64_t bytes, bool must) override {
     return registrations_.number_of(memory, must ? Need::kMust : Need::kMay, bytes);
   }
+  std::byte* take_opened(uint64_t bytes, uint16_t& registration) override;
+  void give_opened(std::byte* memory, uint64_t bytes) override { bounces_.give(memory, bytes); }
   std::byte* take_bounce(uint64_t bytes, uint16_t& registration) override;
-  void give_bounce(std::byte* memory, uint64_t bytes) override { bounces_.give(memory, bytes); }
   void try_buffer(const void* memory) override {
     if (!allocations_.can_open(memory)) bounced_.store(true, std::memory_order_relaxed);
   }

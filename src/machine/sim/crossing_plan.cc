@@ -94,6 +94,7 @@ class Crossing {
       case Opcode::send: step.opcode = Opcode::copy; break;
       case Opcode::recv_send:
       case Opcode::recv_copy_send: step.opcode = Opcode::recv; break;
+      case Opcode::reduce_send: step.opcode = Opcode::reduce; break;
       default: step.opcode = Opcode::recv_reduce_copy; break;
     }
     if (second.opcode != Opcode::copy) {

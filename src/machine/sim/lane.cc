@@ -93,6 +93,7 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   if (spec.copies) copies_.build(world, options, spec);
   if (spec.copies) handover_ = copies_.handover();
   buffers_.assign(depth, {});
+  tile_scratch_.clear();
   times_.assign(depth, 0);
 }
 
@@ -338,9 +339,19 @@ uint64_t SimLane::scratch_bytes() const {
   uint64_t most = 0;
   for (uint64_t k = 0; k < spec_->calls.size(); ++k) {
     const PlanHeader& plan = *spec_->calls[k].plan->header(rank_);
-    most = std::max(most, plan.scratch_chunks * chunk_bytes_of(plan, oracle(k).group_bytes()));
+    if (plan.tile_scratch != 0) continue;
+    most = std::max(most, starling::scratch_bytes(plan, chunk_bytes_of(plan, oracle(k).group_bytes()), 0));
   }
   return most;
+}
+
+// As HostLane::bind_tile_scratch(): all operations that run the plan have the same.
+std::byte* SimLane::tile_scratch(const PlanHeader& plan) {
+  std::byte*& scratch = tile_scratch_[plan.hash];
+  if (scratch == nullptr)
+    scratch = world_->shadow.buffers().allocate(
+        starling::scratch_bytes(plan, 0, tile_bytes_of(plan, core_->slot_bytes)));
+  return scratch;
 }
 
 Operation SimLane::operation_at(uint64_t index) {
@@ -365,7 +376,7 @@ Operation SimLane::operation_at(uint64_t index) {
   op.buffers[uint32_t(BufferKind::kOutput)].base = b.output;
   if (const uint64_t most = scratch_bytes(); most > 0 && !b.scratch)
     b.scratch = world_->shadow.buffers().allocate(most);
-  op.buffers[uint32_t(BufferKind::kScratch)].base = b.scratch;
+  op.buffers[uint32_t(BufferKind::kScratch)].base = plan->tile_scratch != 0 ? tile_scratch(*plan) : b.scratch;
   if (plan->protocol == Protocol::kPull && b.registration == 0) b.registration = registrations_.publish(3);
   for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput, BufferKind::kScratch})
     if (b.registration != 0)

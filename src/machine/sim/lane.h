@@ -2,6 +2,7 @@
 // their way. Built and connected as comm/lane.cc does it for real ranks.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "device/lane_order.h"
@@ -172,6 +173,7 @@ class SimLane {
   void expect(uint32_t peer);
   const uint64_t* make_packets();
   uint64_t scratch_bytes() const;
+  std::byte* tile_scratch(const PlanHeader& plan);
   bool may_place() const {
     // As HostLane::next_for_proxy().
     if (spec_->copies) return placed_ - oldest_ < kCopyDepth && resolved();
@@ -209,6 +211,7 @@ class SimLane {
   device::LaneOrder order_;
   bool on_streams_ = false;
   uint32_t unresolved_ = 0;
+  std::map<uint64_t, std::byte*> tile_scratch_;  // by the plan's hash
   LaneRegistrations registrations_;
   Departures departures_;
   std::vector<uint8_t> connected_;  // per peer; 1 also: the plan has no use for it

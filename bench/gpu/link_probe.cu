@@ -51,6 +51,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if constexpr (kWay == Way::kReduceAllByRank) call.reduce_all_by_rank();
   if constexpr (kWay == Way::kReduceAllPullRing) call.reduce_all_pull_ring();
   if constexpr (kWay == Way::kReduceAllRing) call.reduce_all_ring();
+  if constexpr (kWay == Way::kReduceAllRingInStep) call.template reduce_all_ring_in_step<false>();
+  if constexpr (kWay == Way::kReduceAllRingStaggered) call.template reduce_all_ring_in_step<true>();
   if constexpr (kWay == Way::kBroadcastSplit) call.broadcast_split();
   if constexpr (kWay == Way::kReduceSplitPut) call.reduce_split_put();
   if constexpr (kWay == Way::kReduceSplitPull) call.reduce_split_pull();
@@ -198,7 +200,7 @@ class Probe {
       uint32_t best_blocks = 0;
       uint64_t best_tile = 0;
       for (const uint32_t blocks : {16u, 32u, 64u, 132u})
-        for (const uint64_t tile : {32u << 10, 64u << 10, 256u << 10}) {
+        for (const uint64_t tile : {32u << 10, 64u << 10, 128u << 10, 256u << 10, 512u << 10}) {
           if (tile > (32 << 10) && bytes / n / blocks < tile / 2) continue;
           const double us = measure<kWay, n>(bytes, blocks, tile);
           print(kNames[int(kWay)], bytes, blocks, tile, us, factor<kWay, n>());

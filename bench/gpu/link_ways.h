@@ -26,6 +26,8 @@ enum class Way {
   kReduceAllByRank,
   kReduceAllPullRing,
   kReduceAllPut,
+  kReduceAllRingInStep,
+  kReduceAllRingStaggered,
   kReduceAllRing,
   kBroadcastChain,
   kBroadcastSplit,
@@ -50,6 +52,8 @@ constexpr const char* kNames[] = {"send: put",
                                   "all_reduce: pull, put, all from rank 0 on",
                                   "all_reduce: pull, ring of puts",
                                   "all_reduce: put, sum, put in turn",
+                                  "all_reduce: ring of puts, in step",
+                                  "all_reduce: ring of puts, staggered",
                                   "all_reduce: ring of puts",
                                   "broadcast: chain of puts",
                                   "broadcast: split, put in turn",
@@ -326,22 +330,35 @@ class Call {
     constexpr uint32_t kSteps = 2 * (n - 1);
     for (uint32_t turn = 0; turn < tiles + kSteps - 1; ++turn) {
       if (turn != 0) block.await_one(before, turn);
-      for (uint32_t d = 0; d < kSteps; ++d) {
-        const uint32_t t = turn - d, chunk = (r + 2 * n - d) % n;
-        if (t >= tiles) continue;
-        const uint64_t at = s.at(chunk, t), length = s.packs(t);
-        if (d == 0)
-          copy(m.scratch[next] + at, m.in[r] + at, length);
-        else if (d + 1 < n)
-          move<2, 1>({m.scratch[r] + at, m.in[r] + at}, {m.scratch[next] + at}, length);
-        else if (d + 1 == n)
-          move<2, 2>({m.scratch[r] + at, m.in[r] + at}, {m.out[r] + at, m.out[next] + at}, length);
-        else
-          copy(m.out[next] + at, m.out[r] + at, length);
-      }
+      for (uint32_t d = 0; d < kSteps; ++d)
+        if (turn - d < tiles) ring_step(d, s.at(0, turn - d), s.packs(turn - d));
       block.tell_one(next, turn + 1);
     }
     block.await_one(before, tiles + kSteps - 1);
+  }
+  // Each step is awaited and told by itself. Staggered, blocks begin with tiles of different lengths.
+  template <bool kStaggered>
+  __device__ void reduce_all_ring_in_step() {
+    const uint64_t first = kStaggered ? max(uint64_t(1), s.tile * (blockIdx.x + 1) / gridDim.x) : s.tile;
+    uint32_t told = 0;
+    for (uint64_t begin = 0, end = first; begin < s.length; begin = end, end += s.tile)
+      for (uint32_t d = 0; d < 2 * (n - 1); ++d) {
+        if (told != 0) block.await_one(before, told);
+        ring_step(d, s.at(0, 0) + begin, min(end, s.length) - begin);
+        block.tell_one(next, ++told);
+      }
+    block.await_one(before, told);
+  }
+  __device__ void ring_step(uint32_t d, uint64_t inside, uint64_t length) {
+    const uint64_t at = inside + (r + 2 * n - d) % n * s.part;
+    if (d == 0)
+      copy(m.scratch[next] + at, m.in[r] + at, length);
+    else if (d + 1 < n)
+      move<2, 1>({m.scratch[r] + at, m.in[r] + at}, {m.scratch[next] + at}, length);
+    else if (d + 1 == n)
+      move<2, 2>({m.scratch[r] + at, m.in[r] + at}, {m.out[r] + at, m.out[next] + at}, length);
+    else
+      copy(m.out[next] + at, m.out[r] + at, length);
   }
 
   // Of a reduce, rank 0 is the last one.

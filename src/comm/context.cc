@@ -303,7 +303,7 @@ std::string Context::check_buffers(HostLane& lane, Lowered& lowered) {
       place_->check_pulled(op.buffers[uint32_t(kind)].base);
   try {
     lane.bind_tile_scratch(lowered);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return error.what();
   }
   return lowered.opens ? offer_to_peers(*place_, lowered) : "";

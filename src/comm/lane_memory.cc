@@ -17,8 +17,9 @@ HostLane::~HostLane() {
   if (tables_ != nullptr) place_.release_shared(tables_, depth() * tables_bytes());
   if (captures_ != nullptr) release_captures();
   give_back_shared();
-  if (shared_ == nullptr || !abandoned()) return;
-  release_tile_scratch();
+  const bool unused = shared_ == nullptr || abandoned();
+  if (unused) release_tile_scratch();  // else peers may still write there
+  if (shared_ == nullptr || !unused) return;
   for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr) member(peer).peer.way->forget(numbers_[peer]);
   arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
@@ -63,6 +64,7 @@ void HostLane::bind_tile_scratch(Lowered& lowered) {
   if (found == tile_scratch_.end()) {
     // As bind_plan() will find it for every operation of the plan.
     const uint64_t tile_bytes = tile_bytes_of(*op.plan, place_.traits().pull_bytes);
+    tile_scratch_.reserve(tile_scratch_.size() + 1);
     TileScratch scratch{plan, {nullptr, scratch_bytes(*op.plan, 0, tile_bytes)}, 0, true};
     scratch.piece.memory = place_.take_opened(scratch.piece.bytes, scratch.registration);
     if (scratch.piece.memory == nullptr) {

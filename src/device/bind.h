@@ -34,10 +34,12 @@ class ProgramBinder {
     program.tile_count = uint32_t(op_.tile_count);
     program.planned = uint8_t(planned);
     program.pulls = pulls();
+    if (pulls()) find_passed_on(program);
     program.leading = pulls() ? 0 : leading(program);
     program.heads = pulls() ? told_heads(program) : heads(program);
     program.tails = tails(program);
     program.landings = pulls() ? landings(program) : 0;
+    program.lends_ahead = lends_ahead(program);
     return program;
   }
 
@@ -71,7 +73,7 @@ class ProgramBinder {
     uint32_t told = 0;
     for (; count < program.count; ++count) {
       const BoundInstruction& i = program.instructions[count];
-      if (i.receive_count != 0 || is_put(i)) break;
+      if (i.receive_count != 0 || is_put(i) || reduces_into(i)) break;
       if (i.destination != nullptr) return i.send_count == 0 ? count + 1 : count;
       const uint32_t connections = ((1u << i.send_count) - 1) << i.send_first;
       if ((told & connections) != 0) break;
@@ -106,20 +108,111 @@ class ProgramBinder {
       count += lands(program.instructions[n]) || lands_first(program.instructions[n]);
     return count;
   }
-  // What lands and is sent on, perhaps with something added, is one instruction.
+  // Places of two tiles are known by the same words. Scratch of a tile is in use until its end.
+  static bool lends_ahead(const BoundProgram& program) {
+    uint32_t places[kBoundEnds] = {};
+    for (uint32_t n = 0; n < program.count; ++n) {
+      const BoundInstruction& i = program.instructions[n];
+      if (!(lands(i) || lands_first(i))) continue;
+      if (lands_in_tile(i) || 2 * ++places[i.receive_first] > kMaxLent) return false;
+    }
+    return program.landings != 0 && program.tile_count > 1;
+  }
+  // What lands and is added to, or sent on, or both, is one instruction; so is what is kept and sent.
   static bool joins(BoundProgram& program, BoundInstruction& i) {
-    if (program.count == 0 || !is_put(i) || i.send_count == 0 || i.receive_count != 0) return false;
-    BoundInstruction& landing = program.instructions[program.count - 1];
-    if (!lands(landing)) return false;
-    const bool kept = i.destination != nullptr;
-    if (landing.destination != (kept ? i.destination : i.source) || landing.span != i.span ||
-        landing.destination_step != (kept ? i.destination_step : i.source_step) ||
-        landing.span_step != i.span_step)
+    if (program.count == 0 || i.receive_count != 0) return false;
+    if (!(is_put(i) && i.send_count != 0) && !reduces_into(i)) return false;
+    BoundInstruction& before = program.instructions[program.count - 1];
+    return joins_landing(before, i) || joins_copy(before, i);
+  }
+  static bool joins_copy(BoundInstruction& copy, BoundInstruction& i) {
+    if (copy.receive_count != 0 || copy.send_count != 0 || is_put(copy) || copy.source_count != 1) return false;
+    if (copy.source != i.source || copy.source_step != i.source_step || i.destination != nullptr ||
+        copy.span != i.span || copy.span_step != i.span_step)
+      return false;
+    i.destination = copy.destination;
+    i.destination_step = copy.destination_step;
+    i.received_before |= kBoundCopies | (copy.received_before & kBoundDestinationOfTile);
+    copy = i;
+    return true;
+  }
+  static bool joins_landing(BoundInstruction& landing, BoundInstruction& i) {
+    if (!lands(landing) || landing.span != i.span || landing.span_step != i.span_step) return false;
+    const bool in_source = landing.destination == i.source && landing.destination_step == i.source_step;
+    if (!in_source &&
+        !(landing.destination == i.destination && landing.destination_step == i.destination_step))
       return false;
     i.receive_first = landing.receive_first;
-    i.received_before |= kBoundLandsFirst;
+    i.received_before |= kBoundLandsFirst | (in_source ? kBoundLandsInSource : 0);
+    i.sent_before = landing.sent_before;  // what it puts has no name
     landing = i;
     return true;
+  }
+  // Sums that something else overwrites before anybody reads them: they are where they were sent. And sums
+  // that are only copied to where one operand lies, as in place: they are made there.
+  static void find_passed_on(BoundProgram& program) {
+    for (uint32_t n = 0; n < program.count; ++n)
+      if (program.instructions[n].send_count != 0 && !is_put(program.instructions[n])) return;
+    for (uint32_t n = 0; n < program.count; ++n) {
+      BoundInstruction& i = program.instructions[n];
+      if (!reduces_into(i)) continue;
+      if (is_put(i) && is_lost(program, i, n + 1))
+        i.received_before |= kBoundPassesOn;
+      else if (n + 1 < program.count && copies_back(i, program.instructions[n + 1]) &&
+               is_lost(program, i, n + 2))
+        make_there(program, n);
+    }
+  }
+  static bool copies_back(const BoundInstruction& i, const BoundInstruction& copy) {
+    return copy.send_count == 0 && copy.receive_count == 0 && copy.source == i.destination &&
+           copy.source_step == i.destination_step && copy.destination == i.source &&
+           copy.destination_step == i.source_step && copy.span == i.span && copy.span_step == i.span_step &&
+           (i.received_before & kBoundSourceOfTile) == 0;
+  }
+  // Of two operands the order says nothing.
+  static void make_there(BoundProgram& program, uint32_t n) {
+    BoundInstruction& i = program.instructions[n];
+    const BoundInstruction& copy = program.instructions[n + 1];
+    const bool of_tile = (i.received_before & kBoundDestinationOfTile) != 0;
+    i.source = copy.source;
+    i.source_step = copy.source_step;
+    i.destination = copy.destination;
+    i.destination_step = copy.destination_step;
+    i.received_before &= uint8_t(~kBoundDestinationOfTile);
+    i.received_before |= kBoundCopies | (of_tile ? kBoundSourceOfTile : 0) |
+                         (lands_first(i) ? kBoundLandsInSource : 0);
+    --program.count;
+    for (uint32_t k = n + 1; k < program.count; ++k) program.instructions[k] = program.instructions[k + 1];
+  }
+  // From instruction n on.
+  static bool is_lost(const BoundProgram& program, const BoundInstruction& i, uint32_t n) {
+    const bool of_tile = (i.received_before & kBoundDestinationOfTile) != 0;
+    for (uint32_t k = n; k < program.count; ++k) {
+      const BoundInstruction& later = program.instructions[k];
+      const bool in_source = lands_in_source(later);
+      const std::byte* const place = in_source ? later.source : later.destination;
+      if ((lands(later) || lands_first(later)) && place == i.destination &&
+          (in_source ? later.source_step : later.destination_step) == i.destination_step)
+        return true;
+      if (later.source != nullptr &&
+          !is_apart(program, i, later.source, later.source_step, later.received_before & kBoundSourceOfTile))
+        return false;
+      if (reduces_into(later) && !is_apart(program, i, later.destination, later.destination_step,
+                                           later.received_before & kBoundDestinationOfTile))
+        return false;
+    }
+    return of_tile;
+  }
+  // Not where `i` writes, on any block.
+  static bool is_apart(const BoundProgram& program, const BoundInstruction& i, const std::byte* other,
+                       uint32_t step, bool other_of_tile) {
+    const bool of_tile = (i.received_before & kBoundDestinationOfTile) != 0;
+    if (of_tile != other_of_tile) return true;  // scratch is no caller's buffer
+    const int64_t length = of_tile ? program.tile_bytes : program.chunk_bytes, apart = other - i.destination;
+    return step == i.destination_step && (apart >= length || -apart >= length);
+  }
+  static bool lands_in_tile(const BoundInstruction& i) {
+    return (i.received_before & (lands_in_source(i) ? kBoundSourceOfTile : kBoundDestinationOfTile)) != 0;
   }
   static bool only_receives(const BoundInstruction& i) {
     return i.receive_count == 1 && i.source_count == 1 && i.send_count == 0;
@@ -278,8 +371,11 @@ class ProgramBinder {
     const uint64_t group = chunk / per_group, inside = chunk % per_group;
     // A step back is a huge one, and ends outside.
     const uint64_t last_inside = inside + uint64_t(last) * step;
-    if (kind == BufferKind::kScratch && plan_.header->tile_scratch != 0)
-      return {true, uint64_t(chunk) * op_.tile_bytes, 0, uint64_t(step) * op_.tile_bytes};
+    if (kind == BufferKind::kScratch && plan_.header->tile_scratch != 0) {
+      const uint64_t chunks = plan_.header->scratch_chunks;
+      const bool inside_all = chunk + uint64_t(last) * step < chunks && chunks * op_.tile_bytes <= kMostPulledBytes;
+      return {inside_all, chunk * op_.tile_bytes, 0, step * op_.tile_bytes};
+    }
     if (kind == BufferKind::kScratch || kind == BufferKind::kNone || last_inside >= per_group) return {};
     const uint64_t begin = inside * op_.chunk_bytes;
     const uint64_t last_tile = (op_.tile_count - 1) * op_.tile_bytes;

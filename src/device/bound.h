@@ -58,8 +58,10 @@ inline constexpr uint8_t kBoundPut = 1;  // its messages are put (wire/plan.h)
 inline constexpr uint8_t kBoundSourceOfTile = 2;  // its source is scratch, which has one tile alone
 inline constexpr uint8_t kBoundDestinationOfTile = 4;  // likewise
 inline constexpr uint8_t kBoundFinal = 8;  // its result is divided
-inline constexpr uint8_t kBoundLandsFirst =
-    16;  // a message lands on `receive_first` in the slice that it sends
+inline constexpr uint8_t kBoundLandsFirst = 16;  // before it begins a message lands on `receive_first` ...
+inline constexpr uint8_t kBoundLandsInSource = 32;  // ... in its source; else in its destination
+inline constexpr uint8_t kBoundPassesOn = 64;  // what its destination gets nobody reads: it is sent alone
+inline constexpr uint8_t kBoundCopies = 128;  // the plan has a copy besides: before it, or of what it makes
 STARLING_HOST_DEVICE inline bool is_put(const BoundInstruction& i) {
   return (i.received_before & kBoundPut) != 0;
 }
@@ -72,6 +74,19 @@ STARLING_HOST_DEVICE inline bool lands_first(const BoundInstruction& i) {
 // Its destination is the first of what it reduces.
 STARLING_HOST_DEVICE inline bool reduces_into(const BoundInstruction& i) {
   return i.source_count == 2 && i.receive_count == 0;
+}
+STARLING_HOST_DEVICE inline bool keeps(const BoundInstruction& i) {
+  return i.destination != nullptr && (i.received_before & kBoundPassesOn) == 0;
+}
+// What lands there lands in its source.
+STARLING_HOST_DEVICE inline bool lands_in_source(const BoundInstruction& i) {
+  return (i.received_before & kBoundLandsInSource) != 0;
+}
+
+// So many instructions of the plan it is.
+STARLING_HOST_DEVICE inline uint32_t planned(const BoundInstruction& i) {
+  return 1 + uint32_t((i.received_before & kBoundLandsFirst) != 0) +
+         uint32_t((i.received_before & kBoundCopies) != 0);
 }
 
 struct BoundProgram {
@@ -91,7 +106,8 @@ struct BoundProgram {
   uint8_t tails;  // so many come last that only receive, a message each; of pulls: each on its own
                   // connection, into memory of its own
   uint8_t landings;  // so many receive what is put
-  uint8_t planned;  // instructions of the plan: those that land first are two
+  uint8_t lends_ahead;  // 1: their places are lent a tile ahead
+  uint8_t planned;  // instructions of the plan
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile

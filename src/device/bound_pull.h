@@ -66,6 +66,7 @@ class BoundPull {
     }
     for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
       ends_.sends[k] = lane_.sends[send_place(k)];
+      ends_.placed[k] = ends_.sends[k].put;
       ready &= ends_.sends[k].connected != 0;
     }
     if (leads(m_)) describe_reduction();
@@ -94,7 +95,7 @@ class BoundPull {
     const uint32_t tails = p_.count - p_.tails;
     for (uint32_t tile = 0; tile < p_.tile_count; ++tile) {
       const uint32_t before = tile * p_.planned;
-      if (p_.landings != 0) lend_places(tile);
+      if (p_.landings != 0) lend_places_at(tile);
       if (p_.heads != 0 && !tell_heads(tile)) return before;
       for (uint32_t n = p_.heads; n < tails; ++n)
         if (!execute(p_.instructions[n], tile)) return before + planned(n);
@@ -105,8 +106,8 @@ class BoundPull {
 
   // Instructions of the plan before the n-th.
   STARLING_HOST_DEVICE uint32_t planned(uint32_t n) const {
-    uint32_t count = n;
-    for (uint32_t k = 0; k < n; ++k) count += lands_first(p_.instructions[k]);
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < n; ++k) count += device::planned(p_.instructions[k]);
     return count;
   }
 
@@ -114,17 +115,29 @@ class BoundPull {
   STARLING_HOST_DEVICE bool tails_land() const {
     return p_.tails != 0 && is_put(p_.instructions[p_.count - 1]);
   }
-  // In the order in which they come. Early: what lies there was written, and read, before this operation, or,
-  // of scratch, before the barrier that ended the tile before.
+  // A tile ahead, where they can be: then nobody waits for them. Whoever goes on from here finds all of a
+  // tile's lent, or none (Interpreter::has_to_lend()).
+  STARLING_HOST_DEVICE void lend_places_at(uint32_t tile) {
+    if (tile == 0 || p_.lends_ahead == 0) lend_places(tile);
+    if (p_.lends_ahead != 0 && tile + 1 < p_.tile_count) lend_places(tile + 1);
+  }
+  // In the order in which they come. Early: what lies there was written, and read, before this operation.
+  // Scratch was so before the barrier that ended the tile before: the first word that lends any releases
+  // that, for the thread's others too.
   STARLING_HOST_DEVICE void lend_places(uint32_t tile) {
+    bool early = tile == 0;
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
       for (uint32_t n = 0; n < p_.count; ++n) {
         const BoundInstruction& i = p_.instructions[n];
         if (!(lands(i) || lands_first(i)) || i.receive_first != k) continue;
         const Share share = share_of(i, tile);
-        const std::byte* place = i.destination != nullptr ? destination_of(i, share) : source_of(i, share);
+        const bool in_source = lands_in_source(i);
+        const std::byte* place = in_source ? source_of(i, share) : destination_of(i, share);
+        const bool of_tile =
+            (i.received_before & (in_source ? kBoundSourceOfTile : kBoundDestinationOfTile)) != 0;
         lend(m_, ends_.receives[k], {uint64_t(place), op_.registrations[i.sent_before]}, share.bytes,
-             tile == 0 || (i.received_before & kBoundDestinationOfTile) == 0);
+             early || !of_tile);
+        early |= of_tile;
       }
   }
 
@@ -223,8 +236,9 @@ class BoundPull {
   STARLING_HOST_DEVICE bool execute(const BoundInstruction& i, uint32_t tile) {
     if (lands(i)) return await_landing(i);
     const Share share = share_of(i, tile);
-    if ((i.source_count > 1 || is_put(i)) && leads(m_)) describe(i, share);
-    if (i.receive_count + i.send_count != 0 && m_.any(!are_there(i, share))) return false;
+    const bool described = i.source_count > 1 || is_put(i);
+    if (described && m_.thread_index() == m_.thread_count() / 2) describe(i, share);
+    if ((described || i.receive_count + i.send_count != 0) && m_.any(!are_there(i, share))) return false;
     if (i.destination != nullptr || is_put(i)) {
       move(i, share);
       m_.barrier();  // all threads have read the messages' slices and written theirs
@@ -260,8 +274,23 @@ class BoundPull {
       if (!await(ends_.receives[k], c_.sources[number + uint32_t(number >= i.local_at)])) return false;
     }
     if (lands_first(i) && lands_here(i) && !awaits_landing(i)) return false;
+    if (is_put(i)) return find_places(i, share);
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
-      if (k - i.send_first < i.send_count && !may_send(i, share, k)) return false;
+      if (k - i.send_first < i.send_count && !wait([&] { return can_send(m_, lane_, ends_.sends[k]); }))
+        return false;
+    return true;
+  }
+  // Each by a thread that is none of those which say that a message was put: while their fence takes its time
+  // the next one's place is looked up.
+  STARLING_HOST_DEVICE bool find_places(const BoundInstruction& i, const Share& share) {
+    const uint32_t threads = m_.thread_count(), thread = (m_.thread_index() + threads / 2) % threads;
+    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+      if (k - i.send_first >= i.send_count) continue;
+      std::byte*& where = c_.destinations[uint32_t(keeps(i)) + k - i.send_first];
+      uint64_t& number = ends_.placed[k];
+      if (!wait([&] { return find_place(m_, ends_.sends[k], number, share.bytes, where); })) return false;
+      ++number;
+    }
     return true;
   }
   // Is it this thread's connection? Then the message is awaited.
@@ -270,12 +299,6 @@ class BoundPull {
   }
   STARLING_HOST_DEVICE bool awaits_landing(const BoundInstruction& i) {
     return wait([&] { return has_landed(m_, ends_.receives[i.receive_first]); });
-  }
-  STARLING_HOST_DEVICE bool may_send(const BoundInstruction& i, const Share& share, uint32_t k) {
-    SendEnd& end = ends_.sends[k];
-    std::byte*& where = c_.destinations[uint32_t(i.destination != nullptr) + k - i.send_first];
-    return is_put(i) ? wait([&] { return find_place(m_, lane_, end, share.bytes, where); })
-                     : wait([&] { return can_send(m_, lane_, end); });
   }
 
   // The next message, and that what it names is open, as Interpreter::is_readable(): its slice.
@@ -312,9 +335,9 @@ class BoundPull {
     copy_slice(m_, destination_of(i, share), from, share.bytes);
   }
 
-  // By the leader, beside the connections' threads: all that is not a message.
+  // By one thread, beside the connections': all that is not a message.
   STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share) {
-    const bool kept = i.destination != nullptr;
+    const bool kept = keeps(i);
     if (i.source != nullptr) c_.sources[i.local_at] = source_of(i, share);
     if (reduces_into(i)) c_.sources[0] = destination_of(i, share);
     if (kept) c_.destinations[0] = destination_of(i, share);

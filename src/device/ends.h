@@ -17,6 +17,7 @@ inline constexpr uint32_t kNearEnds = 8;
 struct alignas(16) NearEnds {
   ReceiveEnd receives[kNearEnds];
   SendEnd sends[kNearEnds];
+  uint64_t placed[kNearEnds];  // of bound programs: messages on each of the latter whose place was found
 };
 
 // Those of a block's fast memory, on machines whose blocks have one.

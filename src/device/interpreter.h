@@ -172,7 +172,7 @@ class Interpreter {
     // A place of another length stays one.
     if (place_bytes(place) != piece_from(i, 0, tile).range.bytes)
       return {&end.credit->lent[end.put % kMaxLent][1], word_flag(end.put + kMaxLent, kMaxLent), end.peer};
-    if (std::byte* where; !find_place(m_, *x_.lane, end, place_bytes(place), where))
+    if (std::byte* where; !find_next_place(m_, *x_.lane, end, place_bytes(place), where))
       return {&end.opened->told[place_number(place)].made, 1, end.peer};
     return {};
   }
@@ -496,7 +496,7 @@ class Interpreter {
     return is_connected(m_, *x_.lane, end) && hear(m_, end, message) && is_readable(end, message);
   }
   STARLING_HOST_DEVICE bool may_send(const Instruction& i, const Piece& piece, SendEnd& end) {
-    if (std::byte* where; is_put(i)) return find_place(m_, *x_.lane, end, piece.range.bytes, where);
+    if (std::byte* where; is_put(i)) return find_next_place(m_, *x_.lane, end, piece.range.bytes, where);
     return protocol_ == Protocol::kPackets ? can_send_packets(m_, *x_.lane, end)
                                            : can_send(m_, *x_.lane, end);
   }

@@ -183,7 +183,7 @@ class Binding {
     if (protocol_ == Protocol::kPull) {
       c_.destinations[at] = offered();
       if (is_put(i_))
-        find_place(m_, *x_.lane, ends_.send(connection), piece_.range.bytes, c_.destinations[at]);
+        find_next_place(m_, *x_.lane, ends_.send(connection), piece_.range.bytes, c_.destinations[at]);
       return;
     }
     const SendEnd& end = ends_.send(connection);

@@ -14,11 +14,15 @@
 
 namespace starling::device {
 
-// Where the next message goes, if it is told: {address, number of the owner's registration and length}.
+// Where message `number` that is put goes, if it is told: {address, number of the owner's registration and
+// length}.
+template <class M>
+STARLING_HOST_DEVICE bool load_place(M& m, const SendEnd& end, uint64_t number, Pack& place) {
+  return load_flagged(m, end.credit->lent[number % kMaxLent], word_flag(number, kMaxLent), place);
+}
 template <class M>
 STARLING_HOST_DEVICE bool next_place(M& m, const Lane& lane, SendEnd& end, Pack& place) {
-  if (!is_connected(m, lane, end)) return false;
-  return load_flagged(m, end.credit->lent[end.put % kMaxLent], word_flag(end.put, kMaxLent), place);
+  return is_connected(m, lane, end) && load_place(m, end, end.put, place);
 }
 
 // Beside the number: how long the place is. Who counts otherwise than its peer waits in vain, instead of
@@ -33,18 +37,24 @@ STARLING_HOST_DEVICE constexpr uint64_t place_number(const Pack& place) {
   return place.high % (uint64_t(1) << kPlaceBytesBit);
 }
 
-// The same, and where this rank writes `bytes` of it.
+// The same, and where this rank writes `bytes` of it. The connection is made.
 template <class M>
-STARLING_HOST_DEVICE bool find_place(M& m, const Lane& lane, SendEnd& end, uint64_t bytes,
+STARLING_HOST_DEVICE bool find_place(M& m, const SendEnd& end, uint64_t number, uint64_t bytes,
                                      std::byte*& where) {
   Pack place;
-  if (!next_place(m, lane, end, place) || place_bytes(place) != bytes) return false;
+  if (!load_place(m, end, number, place) || place_bytes(place) != bytes) return false;
   place.high = place_number(place);
   where = reinterpret_cast<std::byte*>(place.low);
   if (end.opened == nullptr) return true;
   const uint64_t at = opened_place(m, *end.opened, place.high);
   where = const_cast<std::byte*>(address_at(at, place));
   return at != 0;
+}
+
+template <class M>
+STARLING_HOST_DEVICE bool find_next_place(M& m, const Lane& lane, SendEnd& end, uint64_t bytes,
+                                          std::byte*& where) {
+  return is_connected(m, lane, end) && find_place(m, end, end.put, bytes, where);
 }
 
 // All threads have stored the message (a barrier came before).

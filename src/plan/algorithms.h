@@ -14,9 +14,9 @@ void ring_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
 void one_shot_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 void two_shot_all_reduce(PlanBuilder& plan, const PlanRequest& request);
 void two_shot_put_all_reduce(PlanBuilder& plan, const PlanRequest& request);
-// Of one block, beside each other: while a message of one is under way, the block moves one of the other.
-std::uint32_t put_rings(std::uint32_t rank_count);
 void ring_put_all_reduce(PlanBuilder& plan, const PlanRequest& request);
+void ring_put_all_gather(PlanBuilder& plan, const PlanRequest& request);
+void ring_put_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);
 void all_pairs_all_gather(PlanBuilder& plan, const PlanRequest& request);
 void all_pairs_put_all_gather(PlanBuilder& plan, const PlanRequest& request);
 void all_pairs_reduce_scatter(PlanBuilder& plan, const PlanRequest& request);

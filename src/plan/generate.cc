@@ -22,7 +22,6 @@ enum class Cut {
   kWhole,           // one: blocks share the work in another way
   kBlocks,          // one per block
   kBlocksTwice,     // two per block
-  kBlocksAndRings,  // a part of each rank for each of a block's rings
   kBlocksAndPower,  // one per block and rank, of the largest power of two
   kBlocksAndRanks,  // one per block and rank
   kBlocksAndOthers,  // one per block and rank but the root
@@ -60,7 +59,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kAllReduce, "two_shot_pull", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_all_reduce, kPull},
     {kAllReduce, "two_shot_put", kFanInRanks, Cut::kBlocksAndRanks, algorithms::two_shot_put_all_reduce,
      kPull},
-    {kAllReduce, "ring_put", kPutRingRanks, Cut::kBlocksAndRings, algorithms::ring_put_all_reduce, kPull},
+    {kAllReduce, "ring_put", kPutRingRanks, Cut::kBlocksAndRanks, algorithms::ring_put_all_reduce, kPull},
     {kAllReduce, "halving_doubling", kAnyRanks, Cut::kBlocksAndPower,
      algorithms::halving_doubling_all_reduce},
     {kAllReduce, "double_tree", kAnyRanks, Cut::kBlocksTwice, algorithms::double_tree_all_reduce},
@@ -73,6 +72,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kAllGather, "all_pairs_packets", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPackets},
     {kAllGather, "all_pairs_pull", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_all_gather, kPull},
     {kAllGather, "all_pairs_put", kAnyRanks, Cut::kBlocks, algorithms::all_pairs_put_all_gather, kPull},
+    {kAllGather, "ring_put", kMaxLent + 1, Cut::kBlocks, algorithms::ring_put_all_gather, kPull},
     {kAllGather, "rails", kAnyRanks, Cut::kBlocks, algorithms::rails_all_gather, kSlots, true},
     {kReduceScatter, "ring", kAnyRanks, Cut::kBlocks, algorithms::ring_reduce_scatter},
     {kReduceScatter, "all_pairs", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter},
@@ -80,6 +80,7 @@ constexpr Algorithm kAlgorithms[] = {
      kPackets},
     {kReduceScatter, "all_pairs_pull", kFanInRanks, Cut::kBlocks, algorithms::all_pairs_reduce_scatter,
      kPull},
+    {kReduceScatter, "ring_put", kMaxLent + 1, Cut::kBlocks, algorithms::ring_put_reduce_scatter, kPull},
     {kReduceScatter, "rails", kAnyRanks, Cut::kBlocks, algorithms::rails_reduce_scatter, kSlots, true},
     {kBroadcast, "chain", kAnyRanks, Cut::kBlocks, algorithms::chain_broadcast},
     {kBroadcast, "chain_packets", kAnyRanks, Cut::kBlocks, algorithms::chain_broadcast, kPackets},
@@ -249,8 +250,6 @@ std::uint32_t chunks_of_group(Cut cut, const PlanRequest& request) {
   switch (cut) {
     case Cut::kWhole: return 1;
     case Cut::kBlocks: return request.block_count;
-    case Cut::kBlocksAndRings:
-      return request.block_count * request.rank_count * algorithms::put_rings(request.rank_count);
     case Cut::kBlocksTwice: return 2 * request.block_count;
     case Cut::kBlocksAndPower: return request.block_count * std::bit_floor(request.rank_count);
     case Cut::kBlocksAndRanks: return request.block_count * request.rank_count;

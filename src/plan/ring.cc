@@ -43,19 +43,14 @@ void ring_all_reduce(PlanBuilder& plan, const PlanRequest& request) {
   }
 }
 
-// Of more ranks a block has more messages than bound programs take (device/bound.h).
-std::uint32_t put_rings(std::uint32_t rank_count) { return rank_count <= 4 ? 2 : 1; }
-
 // The same ring, in which every message is put: what lands is a sum of the ranks before, in scratch where the
 // input's own place still holds what is to be added, or the result.
 void ring_put_all_reduce(PlanBuilder& plan, const PlanRequest& request) {
-  const std::uint32_t n = request.rank_count, rings = put_rings(n);
-  const auto add = [&](std::uint32_t r, std::uint32_t b, std::uint32_t ring, std::uint32_t step) {
+  const std::uint32_t n = request.rank_count;
+  const auto add = [&](std::uint32_t r, std::uint32_t b, std::uint32_t step) {
     const Connection previous = with(around(r, -1, n), b);
     const Connection next = with(around(r, 1, n), b);
-    const auto chunk = [&](std::int64_t steps_back) {
-      return (b * rings + ring) * n + around(r, -steps_back, n);
-    };
+    const auto chunk = [&](std::int64_t steps_back) { return b * n + around(r, -steps_back, n); };
     const auto receive = [&](Operand to, Operand size) {
       plan.add(
           r, b,
@@ -66,8 +61,7 @@ void ring_put_all_reduce(PlanBuilder& plan, const PlanRequest& request) {
     } else if (step < n) {
       const bool last = step + 1 == n;
       const Operand own = input(chunk(step));
-      const Operand sum =
-          request.in_place ? scratch((b * rings + ring) * (n - 1) + step - 1) : output(chunk(step));
+      const Operand sum = request.in_place ? scratch(b * (n - 1) + step - 1) : output(chunk(step));
       receive(sum, own);
       plan.add(r, b,
                {.opcode = Opcode::reduce_send,
@@ -88,10 +82,67 @@ void ring_put_all_reduce(PlanBuilder& plan, const PlanRequest& request) {
     }
   };
   for (std::uint32_t r = 0; r < n; ++r) {
-    if (request.in_place) plan.set_scratch(r, request.block_count * rings * (n - 1));
+    if (request.in_place) plan.set_scratch(r, request.block_count * (n - 1));
     for (std::uint32_t b = 0; b < request.block_count; ++b)
-      for (std::uint32_t step = 0; step + 1 < 2 * n; ++step)
-        for (std::uint32_t ring = 0; ring < rings; ++ring) add(r, b, ring, step);
+      for (std::uint32_t step = 0; step + 1 < 2 * n; ++step) add(r, b, step);
+  }
+}
+
+// The rings below, with every message put: what is only kept, or kept and passed on, lands where it is
+// wanted; a sum in scratch, or in the output, if that is not the input.
+void ring_put_all_gather(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count, blocks = request.block_count;
+  for (std::uint32_t r = 0; r < n; ++r)
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      const Connection previous = with(around(r, -1, n), b), next = with(around(r, 1, n), b);
+      if (!request.in_place)
+        plan.add(r, b, {.opcode = Opcode::copy, .source = input(b), .destination = output(r * blocks + b)});
+      plan.add(r, b, {.opcode = Opcode::send, .source = input(b), .sends = {next}, .put = true});
+      for (std::uint32_t s = 1; s < n; ++s) {
+        const Operand part = output(around(r, -std::int64_t(s), n) * blocks + b);
+        plan.add(r, b, {.opcode = Opcode::recv, .destination = part, .receives = {previous}, .put = true});
+        if (s + 1 < n)
+          plan.add(r, b, {.opcode = Opcode::send, .source = part, .sends = {next}, .put = true});
+      }
+    }
+}
+
+void ring_put_reduce_scatter(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count, blocks = request.block_count;
+  const std::uint32_t sums = request.in_place ? n - 1 : n - 2;  // of a block, in scratch
+  for (std::uint32_t r = 0; r < n; ++r) {
+    plan.set_scratch(r, blocks * sums);
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      const Connection previous = with(around(r, -1, n), b), next = with(around(r, 1, n), b);
+      const auto part_of = [&](std::int64_t steps_back) {
+        return input(around(r, -steps_back, n) * blocks + b);
+      };
+      plan.add(r, b, {.opcode = Opcode::send, .source = part_of(1), .sends = {next}, .put = true});
+      for (std::uint32_t s = 1; s < n; ++s) {
+        const bool last = s + 1 == n;
+        const Operand own = part_of(s + 1);
+        const Operand sum = last && !request.in_place ? output(b) : scratch(b * sums + s - 1);
+        plan.add(r, b,
+                 {.opcode = Opcode::recv,
+                  .destination = sum,
+                  .receives = {previous},
+                  .size = own,
+                  .put = true});
+        if (last)
+          plan.add(r, b,
+                   {.opcode = Opcode::reduce, .source = own, .destination = sum, .size = own, .final = true});
+        else
+          plan.add(r, b,
+                   {.opcode = Opcode::reduce_send,
+                    .source = own,
+                    .destination = sum,
+                    .sends = {next},
+                    .size = own,
+                    .put = true});
+        if (last && request.in_place)
+          plan.add(r, b, {.opcode = Opcode::copy, .source = sum, .destination = output(b), .size = own});
+      }
+    }
   }
 }
 

@@ -60,15 +60,15 @@ namespace {
 // that is proved. And nobody reads there from afar, who may be late by a tile.
 bool has_tile_scratch(const Network& network) {
   if (network.ranks[0].header->protocol != Protocol::kPull) return false;
-  bool any = false;
+  bool any = false;  // message that is put there
   for (const PlanView& view : network.ranks) {
     std::vector<std::uint32_t> owners(view.header->scratch_chunks, kNowhere);
-    any |= !owners.empty();
     for (std::uint32_t b = 0; b < view.header->block_count; ++b) {
       const BlockPlan& block = view.blocks()[b];
       for (std::uint32_t n = 0; n < block.instruction_count; ++n) {
         const Instruction& i = view.instructions()[block.instruction_first + n];
         if (i.size_buffer == BufferKind::kScratch) return false;
+        any |= (i.flags & kPut) != 0 && i.opcode == Opcode::recv && i.destination_buffer == BufferKind::kScratch;
         const BufferKind named = writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer;
         if (sends(i.opcode) && (i.flags & kPut) == 0 && named == BufferKind::kScratch) return false;
         for (const auto& [kind, first] : {std::pair(i.source_buffer, i.source_chunk),

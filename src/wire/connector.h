@@ -30,9 +30,9 @@
 // each round of the ring, that it is the next message's. Message k of these overwrites k - 8, which was read
 // before the grant came. Messages that are put (wire/plan.h, kPut) go where the receiver wants them, and no
 // slot and no grant is theirs:
-//   receiver  lent[k % 4] := the place of message k ... two such words   (release; sender acquires)
+//   receiver  lent[k % 16] := the place of message k ... two such words   (release; sender acquires)
 //   sender    data into that place ................... then put := put + 1   (release; receiver acquires)
-// Place k is told after message k - 4 has come.
+// Place k is told after message k - 16 has come.
 #pragma once
 #include <cstdint>
 

@@ -26,7 +26,7 @@ inline constexpr uint16_t kPlanVersion = 1;
 inline constexpr uint32_t kMaxFan = 15;  // connections that one instruction reads, or writes, at most
 inline constexpr uint16_t kNoConnection = 0xffff;
 // The largest tile of plans whose scratch has room for one.
-inline constexpr uint32_t kTileScratchBytes = 256 << 10;
+inline constexpr uint32_t kTileScratchBytes = 512 << 10;
 
 // How the messages of a plan travel. Every instruction means the same whatever the protocol.
 enum class Protocol : uint8_t {

@@ -266,33 +266,98 @@ TEST(Bind, KnowsScratchOfATile) {
   Operation op = operation_of(*plan.header(1), 12 * 4096, 1024);
   op.reduce_op = ReduceOp::kAvg;
   const BoundProgram program = ProgramBinder(*plan.header(1), op).bind();
-  EXPECT_EQ(program.planned, 18u);  // of two rings
-  ASSERT_EQ(program.count, 12u);
-  EXPECT_EQ(program.landings, 8u);
+  EXPECT_EQ(program.planned, 9u);
+  ASSERT_EQ(program.count, 6u);
+  EXPECT_EQ(program.landings, 4u);
+  EXPECT_EQ(program.lends_ahead, 0u);  // the scratch of this tile is in use
   EXPECT_EQ(program.divisor, 3u);
-  constexpr uint8_t kSum = kBoundPut | kBoundDestinationOfTile | kBoundLandsFirst;
+  constexpr uint8_t kSum = kBoundPut | kBoundDestinationOfTile | kBoundLandsFirst, kPassed = kBoundPassesOn;
+  constexpr uint8_t kOn = kBoundPut | kBoundLandsFirst | kBoundLandsInSource;
   const struct {
     uint8_t bits;
     BufferKind named;
   } expected[] = {{kBoundPut, BufferKind::kInput},
-                  {kSum, BufferKind::kScratch},
+                  {kSum | kPassed, BufferKind::kScratch},
                   {kSum | kBoundFinal, BufferKind::kScratch},
                   {kBoundSourceOfTile, BufferKind::kNone},
-                  {kBoundPut | kBoundLandsFirst, BufferKind::kOutput},
+                  {kOn, BufferKind::kOutput},
                   {kBoundPut, BufferKind::kOutput}};
-  const uint32_t of_first_ring[] = {0, 2, 4, 5, 8, 10};
   for (uint32_t n = 0; n < std::size(expected); ++n) {
     SCOPED_TRACE(n);
-    const BoundInstruction& i = program.instructions[of_first_ring[n]];
+    const BoundInstruction& i = program.instructions[n];
     EXPECT_EQ(i.received_before, expected[n].bits);
     EXPECT_EQ(i.sent_before, uint8_t(expected[n].named));
     EXPECT_EQ(lands(i), n == 5);
     EXPECT_EQ(reduces_into(i), n == 1 || n == 2);
     EXPECT_EQ(i.receive_first, 0u);
+    EXPECT_EQ(keeps(i), n == 2 || n == 3 || n == 5);
     if ((i.received_before & kBoundDestinationOfTile) != 0) {
-      EXPECT_EQ(i.destination_step, 4 * op.tile_bytes);
+      EXPECT_EQ(i.destination_step, 2 * op.tile_bytes);
     }
   }
+}
+
+// In one buffer the last sum, which is sent and copied, is made where the own part lies; out of place the sum
+// that is sent on is kept nowhere, and places are lent a tile ahead.
+TEST(Bind, KeepsNoSumThatNobodyReads) {
+  for (const bool in_place : {true, false}) {
+    SCOPED_TRACE(in_place);
+    const Plan plan = generate("ring_put", {.collective = Collective::kAllReduce,
+                                            .rank_count = 3,
+                                            .root = 0,
+                                            .block_count = 2,
+                                            .in_place = in_place});
+    Operation op = operation_of(*plan.header(1), 12 * 4096, 1024);
+    std::byte* const output = op.buffers[uint32_t(BufferKind::kOutput)].base;
+    if (in_place) op.buffers[uint32_t(BufferKind::kInput)].base = output;
+    const BoundProgram program = ProgramBinder(*plan.header(1), op).bind();
+    ASSERT_EQ(program.count, 5u);
+    EXPECT_EQ(program.planned, in_place ? 9u : 8u);
+    EXPECT_EQ(program.lends_ahead, !in_place);
+    const BoundInstruction& passed = program.instructions[1];
+    EXPECT_FALSE(keeps(passed));
+    EXPECT_FALSE(lands_in_source(passed));
+    EXPECT_EQ(planned(passed), 2u);
+    const BoundInstruction& last = program.instructions[2];
+    EXPECT_TRUE(keeps(last));
+    EXPECT_EQ(last.sent_before, uint8_t(in_place ? BufferKind::kScratch : BufferKind::kOutput));
+    EXPECT_EQ(lands_in_source(last), in_place);
+    EXPECT_EQ(planned(last), in_place ? 3u : 2u);
+    EXPECT_EQ(last.received_before & (kBoundSourceOfTile | kBoundDestinationOfTile),
+              in_place ? kBoundSourceOfTile : 0);
+    // Rank 1 sums up part 2 at the end.
+    EXPECT_EQ(last.destination, output + 2 * op.chunk_bytes);
+    EXPECT_EQ(last.destination_step, 3 * op.chunk_bytes);
+  }
+  // A part that a rank keeps and sends goes to both places at once; what lands is added to where it landed.
+  const auto bind = [](Collective collective) {
+    const Plan plan = generate("ring_put", {.collective = collective, .rank_count = 4, .block_count = 2});
+    return ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 64 * 4096, 1024)).bind();
+  };
+  const BoundProgram gather = bind(Collective::kAllGather);
+  ASSERT_EQ(gather.count, 4u);
+  EXPECT_EQ(gather.planned, 7u);
+  EXPECT_EQ(planned(gather.instructions[0]), 2u);
+  EXPECT_TRUE(keeps(gather.instructions[0]));
+  EXPECT_EQ(gather.instructions[0].send_count, 1u);
+  EXPECT_TRUE(lands_in_source(gather.instructions[1]));
+  EXPECT_EQ(gather.tails, 1u);
+  EXPECT_EQ(gather.lends_ahead, 1u);
+  const BoundProgram scatter = bind(Collective::kReduceScatter);
+  ASSERT_EQ(scatter.count, 4u);
+  EXPECT_EQ(scatter.planned, 7u);
+  EXPECT_EQ(scatter.heads, 0u);
+  EXPECT_FALSE(keeps(scatter.instructions[1]));
+  const BoundInstruction& result = scatter.instructions[3];
+  EXPECT_TRUE(lands_first(result) && reduces_into(result) && keeps(result));
+  EXPECT_FALSE(is_put(result));
+  EXPECT_EQ(scatter.lends_ahead, 0u);
+  // Of six ranks a connection has words for the places of one tile.
+  const Plan plan = generate("ring_put", {.collective = Collective::kAllReduce, .rank_count = 6});
+  const BoundProgram program =
+      ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 6 << 20, 4096)).bind();
+  EXPECT_EQ(program.landings, 10u);
+  EXPECT_EQ(program.lends_ahead, 0u);
 }
 
 class NotBound : public ::testing::Test {

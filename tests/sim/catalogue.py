@@ -423,9 +423,9 @@ MUTATIONS = [
         "bound_lends_the_first_tile",
         "a bound program lends the first tile's places for every tile",
         BOUND_PULL,
-        "const std::byte* place = i.destination != nullptr ? destination_of(i, share) : source_of(i, share);",
+        "const std::byte* place = in_source ? source_of(i, share) : destination_of(i, share);",
         "const Share s = share_of(i, 0);\n"
-        "        const std::byte* place = i.destination != nullptr ? destination_of(i, s) : source_of(i, s);",
+        "        const std::byte* place = in_source ? source_of(i, s) : destination_of(i, s);",
     ),
     Mutation(
         "given_back_while_read",
@@ -1278,8 +1278,8 @@ MUTATIONS = [
         "bound_pull_counts_one_for_two",
         "a bound pull that is left goes on where the plan would be if it had an instruction for each of the bound ones",
         BOUND_PULL,
-        "count += lands_first(p_.instructions[k]);",
-        "count += 0;",
+        "count += device::planned(p_.instructions[k]);",
+        "count += 1;",
         "streams-graphs",
     ),
     Mutation(
@@ -1289,6 +1289,34 @@ MUTATIONS = [
         "c_.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;",
         "c_.divisor = i.source_count > 1 ? p_.divisor : 1;",
         "streams-graphs",
+    ),
+    Mutation(
+        "bound_pull_lends_past_the_end",
+        "a bound pull lends the places of a tile that does not come",
+        BOUND_PULL,
+        "if (p_.lends_ahead != 0 && tile + 1 < p_.tile_count) lend_places(tile + 1);",
+        "if (p_.lends_ahead != 0) lend_places(tile + 1);",
+    ),
+    Mutation(
+        "bound_pull_lends_scratch_ahead",
+        "a bound pull lends scratch of a tile before the tile ahead is through with it",
+        BIND,
+        "if (lands_in_tile(i) || 2 * ++places[i.receive_first] > kMaxLent) return false;",
+        "if (2 * ++places[i.receive_first] > kMaxLent) return false;",
+    ),
+    Mutation(
+        "bound_pull_keeps_no_result",
+        "a bound pull keeps none of the sums that it sends",
+        BIND,
+        "    return of_tile;\n",
+        "    return true;\n",
+    ),
+    Mutation(
+        "bound_pull_finds_one_place",
+        "a bound pull writes all messages of a connection where the first one goes",
+        BOUND_PULL,
+        "      ++number;\n",
+        "",
     ),
     Mutation(
         "tile_scratch_lies_further",

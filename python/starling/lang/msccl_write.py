@@ -158,6 +158,8 @@ def _write_step(
     passing: int,
 ) -> None:
     letters = {name: letter for letter, name in BUFFERS.items()}
+    if i is not None and i.opcode.name not in _OUT:
+        raise XmlError(f"MSCCL has no step for {i.opcode.name}; write a reduce, and a send behind it")
     size = i.size if i is not None else Slice("input", 0)
     destination = i.destination if i is not None else None
     if i is not None and i.opcode.name == "recv_send":

@@ -27,10 +27,10 @@ constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, 
 constexpr uint64_t kReplayBudgetNs = 500'000;
 constexpr uint64_t kReplayBytesANs = 100;  // peers read a buffer at least so fast, and its owner waits
 
+constexpr uint64_t kRingPatience = 4;  // tiles
+
 // Of a message that is put or read its receiver, or its sender, sees nothing before all of a tile has moved:
 // how long that may take, beside what a start kernel waits for anything.
-constexpr uint64_t kRingPatience = 4;
-
 uint64_t moving_ns(const StreamLaunch& launch) {
   const PlanHeader& plan = *launch.plan;
   if (plan.protocol != Protocol::kPull) return 0;

@@ -174,6 +174,7 @@ class SimLane {
   const uint64_t* make_packets();
   uint64_t scratch_bytes() const;
   std::byte* tile_scratch(const PlanHeader& plan);
+  bool in_place(uint64_t index) const;
   bool may_place() const {
     // As HostLane::next_for_proxy().
     if (spec_->copies) return placed_ - oldest_ < kCopyDepth && resolved();

@@ -92,8 +92,8 @@ std::shared_ptr<const Plan> random_plan(Collective kind, uint32_t size, Random& 
                       kind == Collective::kGather || kind == Collective::kScatter;
   const uint32_t root = rooted ? random.below(size) : 0;
   const uint32_t blocks = 1 + random.below(machine.blocks);
-  // Buffers here are never one; but this one's plan for such, which has scratch, is right for two as well.
-  if (algorithm == "ring_put" && random.chance(kAlways / 2))
+  // The plan of sums for one buffer, which has scratch, is right for two as well.
+  if (algorithm == "ring_put" && kind != Collective::kAllGather && random.chance(kAlways / 2))
     return plans.get(algorithm, {kind, size, root, blocks, true});
   if (blocks == 1 || random.chance(kAlways / 2))
     return plans.get(algorithm, {kind, size, root, blocks, false});

@@ -459,6 +459,8 @@ uint64_t HostLane::host_bytes() const {
   if (operations_ != nullptr) bytes += depth() * sizeof(Operation) + ends() * sizeof(PeerIntroduction);
   if (tables_ != nullptr) bytes += depth() * tables_bytes();
   for (const Private& scratch : scratch_) bytes += scratch.bytes;
+  const std::lock_guard lock(tile_scratch_mutex_);
+  for (const TileScratch& scratch : tile_scratch_) bytes += scratch.piece.bytes;
   return bytes;
 }
 

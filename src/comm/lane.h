@@ -368,7 +368,7 @@ class HostLane {
   device::LaneOrder order_;
   bool fault_shown_ = false;
   std::vector<Private> scratch_;  // [depth]
-  std::mutex tile_scratch_mutex_;
+  mutable std::mutex tile_scratch_mutex_;
   std::vector<TileScratch> tile_scratch_;  // guarded by it
   Private own_buffers_;  // what barriers reduce
 };

@@ -126,7 +126,8 @@ class ProgramBinder {
     return joins_landing(before, i) || joins_copy(before, i);
   }
   static bool joins_copy(BoundInstruction& copy, BoundInstruction& i) {
-    if (copy.receive_count != 0 || copy.send_count != 0 || is_put(copy) || copy.source_count != 1) return false;
+    if (copy.receive_count != 0 || copy.send_count != 0 || is_put(copy) || copy.source_count != 1)
+      return false;
     if (copy.source != i.source || copy.source_step != i.source_step || i.destination != nullptr ||
         copy.span != i.span || copy.span_step != i.span_step)
       return false;
@@ -142,9 +143,11 @@ class ProgramBinder {
     if (!in_source &&
         !(landing.destination == i.destination && landing.destination_step == i.destination_step))
       return false;
+    // Of what is put the names are those of its place; else they are of what is told.
+    if (i.send_count != 0 && !is_put(i) && i.sent_before != landing.sent_before) return false;
     i.receive_first = landing.receive_first;
     i.received_before |= kBoundLandsFirst | (in_source ? kBoundLandsInSource : 0);
-    i.sent_before = landing.sent_before;  // what it puts has no name
+    i.sent_before = landing.sent_before;
     landing = i;
     return true;
   }
@@ -179,8 +182,8 @@ class ProgramBinder {
     i.destination = copy.destination;
     i.destination_step = copy.destination_step;
     i.received_before &= uint8_t(~kBoundDestinationOfTile);
-    i.received_before |= kBoundCopies | (of_tile ? kBoundSourceOfTile : 0) |
-                         (lands_first(i) ? kBoundLandsInSource : 0);
+    i.received_before |= kBoundCopies | (of_tile ? kBoundSourceOfTile : 0);
+    if (lands_first(i)) i.received_before ^= kBoundLandsInSource;  // where it landed before
     --program.count;
     for (uint32_t k = n + 1; k < program.count; ++k) program.instructions[k] = program.instructions[k + 1];
   }
@@ -373,7 +376,8 @@ class ProgramBinder {
     const uint64_t last_inside = inside + uint64_t(last) * step;
     if (kind == BufferKind::kScratch && plan_.header->tile_scratch != 0) {
       const uint64_t chunks = plan_.header->scratch_chunks;
-      const bool inside_all = chunk + uint64_t(last) * step < chunks && chunks * op_.tile_bytes <= kMostPulledBytes;
+      const bool inside_all =
+          chunk + uint64_t(last) * step < chunks && chunks * op_.tile_bytes <= kMostPulledBytes;
       return {inside_all, chunk * op_.tile_bytes, 0, step * op_.tile_bytes};
     }
     if (kind == BufferKind::kScratch || kind == BufferKind::kNone || last_inside >= per_group) return {};

@@ -101,8 +101,7 @@ void ring_put_all_gather(PlanBuilder& plan, const PlanRequest& request) {
       for (std::uint32_t s = 1; s < n; ++s) {
         const Operand part = output(around(r, -std::int64_t(s), n) * blocks + b);
         plan.add(r, b, {.opcode = Opcode::recv, .destination = part, .receives = {previous}, .put = true});
-        if (s + 1 < n)
-          plan.add(r, b, {.opcode = Opcode::send, .source = part, .sends = {next}, .put = true});
+        if (s + 1 < n) plan.add(r, b, {.opcode = Opcode::send, .source = part, .sends = {next}, .put = true});
       }
     }
 }
@@ -122,12 +121,9 @@ void ring_put_reduce_scatter(PlanBuilder& plan, const PlanRequest& request) {
         const bool last = s + 1 == n;
         const Operand own = part_of(s + 1);
         const Operand sum = last && !request.in_place ? output(b) : scratch(b * sums + s - 1);
-        plan.add(r, b,
-                 {.opcode = Opcode::recv,
-                  .destination = sum,
-                  .receives = {previous},
-                  .size = own,
-                  .put = true});
+        plan.add(
+            r, b,
+            {.opcode = Opcode::recv, .destination = sum, .receives = {previous}, .size = own, .put = true});
         if (last)
           plan.add(r, b,
                    {.opcode = Opcode::reduce, .source = own, .destination = sum, .size = own, .final = true});

@@ -68,7 +68,8 @@ bool has_tile_scratch(const Network& network) {
       for (std::uint32_t n = 0; n < block.instruction_count; ++n) {
         const Instruction& i = view.instructions()[block.instruction_first + n];
         if (i.size_buffer == BufferKind::kScratch) return false;
-        any |= (i.flags & kPut) != 0 && i.opcode == Opcode::recv && i.destination_buffer == BufferKind::kScratch;
+        any |=
+            (i.flags & kPut) != 0 && i.opcode == Opcode::recv && i.destination_buffer == BufferKind::kScratch;
         const BufferKind named = writes_destination(i.opcode) ? i.destination_buffer : i.source_buffer;
         if (sends(i.opcode) && (i.flags & kPut) == 0 && named == BufferKind::kScratch) return false;
         for (const auto& [kind, first] : {std::pair(i.source_buffer, i.source_chunk),

@@ -1208,8 +1208,8 @@ MUTATIONS = [
         "bound_pull_without_vote",
         "threads of a bound pull go on although others' messages are missing",
         BOUND_PULL,
-        "i.send_count != 0 && m_.any(!are_there(i, share))) return false;",
-        "i.send_count != 0 && !are_there(i, share)) return false;",
+        "i.send_count != 0) && m_.any(!are_there(i, share))) return false;",
+        "i.send_count != 0) && !are_there(i, share)) return false;",
     ),
     Mutation(
         "bound_pull_gives_back_early",
@@ -1317,6 +1317,21 @@ MUTATIONS = [
         BOUND_PULL,
         "      ++number;\n",
         "",
+    ),
+    Mutation(
+        "bound_pull_keeps_no_own_part",
+        "a bound pull that sends its own part does not keep it",
+        BIND,
+        "    i.destination = copy.destination;\n    i.destination_step = copy.destination_step;\n"
+        "    i.received_before |= kBoundCopies | (copy",
+        "    i.received_before |= kBoundCopies | (copy",
+    ),
+    Mutation(
+        "bound_pull_adds_early",
+        "a bound pull adds to what has not landed",
+        BOUND_PULL,
+        "if ((described || i.receive_count + i.send_count != 0) && m_.any(!are_there(i, share))) return false;",
+        "if (i.receive_count + i.send_count != 0 && m_.any(!are_there(i, share))) return false;",
     ),
     Mutation(
         "tile_scratch_lies_further",

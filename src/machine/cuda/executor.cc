@@ -38,8 +38,9 @@ uint64_t moving_ns(const StreamLaunch& launch) {
   const uint64_t moving = std::min(launch.operation.group_bytes, tile) / kMessageBytesANs;
   if (plan.collective == Collective::kSendRecv) return moving;
   // In a ring a late block keeps the next ones waiting, tile by tile.
-  const bool ring = plan.rank_count > 2 && PlanView{&plan}.blocks()[0].receive_count == 1;
-  return plan.collective == Collective::kAllReduce && ring ? kRingPatience * moving : 0;
+  const bool ring = plan.collective == Collective::kAllReduce || plan.collective == Collective::kAllGather ||
+                    plan.collective == Collective::kReduceScatter;
+  return ring && PlanView{&plan}.blocks()[0].receive_count == 1 ? kRingPatience * moving : 0;
 }
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {

@@ -326,8 +326,8 @@ void SimLane::fill(uint64_t index) {
 
 // Of plans that are made for it, some calls. Of a graph each replay would need its input anew.
 bool SimLane::in_place(uint64_t index) const {
-  const PlanHeader& plan = *spec_->call(index).plan->header(rank_);
-  return plan.collective == Collective::kAllReduce && plan.tile_scratch != 0 && index % 3 != 0 &&
+  const Plan& plan = *spec_->call(index).plan;
+  return plan.in_place() && plan.collective() == Collective::kAllReduce && index % 3 != 0 &&
          !spec_->captured && options_->bounces == 0;
 }
 

@@ -99,9 +99,7 @@ def crossed(comm: Communicator) -> None:
         requests = []
         for which in order:
             requests.append(
-                call(
-                    comm, "all_reduce", data[which], out[which], lane=f"lane {which}", stream=streams[which]
-                )
+                call(comm, "all_reduce", data[which], out[which], lane=f"lane {which}", stream=streams[which])
             )
             torch.cuda.synchronize()
         for request in requests:

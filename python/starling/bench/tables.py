@@ -284,7 +284,11 @@ MAKERS = {
     "disorder": Maker("disorder", disorder_table),
     "late_rank": Maker("late_rank", late_rank_table),
     "completion_queue": Maker("completion_queue", completion_queue_table),
-    **{f"gpu_collectives_{gpus}": Maker(f"gpu_collectives_{gpus}", gpu_collectives_table) for gpus in (2, 4)},
+    **{
+        f"gpu_{what}_{gpus}": Maker(f"gpu_{what}_{gpus}", gpu_collectives_table)
+        for what in ("collectives", "rings")
+        for gpus in (2, 4)
+    },
     "gpu_overheads": Maker("gpu_overheads", gpu_overheads_table),
     **{f"gpu_overlap_{gpus}": Maker(f"gpu_overlap_{gpus}", overlap_table) for gpus in (2, 4)},
     **{

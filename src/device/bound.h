@@ -85,8 +85,7 @@ STARLING_HOST_DEVICE inline bool lands_in_source(const BoundInstruction& i) {
 
 // So many instructions of the plan it is.
 STARLING_HOST_DEVICE inline uint32_t planned(const BoundInstruction& i) {
-  return 1 + uint32_t((i.received_before & kBoundLandsFirst) != 0) +
-         uint32_t((i.received_before & kBoundCopies) != 0);
+  return 1u + lands_first(i) + ((i.received_before & kBoundCopies) != 0);
 }
 
 struct BoundProgram {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "plan/generate.h"
-#include "plan/text.h"
 
 namespace starling::device {
 namespace {
@@ -359,71 +358,6 @@ TEST(Bind, KeepsNoSumThatNobodyReads) {
       ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 6 << 20, 4096)).bind();
   EXPECT_EQ(program.landings, 10u);
   EXPECT_EQ(program.lends_ahead, 0u);
-}
-
-// What lands in one operand of a sum lands there too if the sum is made in the other place.
-TEST(Bind, ASumMadeElsewhereMovesNoLanding) {
-  const Plan plan = plan_from_text(R"(starling-plan 1
-name two_landings
-collective reduce
-ranks 3
-root 0
-in_place 0
-protocol pull
-chunks_per_group 1
-groups 1 1
-rank 0 scratch 1
-  block 0
-    0 recv <1.0 -> scratch[0] size input[0] put
-    1 reduce input[0] -> scratch[0] size input[0]
-    2 recv <2.0 -> output[0] size input[0] put
-    3 reduce output[0] -> scratch[0] size input[0] final
-    4 copy scratch[0] -> output[0] size input[0]
-rank 1 scratch 0
-  block 0
-    0 send input[0] -> >0.0 size input[0] put
-rank 2 scratch 0
-  block 0
-    0 send input[0] -> >0.0 size input[0] put
-)");
-  const BoundProgram program = ProgramBinder(*plan.header(0), operation_of(*plan.header(0), 4096)).bind();
-  ASSERT_EQ(program.count, 2u);
-  EXPECT_EQ(planned(program.instructions[1]), 3u);
-  EXPECT_FALSE(lands_in_source(program.instructions[0]));
-  EXPECT_FALSE(lands_in_source(program.instructions[1]));
-  EXPECT_EQ(program.instructions[1].sent_before, uint8_t(BufferKind::kOutput));
-}
-
-// A sum that a peer is told of is told by its own name, not by that of what landed in it.
-TEST(Bind, WhatIsToldKeepsItsName) {
-  const Plan plan = plan_from_text(R"(starling-plan 1
-name told
-collective all_reduce
-ranks 3
-root 0
-in_place 0
-protocol pull
-chunks_per_group 1
-groups 1 1
-rank 0 scratch 0
-  block 0
-    0 send input[0] -> >1.0 size input[0] put
-    1 recv <2.0 -> output[0] size input[0]
-rank 1 scratch 1
-  block 0
-    0 copy input[0] -> output[0] size input[0]
-    1 recv <0.0 -> scratch[0] size input[0] put
-    2 reduce_send scratch[0] -> output[0] >2.0 size input[0]
-    3 recv <2.0 -> output[0] size input[0]
-rank 2 scratch 0
-  block 0
-    0 recv_reduce_copy_send <1.0 input[0] -> output[0] >0.0 >1.0 size input[0] final
-)");
-  const BoundProgram program = ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 4096)).bind();
-  ASSERT_EQ(program.count, 4u);
-  EXPECT_TRUE(lands(program.instructions[1]));
-  EXPECT_EQ(program.instructions[1].sent_before, uint8_t(BufferKind::kScratch));
-  EXPECT_EQ(program.instructions[2].sent_before, uint8_t(BufferKind::kOutput));
 }
 
 class NotBound : public ::testing::Test {

@@ -1,5 +1,6 @@
 // Messages that are put (wire/connector.h): the receiver lends a place, the sender writes there and says so.
-// Of an end only one thread of its block calls these.
+// Of an end only one thread of its block calls these; find_place() may be another's, since it reads nothing
+// that the rest of them writes.
 //
 // Order. What the receiver did with that memory before is before the place's words, which the sender
 // acquires. What the sender wrote there is before `put`, which the receiver acquires.

@@ -225,16 +225,17 @@ TEST(Fused, PlansOfOnesOwnToo) {
                                        "    3 reduce input[0] -> output[0] size input[0] final\n")),
           false, seen);
   // A sum that a peer is told of goes by its own name, not by that of what landed in an operand.
-  compare(plan_from_text("starling-plan 1\nname told\ncollective all_reduce\nranks 3\nroot 0\nin_place 0\n"
-                         "protocol pull\nchunks_per_group 1\ngroups 1 1\n"
-                         "rank 0 scratch 0\n  block 0\n    0 send input[0] -> >1.0 size input[0] put\n"
-                         "    1 recv <2.0 -> output[0] size input[0]\n"
-                         "rank 1 scratch 1\n  block 0\n    0 copy input[0] -> output[0] size input[0]\n"
-                         "    1 recv <0.0 -> scratch[0] size input[0] put\n"
-                         "    2 reduce_send scratch[0] -> output[0] >2.0 size input[0]\n"
-                         "    3 recv <2.0 -> output[0] size input[0]\n"
-                         "rank 2 scratch 0\n  block 0\n"
-                         "    0 recv_reduce_copy_send <1.0 input[0] -> output[0] >0.0 >1.0 size input[0] final\n"),
+  compare(plan_from_text(
+              "starling-plan 1\nname told\ncollective all_reduce\nranks 3\nroot 0\nin_place 0\n"
+              "protocol pull\nchunks_per_group 1\ngroups 1 1\n"
+              "rank 0 scratch 0\n  block 0\n    0 send input[0] -> >1.0 size input[0] put\n"
+              "    1 recv <2.0 -> output[0] size input[0]\n"
+              "rank 1 scratch 1\n  block 0\n    0 copy input[0] -> output[0] size input[0]\n"
+              "    1 recv <0.0 -> scratch[0] size input[0] put\n"
+              "    2 reduce_send scratch[0] -> output[0] >2.0 size input[0]\n"
+              "    3 recv <2.0 -> output[0] size input[0]\n"
+              "rank 2 scratch 0\n  block 0\n"
+              "    0 recv_reduce_copy_send <1.0 input[0] -> output[0] >0.0 >1.0 size input[0] final\n"),
           false, seen);
   EXPECT_EQ(seen.bound, 4u * 3u);
   EXPECT_GE(seen.joined, 5u);

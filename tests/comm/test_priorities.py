@@ -53,7 +53,11 @@ def served(order: Order) -> list[int]:
         return []
 
     scheduling = Scheduling(
-        order=order, initial_budget_ns=UNENDING_NS, minimum_budget_ns=UNENDING_NS, fixed=True
+        order=order,
+        in_turn=True,  # else it goes on with those that can, however long the budget
+        initial_budget_ns=UNENDING_NS,
+        minimum_budget_ns=UNENDING_NS,
+        fixed=True,
     )
     context = {"blocks": 1, "scheduling": scheduling}
     completed: list[int] = run_threads(2, rank, timeout=250, context=context)[0]

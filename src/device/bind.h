@@ -39,6 +39,7 @@ class ProgramBinder {
     program.heads = pulls() ? told_heads(program) : heads(program);
     program.tails = tails(program);
     program.landings = pulls() ? landings(program) : 0;
+    program.scratch_tiles = plan_.header->tile_scratch;
     program.lends_ahead = lends_ahead(program);
     return program;
   }
@@ -108,13 +109,14 @@ class ProgramBinder {
       count += lands(program.instructions[n]) || lands_first(program.instructions[n]);
     return count;
   }
-  // Places of two tiles are known by the same words. Scratch of a tile is in use until its end.
+  // Places of two tiles are known by the same words. Scratch of one tile is in use until its end.
   static bool lends_ahead(const BoundProgram& program) {
     uint32_t places[kBoundEnds] = {};
     for (uint32_t n = 0; n < program.count; ++n) {
       const BoundInstruction& i = program.instructions[n];
       if (!(lands(i) || lands_first(i))) continue;
-      if (lands_in_tile(i) || 2 * ++places[i.receive_first] > kMaxLent) return false;
+      if (lands_in_tile(i) && program.scratch_tiles < 2) return false;
+      if (2 * ++places[i.receive_first] > kMaxLent) return false;
     }
     return program.landings != 0 && program.tile_count > 1;
   }
@@ -228,7 +230,8 @@ class ProgramBinder {
     // BoundStart::end() fences for the GPU alone, and release_words_early() not at all.
     if (op_.hints & kElsewhereInMemory) return false;
     if (op_.tile_count == 0 || op_.group_bytes > kMostPulledBytes) return false;
-    if (op_.group_bytes * plan.rank_count > (pulls() ? kMostPulledBytes : kMostBytes)) return false;
+    const uint64_t groups = plan.input_groups > plan.output_groups ? plan.input_groups : plan.output_groups;
+    if (op_.group_bytes * groups > (pulls() ? kMostPulledBytes : kMostBytes)) return false;
     if (op_.reduce_op == ReduceOp::kPremulSum) return false;
     for (const BufferBinding& buffer : op_.buffers)
       if (buffer.groups != nullptr) return false;
@@ -376,9 +379,9 @@ class ProgramBinder {
     const uint64_t last_inside = inside + uint64_t(last) * step;
     if (kind == BufferKind::kScratch && plan_.header->tile_scratch != 0) {
       const uint64_t chunks = plan_.header->scratch_chunks;
-      const bool inside_all =
-          chunk + uint64_t(last) * step < chunks && chunks * op_.tile_bytes <= kMostPulledBytes;
-      return {inside_all, chunk * op_.tile_bytes, 0, step * op_.tile_bytes};
+      const uint64_t bytes = plan_.header->tile_scratch * op_.tile_bytes;
+      const bool inside_all = chunk + uint64_t(last) * step < chunks && chunks * bytes <= kMostPulledBytes;
+      return {inside_all, chunk * bytes, 0, step * bytes};
     }
     if (kind == BufferKind::kScratch || kind == BufferKind::kNone || last_inside >= per_group) return {};
     const uint64_t begin = inside * op_.chunk_bytes;

@@ -55,7 +55,7 @@ static_assert(sizeof(BoundInstruction) == 40);
 
 // BoundInstruction::received_before of a program of pulls.
 inline constexpr uint8_t kBoundPut = 1;  // its messages are put (wire/plan.h)
-inline constexpr uint8_t kBoundSourceOfTile = 2;  // its source is scratch, which has one tile alone
+inline constexpr uint8_t kBoundSourceOfTile = 2;  // its source is scratch, which tiles have in turn
 inline constexpr uint8_t kBoundDestinationOfTile = 4;  // likewise
 inline constexpr uint8_t kBoundFinal = 8;  // its result is divided
 inline constexpr uint8_t kBoundLandsFirst = 16;  // before it begins a message lands on `receive_first` ...
@@ -93,8 +93,7 @@ struct BoundProgram {
   uint32_t chunk_bytes;
   uint32_t tile_bytes;
   uint32_t tile_count;
-  uint32_t leading;  // so many instructions come first that wait for nothing, and run a tile ahead; 0 unless
-                     // there are several tiles and sends
+  uint32_t leading;  // so many instructions come first that wait for nothing, and run a tile ahead
   uint8_t receive_count;  // connections of a block; their channel is the block's number
   uint8_t send_count;
   uint8_t reduced;  // sources of the instructions that reduce, all as many
@@ -106,6 +105,7 @@ struct BoundProgram {
                   // connection, into memory of its own
   uint8_t landings;  // so many receive what is put
   uint8_t lends_ahead;  // 1: their places are lent a tile ahead
+  uint8_t scratch_tiles;  // that have scratch in turn (PlanHeader::tile_scratch)
   uint8_t planned;  // instructions of the plan
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];

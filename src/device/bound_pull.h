@@ -89,6 +89,7 @@ class BoundPull {
   struct Share {
     uint32_t offset;
     uint32_t bytes;
+    uint32_t in_scratch;  // the offset in scratch of tiles
   };
 
   STARLING_HOST_DEVICE uint32_t advance() {
@@ -122,7 +123,7 @@ class BoundPull {
     if (p_.lends_ahead != 0 && tile + 1 < p_.tile_count) lend_places(tile + 1);
   }
   // In the order in which they come. Early: what lies there was written, and read, before this operation.
-  // Scratch was so before the barrier that ended the tile before: the first word that lends any releases
+  // Scratch was so in an earlier tile, which a barrier has ended: the first word that lends any releases
   // that, for the thread's others too.
   STARLING_HOST_DEVICE void lend_places(uint32_t tile) {
     bool early = tile == 0;
@@ -317,15 +318,16 @@ class BoundPull {
   STARLING_HOST_DEVICE Share share_of(const BoundInstruction& i, uint32_t tile) const {
     const uint32_t span = i.span - block_ * i.span_step, begin = tile * p_.tile_bytes;
     const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
-    return {begin, left < p_.tile_bytes ? left : p_.tile_bytes};
+    const uint32_t in_scratch = p_.scratch_tiles == 2 ? tile % 2 * p_.tile_bytes : 0;
+    return {begin, left < p_.tile_bytes ? left : p_.tile_bytes, in_scratch};
   }
   STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share) const {
     return i.source + block_ * i.source_step +
-           ((i.received_before & kBoundSourceOfTile) != 0 ? 0 : share.offset);
+           ((i.received_before & kBoundSourceOfTile) != 0 ? share.in_scratch : share.offset);
   }
   STARLING_HOST_DEVICE std::byte* destination_of(const BoundInstruction& i, const Share& share) const {
     return i.destination + block_ * i.destination_step +
-           ((i.received_before & kBoundDestinationOfTile) != 0 ? 0 : share.offset);
+           ((i.received_before & kBoundDestinationOfTile) != 0 ? share.in_scratch : share.offset);
   }
 
   // A copy needs no description: what it reads is here, or the one message.

@@ -37,7 +37,9 @@ void tree_broadcast(PlanBuilder& plan, const PlanRequest& request);
 void tree_reduce(PlanBuilder& plan, const PlanRequest& request);
 
 void chain_broadcast(PlanBuilder& plan, const PlanRequest& request);
+void chain_put_broadcast(PlanBuilder& plan, const PlanRequest& request);
 void chain_reduce(PlanBuilder& plan, const PlanRequest& request);
+void chain_put_reduce(PlanBuilder& plan, const PlanRequest& request);
 
 void split_broadcast(PlanBuilder& plan, const PlanRequest& request);
 void split_put_broadcast(PlanBuilder& plan, const PlanRequest& request);

@@ -57,4 +57,55 @@ void chain_reduce(PlanBuilder& plan, const PlanRequest& request) {
   }
 }
 
+// The same lines, with every message put: what comes down lands where it stays and goes on from there.
+void chain_put_broadcast(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count;
+  for (std::uint32_t place = 0; place < n; ++place) {
+    const std::uint32_t r = around(request.root, place, n);
+    for (std::uint32_t b = 0; b < request.block_count; ++b) {
+      const Connection above = with(around(r, -1, n), b), below = with(around(r, 1, n), b);
+      const Operand kept = place == 0 ? input(b) : output(b);
+      if (place != 0)
+        plan.add(r, b, {.opcode = Opcode::recv, .destination = kept, .receives = {above}, .put = true});
+      else if (!request.in_place)
+        plan.add(r, b, {.opcode = Opcode::copy, .source = kept, .destination = output(b)});
+      if (place + 1 < n)
+        plan.add(r, b, {.opcode = Opcode::send, .source = kept, .sends = {below}, .put = true});
+    }
+  }
+}
+
+// What goes up lands in scratch, at the root too: its output may be its input, which is still to be added.
+void chain_put_reduce(PlanBuilder& plan, const PlanRequest& request) {
+  const std::uint32_t n = request.rank_count;
+  for (std::uint32_t place = 0; place < n; ++place) {
+    const std::uint32_t r = around(request.root, place, n);
+    const bool last = place + 1 == n;
+    if (!last) plan.set_scratch(r, request.block_count);
+    for (std::uint32_t b = 0; b < request.block_count; ++b) {
+      const Connection above = with(around(r, -1, n), b), below = with(around(r, 1, n), b);
+      const Operand own = input(b), sum = scratch(b);
+      if (last) {
+        plan.add(r, b, {.opcode = Opcode::send, .source = own, .sends = {above}, .put = true});
+        continue;
+      }
+      plan.add(r, b,
+               {.opcode = Opcode::recv, .destination = sum, .receives = {below}, .size = own, .put = true});
+      if (place != 0) {
+        plan.add(r, b,
+                 {.opcode = Opcode::reduce_send,
+                  .source = own,
+                  .destination = sum,
+                  .sends = {above},
+                  .size = own,
+                  .put = true});
+      } else {
+        plan.add(r, b,
+                 {.opcode = Opcode::reduce, .source = own, .destination = sum, .size = own, .final = true});
+        plan.add(r, b, {.opcode = Opcode::copy, .source = sum, .destination = output(b), .size = own});
+      }
+    }
+  }
+}
+
 }  // namespace starling::algorithms

@@ -56,6 +56,20 @@ Violation violation_at(const char* rule, const NetworkBlock& block, std::uint32_
 
 namespace {
 
+// Can a block lend the places of two tiles, on each of its connections?
+bool can_lend_ahead(const PlanView& view) {
+  for (std::uint32_t b = 0; b < view.header->block_count; ++b) {
+    const BlockPlan& block = view.blocks()[b];
+    std::vector<std::uint32_t> places(block.receive_count, 0);
+    for (std::uint32_t n = 0; n < block.instruction_count; ++n) {
+      const Instruction& i = view.instructions()[block.instruction_first + n];
+      if ((i.flags & kPut) != 0 && i.opcode == Opcode::recv && 2 * ++places[i.receive_first] > kMaxLent)
+        return false;
+    }
+  }
+  return true;
+}
+
 // Is each chunk of scratch one block's? What it reads there it has written in the same tile, as in the one
 // that is proved. And nobody reads there from afar, who may be late by a tile.
 bool has_tile_scratch(const Network& network) {
@@ -106,8 +120,9 @@ PlanFacts facts_of(const Network& network) {
         std::max<std::uint16_t>(facts.channel_count, static_cast<std::uint16_t>(link.channel + 1));
   }
   facts.largest_chunks = static_cast<std::uint16_t>(network.largest_chunks);
-  facts.tile_scratch = has_tile_scratch(network);
-  facts.canonical = is_canonical(network, facts.tile_scratch);
+  if (has_tile_scratch(network))
+    facts.tile_scratch = std::all_of(network.ranks.begin(), network.ranks.end(), can_lend_ahead) ? 2 : 1;
+  facts.canonical = is_canonical(network, facts.tile_scratch != 0);
   return facts;
 }
 

@@ -37,7 +37,7 @@ struct PlanFacts {
   std::uint16_t minimum_slots = 0;
   std::uint16_t largest_chunks = 1;
   bool canonical = false;
-  bool tile_scratch = false;
+  std::uint8_t tile_scratch = 0;
   bool uniform_only = false;
 };
 

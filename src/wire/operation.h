@@ -72,7 +72,7 @@ STARLING_HOST_DEVICE inline uint64_t chunk_begin(const Operation& op, const Buff
                                                  BufferKind kind, uint32_t chunk) {
   const uint32_t per_group = op.plan->chunks_per_group;
   if (kind == BufferKind::kScratch)
-    return uint64_t(chunk) * (op.plan->tile_scratch != 0 ? op.tile_bytes : op.chunk_bytes);
+    return chunk * (op.plan->tile_scratch != 0 ? op.plan->tile_scratch * op.tile_bytes : op.chunk_bytes);
   const uint32_t group = per_group == 1 ? chunk : chunk / per_group;
   const uint32_t inside = per_group == 1 ? 0 : chunk % per_group;
   if (buffer.groups == nullptr) {
@@ -88,12 +88,13 @@ STARLING_HOST_DEVICE inline uint64_t chunk_begin(const Operation& op, const Buff
 
 // Where in such a chunk a tile lies that begins `offset_bytes` into the others.
 STARLING_HOST_DEVICE inline uint64_t tile_begin(const Operation& op, BufferKind kind, uint64_t offset_bytes) {
-  return kind == BufferKind::kScratch && op.plan->tile_scratch != 0 ? 0 : offset_bytes;
+  const bool in_turn = kind == BufferKind::kScratch && op.plan->tile_scratch != 0;
+  return in_turn ? offset_bytes % (op.plan->tile_scratch * op.tile_bytes) : offset_bytes;
 }
 
 // All the scratch that an operation's blocks have.
 inline uint64_t scratch_bytes(const PlanHeader& plan, uint64_t chunk_bytes, uint64_t tile_bytes) {
-  return plan.scratch_chunks * (plan.tile_scratch != 0 ? tile_bytes : chunk_bytes);
+  return plan.scratch_chunks * (plan.tile_scratch != 0 ? plan.tile_scratch * tile_bytes : chunk_bytes);
 }
 
 // Bytes of one chunk.

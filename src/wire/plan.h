@@ -25,7 +25,7 @@ inline constexpr uint32_t kPlanMagic = 0x4e4c5053;  // "SPLN"
 inline constexpr uint16_t kPlanVersion = 1;
 inline constexpr uint32_t kMaxFan = 15;  // connections that one instruction reads, or writes, at most
 inline constexpr uint16_t kNoConnection = 0xffff;
-// The largest tile of plans whose scratch has room for one.
+// The largest tile of plans whose scratch is of tiles.
 inline constexpr uint32_t kTileScratchBytes = 512 << 10;
 
 // How the messages of a plan travel. Every instruction means the same whatever the protocol.
@@ -104,7 +104,7 @@ struct PlanHeader {
   uint32_t chunks_per_group;
   uint32_t input_groups;  // groups are alike on every rank, also where a rank has no such buffer
   uint32_t output_groups;
-  uint32_t scratch_chunks;  // each as large as the largest chunk, or as a tile (tile_scratch)
+  uint32_t scratch_chunks;  // each as large as the largest chunk, or as tiles (tile_scratch)
   uint32_t connection_count;
   uint32_t instruction_count;
   uint32_t dependency_count;
@@ -115,8 +115,9 @@ struct PlanHeader {
   uint8_t uniform_only;  // 1: right only if all groups are equally long; not for the v-variants
   uint16_t root;  // broadcast, reduce, gather, scatter; else 0
   Protocol protocol;
-  uint8_t tile_scratch;  // 1, of protocol pull: each chunk of scratch is one block's, which writes it anew in
-                         // every tile, so it has room for one tile alone
+  uint8_t tile_scratch;  // of protocol pull, if each chunk of scratch is one block's, which writes it anew in
+                         // every tile: it has room for so many, which have it in turn. 2, if places in it can
+                         // be lent a tile ahead, else 1; 0: for the whole chunk
   uint8_t reserved[2];
   uint32_t total_bytes;  // of header and tables
   uint32_t tile_bytes;  // of a chunk, in one tile, at most: a multiple of 16; 0: as many as can be

@@ -258,7 +258,8 @@ TEST(Bind, KnowsWhatLands) {
   EXPECT_EQ(bind().tails, 1u);
 }
 
-// Of a ring in place: sums land in scratch, which has one tile, results in the output; the last sum is final.
+// Of a ring in place: sums land in scratch, which two tiles have in turn, results in the output; the last sum
+// is final.
 TEST(Bind, KnowsScratchOfATile) {
   const Plan plan = generate(
       "ring_put",
@@ -269,7 +270,7 @@ TEST(Bind, KnowsScratchOfATile) {
   EXPECT_EQ(program.planned, 9u);
   ASSERT_EQ(program.count, 6u);
   EXPECT_EQ(program.landings, 4u);
-  EXPECT_EQ(program.lends_ahead, 0u);  // the scratch of this tile is in use
+  EXPECT_EQ(program.lends_ahead, 1u);
   EXPECT_EQ(program.divisor, 3u);
   constexpr uint8_t kSum = kBoundPut | kBoundDestinationOfTile | kBoundLandsFirst, kPassed = kBoundPassesOn;
   constexpr uint8_t kOn = kBoundPut | kBoundLandsFirst | kBoundLandsInSource;
@@ -292,13 +293,13 @@ TEST(Bind, KnowsScratchOfATile) {
     EXPECT_EQ(i.receive_first, 0u);
     EXPECT_EQ(keeps(i), n == 2 || n == 3 || n == 5);
     if ((i.received_before & kBoundDestinationOfTile) != 0) {
-      EXPECT_EQ(i.destination_step, 2 * op.tile_bytes);
+      EXPECT_EQ(i.destination_step, 2 * 2 * op.tile_bytes);
     }
   }
 }
 
 // In one buffer the last sum, which is sent and copied, is made where the own part lies; out of place the sum
-// that is sent on is kept nowhere, and places are lent a tile ahead.
+// that is sent on is kept nowhere. Places are lent a tile ahead.
 TEST(Bind, KeepsNoSumThatNobodyReads) {
   for (const bool in_place : {true, false}) {
     SCOPED_TRACE(in_place);
@@ -313,7 +314,7 @@ TEST(Bind, KeepsNoSumThatNobodyReads) {
     const BoundProgram program = ProgramBinder(*plan.header(1), op).bind();
     ASSERT_EQ(program.count, 5u);
     EXPECT_EQ(program.planned, in_place ? 9u : 8u);
-    EXPECT_EQ(program.lends_ahead, !in_place);
+    EXPECT_EQ(program.lends_ahead, 1u);
     const BoundInstruction& passed = program.instructions[1];
     EXPECT_FALSE(keeps(passed));
     EXPECT_FALSE(lands_in_source(passed));
@@ -351,7 +352,31 @@ TEST(Bind, KeepsNoSumThatNobodyReads) {
   const BoundInstruction& result = scatter.instructions[3];
   EXPECT_TRUE(lands_first(result) && reduces_into(result) && keeps(result));
   EXPECT_FALSE(is_put(result));
-  EXPECT_EQ(scatter.lends_ahead, 0u);
+  EXPECT_EQ(scatter.lends_ahead, 1u);
+  // What comes down a chain is sent on from where it landed; what goes up is kept nowhere but at the root.
+  for (const bool in_place : {false, true}) {
+    const auto bind_chain = [&](Collective collective, uint32_t r) {
+      const Plan plan = generate(
+          "chain_put",
+          {.collective = collective, .rank_count = 3, .root = 0, .block_count = 2, .in_place = in_place});
+      Operation op = operation_of(*plan.header(r), 2 * 4096, 1024);
+      if (in_place)
+        op.buffers[uint32_t(BufferKind::kInput)].base = op.buffers[uint32_t(BufferKind::kOutput)].base;
+      return ProgramBinder(*plan.header(r), op).bind();
+    };
+    for (const Collective collective : {Collective::kBroadcast, Collective::kReduce})
+      for (uint32_t r = 0; r < 3; ++r) {
+        const BoundProgram chain = bind_chain(collective, r);
+        // What is summed up in scratch is kept by a copy, if not in place.
+        EXPECT_EQ(chain.count, collective == Collective::kReduce && r == 0 && !in_place ? 2u : 1u);
+        const uint32_t lender = collective == Collective::kBroadcast ? 0 : 2;
+        EXPECT_EQ(chain.lends_ahead, r != lender);
+      }
+    const BoundProgram middle = bind_chain(Collective::kReduce, 1), root = bind_chain(Collective::kReduce, 0);
+    EXPECT_TRUE(lands_first(middle.instructions[0]) && !keeps(middle.instructions[0]));
+    EXPECT_TRUE(keeps(root.instructions[0]) && (root.instructions[0].received_before & kBoundFinal));
+    EXPECT_EQ(lands_in_source(root.instructions[0]), in_place);
+  }
   // Of six ranks a connection has words for the places of one tile.
   const Plan plan = generate("ring_put", {.collective = Collective::kAllReduce, .rank_count = 6});
   const BoundProgram program =
@@ -400,6 +425,20 @@ TEST_F(NotBound, OffsetsBeyond32Bits) {
   op_.group_bytes = uint64_t(1) << 33;
   op_.chunk_bytes = op_.tile_bytes = op_.group_bytes / 2;
   EXPECT_EQ(count(), 0u);
+}
+
+// It is the buffer that counts, of as many groups as the plan has: of an all_reduce one.
+TEST_F(NotBound, PullsOfMoreThanTwoGigabytes) {
+  const auto bound = [](const char* name, Collective collective, uint64_t group_bytes) {
+    const Plan plan = generate(name, {.collective = collective, .rank_count = 4, .block_count = 2});
+    return ProgramBinder(*plan.header(1), operation_of(*plan.header(1), group_bytes)).bind().count != 0;
+  };
+  constexpr uint64_t kGigabyte = 1 << 30;
+  EXPECT_TRUE(bound("ring_put", Collective::kAllReduce, 2 * kGigabyte));
+  EXPECT_TRUE(bound("two_shot_pull", Collective::kAllReduce, 2 * kGigabyte));
+  EXPECT_FALSE(bound("ring_put", Collective::kAllReduce, 2 * kGigabyte + 16));
+  EXPECT_TRUE(bound("ring_put", Collective::kAllGather, kGigabyte / 2));
+  EXPECT_FALSE(bound("ring_put", Collective::kAllGather, kGigabyte / 2 + 16));
 }
 
 TEST_F(NotBound, Slots) {

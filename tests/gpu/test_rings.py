@@ -1,7 +1,7 @@
-"""Goal: rings of puts give right results on GPUs, whatever the length, the place and the type, in any order of
-launches and with ranks that come late.
+"""Goal: rings and chains of puts give right results on GPUs, whatever the length, the place and the type, in any
+order of launches and with ranks that come late.
 
-Method: ``ring_put`` by its name, with tiles of 64 KB; two and four ranks, as threads and as
+Method: ``ring_put`` and ``chain_put`` by their names, with tiles of 64 KB; two and four ranks, as threads and as
 processes. Sums of small whole numbers are exact in any order. A rank that is late makes blocks park in the middle of
 a tile, where others go on for them.
 """
@@ -17,6 +17,7 @@ from starling import Communicator
 pytestmark = pytest.mark.gpu
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 ALGORITHM = "ring_put@65536"
+CHAIN = "chain_put@65536"
 COUNTS = (1, 1021, 65536, 1 << 20, (4 << 20) + 52, 12 << 20)  # of a rank's part; the last: many tiles
 
 
@@ -64,6 +65,36 @@ def check_all(comm: Communicator, dtype: str, late: bool) -> None:
                 stream.synchronize()
                 wrong = int((out != expected).sum())
                 where = f"{collective} of {count}, {dtype}, {'in place' if in_place else 'apart'}"
+                assert wrong == 0, f"{where}: {wrong} elements are wrong on rank {rank}"
+
+
+def chains(comm: Communicator, dtype: str, late: bool) -> None:
+    import torch
+
+    device, size, rank = torch.device(comm.context.device), comm.size, comm.rank
+    torch.cuda.set_device(device)
+    stream = torch.cuda.Stream(device)
+    kind = getattr(torch, dtype)
+    for turn, count in enumerate(COUNTS):
+        pattern = (torch.arange(count, device=device) % 13).to(kind)
+        root = turn % size
+        for collective in ("broadcast", "reduce"):
+            for in_place in (False, True):
+                data = pattern + rank
+                out = data if in_place else torch.full_like(data, -1)
+                expected = pattern + root
+                if collective == "reduce":
+                    expected = pattern * size + size * (size - 1) // 2 if rank == root else out.clone()
+                torch.cuda.synchronize()
+                if late and (turn + in_place) % size == rank:
+                    time.sleep(0.01)
+                options = {"algorithm": CHAIN, "root": root}
+                if turn % 2 == 0:  # submitted by the CPU too
+                    options["stream"] = stream
+                getattr(comm, collective)(data, out, **options).wait(20)
+                stream.synchronize()
+                wrong = int((out != expected).sum())
+                where = f"{collective} of {count} from {root}, {dtype}, {'in place' if in_place else 'apart'}"
                 assert wrong == 0, f"{where}: {wrong} elements are wrong on rank {rank}"
 
 
@@ -119,6 +150,8 @@ def test_rings(size: int, machine: str) -> None:
     run = functools.partial(gpus.MACHINES[machine].run, size, timeout=100, operation_timeout=30)
     run(functools.partial(check_all, dtype="float32", late=False))
     run(functools.partial(check_all, dtype="bfloat16", late=True))
+    run(functools.partial(chains, dtype="float32", late=False))
+    run(functools.partial(chains, dtype="bfloat16", late=True))
     run(averages)
     if machine == "processes":  # a thread's device synchronization waits for its peers' streams as well
         run(crossed)

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/added.h"
 #include "plan/all_plans.h"
 #include "plan/generate.h"
 #include "plan/refusals.h"
@@ -53,7 +54,7 @@ TEST(Put, ChangesNothingElse) {
   for (const BuiltIn& built_in : that_put()) {
     SCOPED_TRACE(built_in.name());
     const std::string name(built_in.algorithm);
-    if (name == "ring_put") continue;  // below
+    if (name == "ring_put" || name == "chain_put") continue;  // below
     const std::string plain(without_pull(name));
     const Plan plan = generate(name, built_in.request);  // and proves it
     // It would write over what its peers have not read yet.
@@ -81,7 +82,7 @@ TEST(Put, RingsLandWhereNothingIsRead) {
       for (std::uint32_t r = 0; r < ranks; ++r) {
         const PlanHeader& header = *plan.header(r);
         EXPECT_EQ(header.scratch_chunks, in_place ? 3 * (ranks - 1) : 0);
-        EXPECT_EQ(header.tile_scratch, in_place);
+        EXPECT_EQ(header.tile_scratch, !in_place ? 0 : 2 * 2 * (ranks - 1) <= kMaxLent ? 2 : 1);
         EXPECT_TRUE(header.canonical);
         EXPECT_FALSE(header.uniform_only);
         EXPECT_EQ(tile_bytes_of(header, 4 << 20), in_place ? kTileScratchBytes : 4u << 20);
@@ -104,7 +105,8 @@ TEST(Put, RingsOfPartsLandWhereTheyStay) {
       for (std::uint32_t r = 0; r < ranks; ++r) {
         EXPECT_EQ(gather.header(r)->scratch_chunks, 0u);
         EXPECT_EQ(scatter.header(r)->scratch_chunks, 3 * (in_place ? ranks - 1 : ranks - 2));
-        EXPECT_EQ(scatter.header(r)->tile_scratch, in_place || ranks > 2);
+        const int tiles = 2 * (ranks - 1) <= kMaxLent ? 2 : 1;
+        EXPECT_EQ(scatter.header(r)->tile_scratch, in_place || ranks > 2 ? tiles : 0);
         EXPECT_TRUE(gather.header(r)->canonical);
         EXPECT_TRUE(scatter.header(r)->canonical);
       }
@@ -115,7 +117,38 @@ TEST(Put, RingsOfPartsLandWhereTheyStay) {
   }
 }
 
-// One tile's room is enough for scratch that one block has to itself and nobody else reads.
+TEST(Put, ChainsLandWhereTheyStay) {
+  for (const std::uint32_t ranks : {2u, 3u, 8u, 40u})
+    for (const std::uint32_t root : {0u, ranks - 1})
+      for (const bool in_place : {false, true}) {
+        SCOPED_TRACE(std::to_string(ranks) + " root " + std::to_string(root) + (in_place ? " in place" : ""));
+        const Plan down = generate("chain_put", {Collective::kBroadcast, ranks, root, 3, in_place});
+        const Plan up = generate("chain_put", {Collective::kReduce, ranks, root, 3, in_place});
+        for (std::uint32_t r = 0; r < ranks; ++r) {
+          const bool begins = (r + 1) % ranks == root;
+          EXPECT_EQ(down.header(r)->scratch_chunks, 0u);
+          EXPECT_EQ(up.header(r)->scratch_chunks, begins ? 0u : 3u);
+          EXPECT_EQ(up.header(r)->tile_scratch, 2);
+          EXPECT_TRUE(down.header(r)->canonical);
+          EXPECT_TRUE(up.header(r)->canonical);
+        }
+      }
+}
+
+// Only the root knows whether its two buffers are one, and every rank runs the same plan. Of a broadcast it
+// then copies its buffer onto itself while others read it, which changes nothing.
+TEST(Put, ReducesMindNoSharedBuffer) {
+  std::uint32_t reduces = 0;
+  for (const BuiltIn& built_in : that_put()) {
+    if (built_in.request.collective != Collective::kReduce || built_in.request.in_place) continue;
+    SCOPED_TRACE(built_in.name());
+    EXPECT_NO_THROW(check_rooted(generate(built_in.algorithm, built_in.request)));
+    ++reduces;
+  }
+  EXPECT_GT(reduces, 20u);
+}
+
+// Room for tiles is enough for scratch that one block has to itself and nobody else reads.
 TEST(Put, ScratchOfATileIsOneBlocks) {
   const std::string plan = to_text(generate("ring_put", {Collective::kAllReduce, 2, 0, 2, true}));
   const auto of_tile = [](const std::string& text) { return plan_from_text(text).header(0)->tile_scratch; };
@@ -166,6 +199,10 @@ TEST(Put, IsSaidOnceForEachEnd) {
               (Counts{{Opcode::send, 12}, {Opcode::recv, 12}}));
     EXPECT_EQ(count("ring_put", Collective::kReduceScatter, in_place),
               (Counts{{Opcode::send, 4}, {Opcode::recv, 12}, {Opcode::reduce_send, 8}}));
+    EXPECT_EQ(count("chain_put", Collective::kBroadcast, in_place),
+              (Counts{{Opcode::send, 3}, {Opcode::recv, 3}}));
+    EXPECT_EQ(count("chain_put", Collective::kReduce, in_place),
+              (Counts{{Opcode::send, 1}, {Opcode::recv, 3}, {Opcode::reduce_send, 2}}));
     EXPECT_EQ(count("all_pairs_put", Collective::kAllGather, in_place),
               (Counts{{Opcode::send, 4}, {Opcode::recv, 12}}));
     EXPECT_EQ(count("split_put", Collective::kBroadcast, in_place),

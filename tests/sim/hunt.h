@@ -11,6 +11,7 @@
 #include "sim/crowded_replays.h"
 #include "sim/mutants.h"
 #include "sim/one_lane.h"
+#include "sim/overwritten_part.h"
 #include "support/in_child.h"
 
 namespace starling::sim {
@@ -20,7 +21,9 @@ inline constexpr uint64_t kProgressBoundMs = 8;
 inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
 inline constexpr uint64_t kCrowdedEvery = 16;  // likewise, 14 later: of crowded_replays.h
-inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited_soon.h; the others: `mixed`
+inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited_soon.h
+inline constexpr uint64_t kOverwrittenEvery =
+    32;  // likewise, 26 later: of overwritten_part.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -42,9 +45,10 @@ struct Special {
       : one_lane(seed % kOneLaneEvery == 0),
         crossed(seed % kCrossedEvery == 4),
         crowded(seed % kCrowdedEvery == 14),
-        awaited(seed % kAwaitedEvery == 10) {}
-  bool any() const { return one_lane || crossed || crowded || awaited; }
-  const bool one_lane, crossed, crowded, awaited;
+        awaited(seed % kAwaitedEvery == 10),
+        overwritten(seed % kOverwrittenEvery == 26) {}
+  bool any() const { return one_lane || crossed || crowded || awaited || overwritten; }
+  const bool one_lane, crossed, crowded, awaited, overwritten;
 };
 
 // Whether a hunt in this campaign comes to the seed. Seeds have there the cases that they have in `mixed`.
@@ -56,11 +60,12 @@ inline bool is_of(Campaign campaign, uint64_t seed) {
 inline std::string look_at(Simulation& simulation, const Core& core, uint64_t seed) {
   const Campaign campaign = turn_in_mixed(seed);
   const Special special(seed);
-  Case drawn = special.one_lane  ? one_lane_of_packets(seed, simulation.plans())
-               : special.crossed ? crossed_messages(seed, simulation.plans())
-               : special.crowded ? crowded_replays(seed, simulation.plans())
-               : special.awaited ? awaited_soon(seed, simulation.plans())
-                                 : draw_case(campaign, seed, simulation.plans());
+  Case drawn = special.one_lane      ? one_lane_of_packets(seed, simulation.plans())
+               : special.crossed     ? crossed_messages(seed, simulation.plans())
+               : special.crowded     ? crowded_replays(seed, simulation.plans())
+               : special.awaited     ? awaited_soon(seed, simulation.plans())
+               : special.overwritten ? overwritten_part(seed)
+                                     : draw_case(campaign, seed, simulation.plans());
   drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
   drawn.options.step_bound = 20'000'000;
   const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);

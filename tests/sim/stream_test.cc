@@ -12,6 +12,7 @@
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
 #include "sim/one_lane.h"
+#include "sim/overwritten_part.h"
 #include "sim/run_seeds.h"
 
 namespace starling::sim {
@@ -62,6 +63,15 @@ TEST(Streams, OneLaneOfPackets) {
   Simulation simulation;
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     const Case drawn = one_lane_of_packets(seed, simulation.plans());
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+  }
+}
+
+TEST(Streams, OwnPartThatIsOverwritten) {
+  Simulation simulation;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const Case drawn = overwritten_part(seed);
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
   }

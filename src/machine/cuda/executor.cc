@@ -29,6 +29,19 @@ constexpr uint64_t kReplayBytesANs = 100;  // peers read a buffer at least so fa
 
 constexpr uint64_t kRingPatience = 4;  // tiles
 
+// Rings, and chains of puts: a late block keeps the next ones waiting, tile by tile.
+bool is_line(const PlanView& plan) {
+  const Collective kind = plan.header->collective;
+  const BlockPlan& block = plan.blocks()[0];
+  if (kind == Collective::kAllReduce || kind == Collective::kAllGather || kind == Collective::kReduceScatter)
+    return block.receive_count == 1;
+  if (kind != Collective::kBroadcast && kind != Collective::kReduce) return false;
+  const auto is_put = [](const Instruction& i) { return (i.flags & kPut) != 0; };
+  const Instruction* const first = plan.instructions() + block.instruction_first;
+  return block.receive_count <= 1 && block.send_count <= 1 &&
+         std::any_of(first, first + block.instruction_count, is_put);
+}
+
 // Of a message that is put or read its receiver, or its sender, sees nothing before all of a tile has moved:
 // how long that may take, beside what a start kernel waits for anything.
 uint64_t moving_ns(const StreamLaunch& launch) {
@@ -37,10 +50,7 @@ uint64_t moving_ns(const StreamLaunch& launch) {
   const uint64_t tile = launch.operation.tile_bytes * plan.block_count;
   const uint64_t moving = std::min(launch.operation.group_bytes, tile) / kMessageBytesANs;
   if (plan.collective == Collective::kSendRecv) return moving;
-  // In a ring a late block keeps the next ones waiting, tile by tile.
-  const bool ring = plan.collective == Collective::kAllReduce || plan.collective == Collective::kAllGather ||
-                    plan.collective == Collective::kReduceScatter;
-  return ring && PlanView{&plan}.blocks()[0].receive_count == 1 ? kRingPatience * moving : 0;
+  return is_line(PlanView{&plan}) ? kRingPatience * moving : 0;
 }
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {

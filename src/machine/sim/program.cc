@@ -93,7 +93,10 @@ std::shared_ptr<const Plan> random_plan(Collective kind, uint32_t size, Random& 
   const uint32_t root = rooted ? random.below(size) : 0;
   const uint32_t blocks = 1 + random.below(machine.blocks);
   // The plan of sums for one buffer, which has scratch, is right for two as well.
-  if (algorithm == "ring_put" && kind != Collective::kAllGather && random.chance(kAlways / 2))
+  const bool sums =
+      kind == Collective::kAllReduce || kind == Collective::kReduceScatter || kind == Collective::kReduce;
+  const bool has_scratch = sums && (algorithm == "ring_put" || algorithm == "chain_put");
+  if (has_scratch && random.chance(kAlways / 2))
     return plans.get(algorithm, {kind, size, root, blocks, true});
   if (blocks == 1 || random.chance(kAlways / 2))
     return plans.get(algorithm, {kind, size, root, blocks, false});

@@ -345,22 +345,56 @@ def test_tables_of_floors(tmp_path: Path) -> None:
     assert band.split(" | ")[4:] == ["2.02", "1.01", "0.50 (0.50)", "1.40", "0 of 1 |"]
     band = next(line for line in said.splitlines() if line.startswith("| all_reduce, 128 KB"))
     assert band.endswith("| 4.00 (4.00) | 1.30 | 1 of 1 |")
-    page = "before\n<!-- floors -->\nold\n<!-- /floors -->\nbehind\n"
-    new = floors.renewed(page, doc)
-    assert new.startswith("before\n<!-- floors -->\nFloor = ") and new.endswith("<!-- /floors -->\nbehind\n")
-    assert floors.renewed(new, doc) == new
-    with pytest.raises(ValueError, match="no <!-- floors -->"):
-        floors.renewed("a page", doc)
+    (tmp_path / "found.json").write_text(json.dumps(doc))
+    page = tmp_path / "page.md"
+    marked = "<!-- floors of found.json -->\n"
+    page.write_text(f"before\n{marked}old\n<!-- /floors -->\nbehind\n{marked}<!-- /floors -->\n")
+    new = floors.renewed(page)
+    assert new.startswith(f"before\n{marked}Floor = ") and new.count("Floor = ") == 2
+    assert "<!-- /floors -->\nbehind\n" in new
+    page.write_text(new)
+    assert floors.renewed(page) == new
+    page.write_text("a page")
+    with pytest.raises(ValueError, match="no <!-- floors of FILE -->"):
+        floors.renewed(page)
+
+
+def test_aims_within_a_band() -> None:
+    from starling.bench import floors
+
+    band = len(floors.BANDS) - 1
+    assert [floors.aim_of("all_reduce", band, size << 20) for size in (32, 64)] == [1.05, 1.0]
+    assert [floors.aim_of("send_recv", band, size << 20) for size in (32, 128)] == [1.05, 2.0]
+    rows = [
+        {"collective": "all_reduce", "ranks": 4, "size_bytes": size << 20,
+         "out_of_place": {"starling": {"time_us": 100.0}, "nccl": {"time_us": us}}}
+        for size, us in ((32, 104.0), (64, 104.0))
+    ]  # fmt: skip
+    assert "| 1.00; 1.05 at 32 MB | 1 of 2 |" in floors.by_band({"rows": rows})
 
 
 def test_the_page_has_the_floors_of_its_results() -> None:
     from starling.bench import floors
 
     root = Path(__file__).parents[2]
-    page = (root / "docs/BENCH.md").read_text()
-    doc = json.loads((root / "bench/results/gpu_collectives_2.json").read_text())
-    same = floors.renewed(page, doc) == page  # pytest would compare two long pages for half an hour
-    assert same, "the results are newer: starling bench floors --page docs/BENCH.md"
+    page = root / "docs/AIMS.md"
+    same = floors.renewed(page) == page.read_text()  # pytest would compare two long pages for half an hour
+    assert same, "the results are newer: starling bench floors --page docs/AIMS.md"
+
+
+def test_results_say_what_the_environment_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from starling.bench import results, tables
+
+    for name in [name for name in os.environ if name.startswith(("STARLING_", "NCCL_", "CUDA_"))]:
+        monkeypatch.delenv(name)
+    doc = results.document("a bench", {}, [])
+    assert doc["environment"] == {} and tables._origin(doc).startswith(f"`{doc['command']}`")
+    monkeypatch.setenv("STARLING_TABLE", "/somewhere/of/mine/table.txt")
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
+    doc = results.document("a bench", {}, [])
+    assert doc["environment"] == {"NCCL_NVLS_ENABLE": "0", "STARLING_TABLE": "table.txt"}
+    assert tables._origin(doc).startswith("`NCCL_NVLS_ENABLE=0 STARLING_TABLE=table.txt ")
 
 
 def test_overlap_joins_what_its_ranks_found(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-// A rank's own part goes where the peer's comes next. In a bound program of pulls it is copied beside what comes
-// (BoundPull::own_part_goes_along()), but not here. Beside the campaigns, whose plans keep every part.
+// A rank's own part goes where the peer's comes next. In a bound program of pulls it is copied beside what
+// comes (BoundPull::own_part_goes_along()), but not here. Beside the campaigns, whose plans keep every part.
 #pragma once
 #include <memory>
 #include <string>

@@ -27,6 +27,7 @@ def document(
         "schema": SCHEMA,
         "benchmark": benchmark,
         "command": command(),
+        "environment": environment(),
         "version": starling.__version__,
         "commit": commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -46,6 +47,13 @@ def command() -> str:
     parts = script.absolute().parts
     at = max(len(parts) - 1 - parts[::-1].index(folder) for folder in known)
     return shlex.join(["python", *["/".join(parts[at:])], *sys.argv[1:]])
+
+
+def environment() -> dict[str, str]:
+    """What of the environment changes how libraries run; of files their names alone."""
+    ours = {name for name in os.environ if name.startswith(("STARLING_", "NCCL_"))}
+    ours |= {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES"} & set(os.environ)
+    return {name: os.environ[name].rsplit("/", 1)[-1] for name in sorted(ours)}
 
 
 def write(path: Path, doc: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@
 #   hosts        ranks that take themselves for those of two hosts: tests/gpu/test_hosts.py, and the links beside NCCL's sockets
 #                (gpu_hosts_2.json); hosts:quick messages alone, and the figures
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
-#                (gpu_sm_free_{copies,slots,pulls}_2.json); which copies stand behind which (copy_probe);
+#                (gpu_sm_free_{copies,slots,pulls}_N.json); which copies stand behind which (copy_probe);
 #                sm_free:quick without most tests, and slots
 #   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), and what its caller pays the driver (launch_probe.cu)
 #   packets      how fast forms of packets are, and whether they are whole (bench/gpu/packet_probe.cu)
@@ -281,7 +281,7 @@ for step in "${steps[@]}"; do
     [ "$step" = sm_free ] || { ways=("${ways[@]:0:2}"); chosen=(-k "behind_a_receive or collectives"); }
     for by in "${ways[@]}"; do
       export "STARLING_${by#*:}"
-      LINES_SHOWN=80 bench 40 "gpu_sm_free_${by%%:*}_2" gpu -n 2 -C "${COLLECTIVES:-send_recv,all_gather,all_to_all,broadcast}" \
+      LINES_SHOWN=80 bench 40 "gpu_sm_free_${by%%:*}_$GPUS" gpu -n "$GPUS" -C "${COLLECTIVES:-send_recv,all_gather,all_to_all,broadcast}" \
         -e 512M --timeout 38
       unset STARLING_SM_FREE STARLING_PULL
     done

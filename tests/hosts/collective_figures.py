@@ -8,11 +8,9 @@ ranks' together; of all rounds the median.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from hosts.network import Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
+from starling.bench import results  # noqa: E402
 
 COLLECTIVES = (
     "all_to_all",
@@ -106,15 +105,8 @@ def main() -> None:
         "own_cores": arguments.own_cores,
         "in_a_row": arguments.in_a_row,
     }
-    git = ["git", "rev-parse", "--short=12", "HEAD"]
     report: dict[str, Any] = {
-        "command": f"python tests/hosts/collective_figures.py --hosts {arguments.hosts} --turns {arguments.turns} "
-        f"--rounds {arguments.rounds} --blocks {arguments.blocks} --in-a-row {arguments.in_a_row} "
-        f"{'--own-cores ' if arguments.own_cores else ''}--sizes {arguments.sizes} "
-        f"--collectives {arguments.collectives}",
-        "commit": subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),
-        "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
+        **results.origin(),
         "load": [os.getloadavg()[0]],
         "unit": "us a call, median",
     }

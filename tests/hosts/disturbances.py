@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import datetime
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -30,6 +28,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from hosts.network import RAILS, Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
 from monitor.programs import UnderWay, follow_paths  # noqa: E402
+from starling.bench import results  # noqa: E402
 from starling.monitor import Anomaly  # noqa: E402
 
 FAST = "rate 40gbit burst 1mb latency 1s"
@@ -197,14 +196,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--add", action="store_true", help="to what the file has of other lengths")
     arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-    )
     report: dict[str, Any] = {
-        "command": "python " + " ".join(sys.argv),
-        "commit": commit.stdout.strip(),
-        "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
+        **results.origin(),
     }
     if arguments.add and arguments.json.exists():
         report = {**json.loads(arguments.json.read_text()), **report}

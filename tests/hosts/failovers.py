@@ -8,12 +8,9 @@ well.
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import json
-import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from hosts import programs  # noqa: E402
 from hosts.network import Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
+from starling.bench import results  # noqa: E402
 
 FAULTS = ("own port", "peer's port", "silent", "silent there", "silent back")  # as rank 0 has it
 SILENT = {"silent": None, "silent there": 1, "silent back": 0}  # what is sent to whom is lost; None: to both
@@ -197,24 +195,17 @@ def run(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=200, help="half of them with striping")
+    parser.add_argument("--count", type=int, default=200, help="of each policy, one after the other in one job")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-    )
     report = {
-        "command": "python tests/hosts/failovers.py --json " + str(arguments.json),
-        "commit": commit.stdout.strip(),
-        "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        **results.origin(),
         "seed": arguments.seed,
     }
     with Network() as network:
         for policy in ("primary-backup", "striping"):
             begin = time.monotonic()
-            found = run(network, arguments.count // 2, arguments.seed, striping=policy == "striping")
+            found = run(network, arguments.count, arguments.seed, striping=policy == "striping")
             report[policy] = {
                 "failovers": found.count,
                 "by fault": found.by_fault,

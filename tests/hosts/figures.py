@@ -8,7 +8,6 @@ system puts them counts as much as what they do.
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import json
 import os
@@ -24,6 +23,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from hosts.network import RAILS, Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
+from starling.bench import results  # noqa: E402
 
 REPETITIONS = 5
 Rounds = dict[str, dict[str, dict[int, list[float]]]]  # by call, library and bytes
@@ -150,15 +150,8 @@ def main() -> None:
     target = options.json
     program = figures.torch_times_on_own_cores if options.own_cores else figures.torch_times
     os.environ["GLOO_SOCKET_IFNAME"] = RAILS[0]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-    )
     report: dict[str, Any] = {
-        "command": "python tests/hosts/figures.py " + " ".join(sys.argv[1:]),
-        "commit": commit.stdout.strip(),
-        "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        **results.origin(),
     }
     with Network() as network:
         report["the hosts' congestion control"] = congestion_control(network, options.congestion)

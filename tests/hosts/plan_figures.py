@@ -7,12 +7,10 @@ algorithm of a collective in turns, in one run. A time is the slowest rank's mea
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from hosts.network import RAILS, Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
+from starling.bench import results  # noqa: E402
 
 LAYOUTS = {
     "2x2": [[0, 1], [2, 3]],
@@ -112,16 +111,8 @@ def main() -> None:
     )
     parser.add_argument("--collectives", default=",".join(ALGORITHMS))
     arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-    )
     report: dict[str, Any] = {
-        "command": f"python tests/hosts/plan_figures.py --json {arguments.json} --rounds {arguments.rounds} "
-        f"--sizes {arguments.sizes} --layouts {arguments.layouts} --rates {arguments.rates} "
-        f"--collectives {arguments.collectives}",
-        "commit": commit.stdout.strip(),
-        "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
+        **results.origin(),
         "load": [os.getloadavg()[0]],
         "unit": "us a call",
     }

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import datetime
 import itertools
 import json
 import os
 import random
-import shlex
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -30,6 +27,7 @@ from hosts import programs  # noqa: E402
 from hosts.failovers import FAULTS, Counts, disturb  # noqa: E402
 from hosts.network import RAILS, Network  # noqa: E402
 from hosts.ranks import Job  # noqa: E402
+from starling.bench import results  # noqa: E402
 
 POLICIES = {"primary-backup": {}, "striping": {"STARLING_TCP_STRIPING": "1"}}
 LARGE, SMALL = 1 << 20, 1 << 14  # float32
@@ -136,15 +134,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     os.setpriority(os.PRIO_PROCESS, 0, -10)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-    )
     report: dict[str, Any] = {
-        "command": "python tests/hosts/rail_figures.py " + shlex.join(sys.argv[1:]),
-        "commit": commit.stdout.strip(),
-        "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        **results.origin(),
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
     }
     chance = random.Random(options.seed)

@@ -26,15 +26,22 @@ def document(
     return {
         "schema": SCHEMA,
         "benchmark": benchmark,
-        "command": command(),
-        "environment": environment(),
+        **origin(),
         "version": starling.__version__,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine(),
         "settings": settings,
         **more,
         "rows": rows,
+    }
+
+
+def origin() -> dict[str, Any]:
+    """By what, where and when something is measured."""
+    return {
+        "command": command(),
+        "environment": environment(),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": machine(),
     }
 
 

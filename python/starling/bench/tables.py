@@ -40,9 +40,9 @@ def _origin(doc: dict[str, Any]) -> str:
     )
     commit = doc["commit"] + (f" (its content is in {doc['landed_as']})" if "landed_as" in doc else "")
     gpus = f", {machine['gpus']}" if machine.get("gpus") else ""
-    changed = "".join(f"{name}={value} " for name, value in doc.get("environment", {}).items())
+    typed = "".join(f"{name}={value} " for name, value in doc.get("environment", {}).items()) + doc["command"]
     return (
-        f"`{changed}{doc['command']}`, commit {commit}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores{gpus}"
+        f"`{typed}`, commit {commit}, {doc['date'][:10]}, {machine['cpu']}, {machine['cores']} cores{gpus}"
         + (f", {versions}" if versions else "")
         + "."
     )

@@ -195,7 +195,9 @@ def run(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=200, help="of each policy, one after the other in one job")
+    parser.add_argument(
+        "--count", type=int, default=200, help="of each policy, one after the other in one job"
+    )
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     report = {

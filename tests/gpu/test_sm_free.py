@@ -360,7 +360,7 @@ def test_a_graph_falls_back_to_kernels() -> None:
 
 
 def profiled(comm: Communicator, messages: int) -> dict[str, list[str]]:
-    """What runs on the GPU during messages that no kernel of the program's disturbs."""
+    """What runs on the GPU during messages, and collectives that only move, with no kernel of the program's."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -372,11 +372,20 @@ def profiled(comm: Communicator, messages: int) -> dict[str, list[str]]:
     sent = torch.full((8 * MIB,), comm.rank + 1, dtype=torch.uint8, device=device)
     received = torch.zeros_like(sent)
     peer = 1 - comm.rank
+    gathered, at_root = (torch.zeros(2 * len(sent), dtype=torch.uint8, device=device) for _ in range(2))
+    exchanged, spread, part = (torch.zeros_like(sent) for _ in range(3))
 
     def exchange(group: Communicator, hold: bool) -> None:
+        options: dict[str, Any] = {"stream": streams[0], "hold": hold}
+        root = comm.rank == 0
         requests = [
-            group.send(sent, peer, stream=streams[0], hold=hold),
+            group.send(sent, peer, **options),
             group.recv(received, peer, stream=streams[1], hold=hold),
+            group.all_gather(sent, gathered, **options),
+            group.all_to_all(sent, exchanged, **options),
+            group.broadcast(sent, spread, **options),
+            group.gather(sent, at_root if root else None, **options),
+            group.scatter(gathered if root else None, part, **options),
         ]
         for request in requests:
             request.wait_on_stream(streams[1])
@@ -395,6 +404,10 @@ def profiled(comm: Communicator, messages: int) -> dict[str, list[str]]:
             event.name for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA
         ]
     assert bool((received == peer + 1).all())
+    parts = [(gathered, (1, 2)), (exchanged, (1, 2)), (spread, (1, 1)), (part, (comm.rank + 1,) * 2)]
+    for found, halves in parts + [(at_root, (1, 2))] * (comm.rank == 0):
+        for half, value in zip(found.chunk(2), halves, strict=True):
+            assert bool((half == value).all())
     by_kernels.destroy()
     return seen
 

@@ -19,8 +19,8 @@ void collectives_ride_on_rdma() {
   job.end();
 }
 
-void collectives_outlive_a_port() {
-  Job job;
+void outlive_a_port(const Job::Settings& settings) {
+  Job job(orderly, settings);
   job.go_on(8);
   const uint64_t before = packets_sent(1);
   port(0, 'a', false);
@@ -30,6 +30,10 @@ void collectives_outlive_a_port() {
   job.return_to_the_first_rail();
   job.end();
 }
+
+void collectives_outlive_a_port() { outlive_a_port({}); }
+// As for ranks on GPUs: their blocks ring for nobody, and the links' threads look.
+void collectives_that_are_looked_for_outlive_a_port() { outlive_a_port({{"STARLING_LINK_POLLS", "1"}}); }
 
 void collectives_outlive_silence() {
   Job job;
@@ -74,6 +78,7 @@ void dfccl_program_2_outlives_failures() { program_outlives_failures(program_2);
 constexpr Case kCases[] = {
     {"collectives_ride_on_rdma", collectives_ride_on_rdma},
     {"collectives_outlive_a_port", collectives_outlive_a_port},
+    {"collectives_that_are_looked_for_outlive_a_port", collectives_that_are_looked_for_outlive_a_port},
     {"collectives_outlive_silence", collectives_outlive_silence},
     {"first_hosts_port_heals_with_another_address", first_hosts_port_heals_with_another_address},
     {"second_hosts_port_heals_with_another_address", second_hosts_port_heals_with_another_address},

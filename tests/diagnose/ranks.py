@@ -190,6 +190,26 @@ def computes_slowly(comm: Communicator, pipe: Any) -> None:
     pipe.send("ended")
 
 
+def has_a_slow_stage(comm: Communicator, pipe: Any) -> None:
+    """Two stages of two data ranks each; the second computes for longer, until rank 0 is told to end."""
+    stage, place = divmod(comm.rank, 2)
+    column = comm.subgroup([place, place + 2], f"pipeline {place}")
+    row = comm.subgroup([2 * stage, 2 * stage + 1], f"data {stage}")
+    assert column is not None and row is not None
+    stop, told = np.zeros(1, "float32"), np.zeros(1, "float32")
+    while told[0] == 0:
+        if stage == 0:
+            told[0] = stop[0]
+            column.send(told, 1).wait()
+            stop[0] = comm.rank == 0 and pipe.poll()
+        else:
+            column.recv(told, 0).wait()
+            time.sleep(COMPUTES_S)
+            stop[0] = told[0]
+        row.all_reduce(stop, lane="x").wait()
+    pipe.send("ended")
+
+
 def calls_on_command(comm: Communicator, pipe: Any) -> None:
     """Two rounds, and what became of the second; rank 1 is not heard of between them."""
     comm.all_reduce(ones(), lane="x").wait()

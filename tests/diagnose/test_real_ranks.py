@@ -122,6 +122,15 @@ def test_a_slow_rank(tmp_path: Path) -> None:
         job.hear()
 
 
+def test_a_slow_stage(tmp_path: Path) -> None:
+    with started(ranks.has_a_slow_stage, 4, tmp_path) as job:
+        verdict = job.until("slow", ranks=(2, 3)).verdict
+        assert verdict is not None
+        assert "pipeline stage 1 of 2" in verdict.what
+        job.tell(0)
+        job.hear()
+
+
 def test_a_stopped_rank(tmp_path: Path) -> None:
     with started(ranks.calls_on_command, 3, tmp_path) as job:
         job.hear()

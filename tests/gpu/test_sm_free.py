@@ -371,13 +371,12 @@ def profiled(comm: Communicator, messages: int) -> dict[str, list[str]]:
     )
     sent = torch.full((8 * MIB,), comm.rank + 1, dtype=torch.uint8, device=device)
     received = torch.zeros_like(sent)
-    peer = 1 - comm.rank
+    peer, root = 1 - comm.rank, comm.rank == 0
     gathered, at_root = (torch.zeros(2 * len(sent), dtype=torch.uint8, device=device) for _ in range(2))
     exchanged, spread, part = (torch.zeros_like(sent) for _ in range(3))
 
     def exchange(group: Communicator, hold: bool) -> None:
         options: dict[str, Any] = {"stream": streams[0], "hold": hold}
-        root = comm.rank == 0
         requests = [
             group.send(sent, peer, **options),
             group.recv(received, peer, stream=streams[1], hold=hold),
@@ -396,7 +395,6 @@ def profiled(comm: Communicator, messages: int) -> dict[str, list[str]]:
     seen = {}
     for name, group in (("kernels", by_kernels), ("sm_free", comm)):
         exchange(group, False)
-        torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
             for number in range(messages):
                 exchange(group, number % 2 == 0)
@@ -405,9 +403,8 @@ def profiled(comm: Communicator, messages: int) -> dict[str, list[str]]:
         ]
     assert bool((received == peer + 1).all())
     parts = [(gathered, (1, 2)), (exchanged, (1, 2)), (spread, (1, 1)), (part, (comm.rank + 1,) * 2)]
-    for found, halves in parts + [(at_root, (1, 2))] * (comm.rank == 0):
-        for half, value in zip(found.chunk(2), halves, strict=True):
-            assert bool((half == value).all())
+    for found, halves in parts + [(at_root, (1, 2))] * root:
+        assert all(bool((half == value).all()) for half, value in zip(found.chunk(2), halves, strict=True))
     by_kernels.destroy()
     return seen
 

@@ -29,6 +29,7 @@ enum class Only {
   kTwo,      // two ranks: what each says to all others it says once
   kTwoApart,  // the same, out of place
   kMore,  // more than two
+  kMoreInPlace,
   kInPlace,
 };
 
@@ -122,7 +123,8 @@ constexpr Row kHostsTable[] = {
 
 // Measured on H100s and H200s that NVLink joins. A block is no core that others need: it pays early to have
 // several. Of two ranks: bench/results/gpu_choice_processes_2.json. Of more, a root whose buffer all others
-// read sends it over its links as often: in a chain once.
+// read sends it over its links as often: in a chain once. Tiles of rings and chains:
+// docs/design/0023-ways-of-the-links.md; in place a sum has scratch that grows with them.
 constexpr Row kGpuTable[] = {
     {kAllReduce, 8 * kKiB, "one_shot_packets", 1},
     {kAllReduce, 64 * kKiB, "one_shot_packets", 8},
@@ -132,7 +134,8 @@ constexpr Row kGpuTable[] = {
     {kAllReduce, kAnySize, "one_shot_pull", 64, kTwoApart},
     {kAllReduce, 12288 * kKiB, "two_shot_put", 64, kMore},
     {kAllReduce, 32768 * kKiB, "ring_put@262144", 64, kMore},
-    {kAllReduce, 524288 * kKiB, "ring_put@524288", 64, kMore},
+    {kAllReduce, 524288 * kKiB, "ring_put@524288", 64, kMoreInPlace},
+    {kAllReduce, kAnySize, "ring_put@1048576", 64, kMore},
     {kAllReduce, 32768 * kKiB, "two_shot_put", 64},
     {kAllReduce, kAnySize, "two_shot_pull", 64},
     {kAllReduce, 2048 * kKiB, "two_shot_packets", 32},
@@ -143,7 +146,7 @@ constexpr Row kGpuTable[] = {
     {kAllGather, 4096 * kKiB, "all_pairs_pull", 64, kTwo},
     {kAllGather, 16384 * kKiB, "all_pairs_pull", 64, kMore},
     {kAllGather, kAnySize, "ring_put@524288", 64, kTwo},
-    {kAllGather, 262144 * kKiB, "ring_put@524288", 64, kMore},
+    {kAllGather, kAnySize, "ring_put@1048576", 64, kMore},
     {kAllGather, kAnySize, "all_pairs_pull", 64},
     {kAllGather, kAnySize, "ring", 64},
     {kReduceScatter, 8 * kKiB, "all_pairs_packets", 1},
@@ -164,7 +167,8 @@ constexpr Row kGpuTable[] = {
     {kReduce, 8 * kKiB, "direct_packets", 1},
     {kReduce, 128 * kKiB, "direct_packets", 16},
     {kReduce, 1024 * kKiB, "direct_packets", 32},
-    {kReduce, kAnySize, "split_put", 64, kMore},
+    {kReduce, 65536 * kKiB, "split_put", 64, kMore},
+    {kReduce, kAnySize, "chain_put@262144", 64, kMore},
     {kReduce, kAnySize, "direct_pull", 64},
     {kReduce, kAnySize, "chain", 64},
     {kAllToAll, 8 * kKiB, "pairwise_packets", 1},
@@ -185,7 +189,7 @@ constexpr Row kGpuTable[] = {
     {kScatter, kAnySize, "direct", 64},
     {kSendRecv, 8 * kKiB, "direct_packets", 1},
     {kSendRecv, 128 * kKiB, "direct_packets", 16},
-    {kSendRecv, 1024 * kKiB, "direct_packets", 32},
+    {kSendRecv, 512 * kKiB, "direct_packets", 32},
     {kSendRecv, kAnySize, "direct_put@1048576", 64},
     {kSendRecv, 2048 * kKiB, "direct_packets", 32},
     {kSendRecv, kAnySize, "direct_pull", 64},
@@ -235,6 +239,7 @@ bool speaks_of(const Row& row, const ChoiceRequest& request) {
     case kTwo: return request.rank_count == 2;
     case kMore: return request.rank_count > 2;
     case kTwoApart: return request.rank_count == 2 && !request.in_place;
+    case kMoreInPlace: return request.rank_count > 2 && request.in_place;
     case kInPlace: return request.in_place;
   }
   STARLING_ASSERT(false, "a row of the table of choices speaks of nothing there is");

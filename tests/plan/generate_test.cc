@@ -332,7 +332,9 @@ TEST(Choice, GpusPutWhereThatIsFaster) {
   EXPECT_EQ(chosen(Collective::kAllReduce, 4, 12288), "two_shot_put");
   EXPECT_EQ(chosen(Collective::kAllReduce, 4, 16384), "ring_put@262144");
   EXPECT_EQ(chosen(Collective::kAllReduce, 4, 65536, true), "ring_put@524288");
-  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 1048576), "two_shot_pull");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 65536), "ring_put@1048576");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 1048576), "ring_put@1048576");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 4, 1048576, true), "ring_put@1048576");
   EXPECT_EQ(chosen(Collective::kAllReduce, 4, 65536, false, false), "two_shot_pull");
   EXPECT_EQ(chosen(Collective::kAllReduce, 10, 32768), "two_shot_put");  // more places than a ring has
   EXPECT_EQ(chosen(Collective::kAllReduce, 10, 65536), "two_shot_pull");
@@ -346,19 +348,22 @@ TEST(Choice, GpusPutWhereThatIsFaster) {
   EXPECT_EQ(chosen(Collective::kBroadcast, 2, 512), "direct_packets");
   EXPECT_EQ(chosen(Collective::kBroadcast, 2, 65536), "direct_pull");
   EXPECT_EQ(chosen(Collective::kReduce, 4, 2048), "split_put");
+  EXPECT_EQ(chosen(Collective::kReduce, 4, 131072), "chain_put@262144");
+  EXPECT_EQ(chosen(Collective::kReduce, 4, 131072, false, false), "chain");
   EXPECT_EQ(chosen(Collective::kReduce, 2, 2048), "direct_pull");
   EXPECT_EQ(chosen(Collective::kAllGather, 2, 4096), "all_pairs_pull");
   EXPECT_EQ(chosen(Collective::kAllGather, 2, 8192), "ring_put@524288");
   EXPECT_EQ(chosen(Collective::kAllGather, 2, 8192, false, false), "all_pairs_pull");
   EXPECT_EQ(chosen(Collective::kAllGather, 4, 16384), "all_pairs_pull");
-  EXPECT_EQ(chosen(Collective::kAllGather, 4, 32768), "ring_put@524288");
-  EXPECT_EQ(chosen(Collective::kAllGather, 4, 524288), "all_pairs_pull");
+  EXPECT_EQ(chosen(Collective::kAllGather, 4, 32768), "ring_put@1048576");
+  EXPECT_EQ(chosen(Collective::kAllGather, 10, 32768), "ring_put@1048576");
+  EXPECT_EQ(chosen(Collective::kAllGather, 18, 32768), "all_pairs_pull");  // more places than a ring has
   EXPECT_EQ(chosen(Collective::kAllToAll, 2, 16384), "pairwise_pull");
   EXPECT_EQ(chosen(Collective::kAllToAll, 2, 32768), "pairwise_put@1048576");
   EXPECT_EQ(chosen(Collective::kAllToAll, 4, 32768), "pairwise_pull");
   EXPECT_EQ(chosen(Collective::kAllToAll, 2, 32768, true), "pairwise_pull");
-  EXPECT_EQ(chosen(Collective::kSendRecv, 2, 1024), "direct_packets");
-  EXPECT_EQ(chosen(Collective::kSendRecv, 2, 2048), "direct_put@1048576");
+  EXPECT_EQ(chosen(Collective::kSendRecv, 2, 512), "direct_packets");
+  EXPECT_EQ(chosen(Collective::kSendRecv, 2, 1024), "direct_put@1048576");
   EXPECT_EQ(chosen(Collective::kSendRecv, 2, 2048, false, false), "direct_packets");
 }
 

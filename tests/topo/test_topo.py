@@ -123,6 +123,16 @@ def test_sysfs(tmp_path: Path) -> None:
     assert [nic.name for _, nic in read.rails() if nic] == ["near0", "far1"]
 
 
+def test_one_node_has_all_memory(tmp_path: Path) -> None:
+    node = tmp_path / "sys/devices/system/node/node0"
+    node.mkdir(parents=True)
+    (node / "meminfo").write_text("Node 0 MemTotal:       1024 kB\n")
+    assert [n.memory_bytes for n in read_sysfs(tmp_path, "here").nodes] == [1 << 20]
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       4096 kB\nMemFree:  1 kB\n")
+    assert [n.memory_bytes for n in read_sysfs(tmp_path, "here").nodes] == [4 << 20]
+
+
 def test_a_file_says_which_ports_a_gpu_takes(tmp_path: Path) -> None:
     fake_sysfs(tmp_path)
     told = Cluster((read_sysfs(tmp_path, "here"),)).as_json()

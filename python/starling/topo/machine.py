@@ -39,14 +39,18 @@ def _number(path: Path, otherwise: int) -> int:
     return int(text) if re.fullmatch(r"-?\d+", text) else otherwise
 
 
+def _memory_bytes(meminfo: Path) -> int:
+    total = re.search(r"MemTotal:\s+(\d+) kB", _text(meminfo))
+    return int(total[1]) * 1024 if total else 0
+
+
 def _nodes(root: Path) -> Iterator[Node]:
-    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
-        total = re.search(r"MemTotal:\s+(\d+) kB", _text(folder / "meminfo"))
-        yield Node(
-            int(folder.name.removeprefix("node")),
-            _text(folder / "cpulist"),
-            int(total[1]) * 1024 if total else 0,
-        )
+    folders = list((root / "sys/devices/system/node").glob("node[0-9]*"))
+    # What a virtual machine was given later its nodes do not always count.
+    least = _memory_bytes(root / "proc/meminfo") if len(folders) == 1 else 0
+    for folder in folders:
+        memory = max(least, _memory_bytes(folder / "meminfo"))
+        yield Node(int(folder.name.removeprefix("node")), _text(folder / "cpulist"), memory)
 
 
 def _on_bus(device: Path) -> tuple[str, tuple[str, ...]]:

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <vector>
 
+#include "link_served.h"
 #include "link_ways.h"
 #include "probe.h"
 
@@ -30,10 +31,34 @@ constexpr uint64_t kMostBytes = 512 << 20;
 
 constexpr bool is_whole(Way way) {
   return way == Way::kSendPut || way == Way::kSendPutEight || way == Way::kSendPull ||
-         way == Way::kBroadcastChain || way == Way::kReduceChain;
+         way == Way::kBroadcastChain || way == Way::kReduceChain || way == Way::kBroadcastChainServed ||
+         way == Way::kReduceChainServed;
+}
+constexpr bool is_served(Way way) { return way >= Way::kReduceAllRingServed; }
+// Which one it is but for who says its words.
+constexpr Way plain(Way way) {
+  switch (way) {
+    case Way::kReduceAllRingServed: return Way::kReduceAllRing;
+    case Way::kGatherRingServed: return Way::kGatherRing;
+    case Way::kBroadcastChainServed: return Way::kBroadcastChain;
+    case Way::kReduceChainServed: return Way::kReduceChain;
+    default: return way;
+  }
 }
 constexpr bool is_split(Way way) {
   return way == Way::kBroadcastSplit || way == Way::kReduceSplitPut || way == Way::kReduceSplitPull;
+}
+
+template <Way kWay, uint32_t n>
+__global__ void __launch_bounds__(kThreads + kServing, 1)
+    serve(const __grid_constant__ Memory m, uint64_t packs, uint64_t tile, uint32_t number) {
+  __shared__ Progress progress;
+  Served<n> call(m, number, packs / (is_whole(kWay) ? 1 : n), tile, progress);
+  if constexpr (kWay == Way::kReduceAllRingServed) call.reduce_all_ring();
+  if constexpr (kWay == Way::kGatherRingServed) call.gather_ring();
+  if constexpr (kWay == Way::kBroadcastChainServed) call.template chain<false>();
+  if constexpr (kWay == Way::kReduceChainServed) call.template chain<true>();
+  call.end();
 }
 
 template <Way kWay, uint32_t n>
@@ -155,8 +180,12 @@ class Probe {
       for (Gpu& gpu : gpus_) {
         CUDA(cudaSetDevice(int(gpu.memory.rank)));
         for (int c = 0; c <= kCalls; ++c) {
-          run<kWay, n>
-              <<<blocks, kThreads, 0, gpu.stream>>>(gpu.memory, packs, tile / 16, call_ + 1 + uint32_t(c));
+          const uint32_t number = call_ + 1 + uint32_t(c);
+          if constexpr (is_served(kWay))
+            serve<kWay, n>
+                <<<blocks, kThreads + kServing, 0, gpu.stream>>>(gpu.memory, packs, tile / 16, number);
+          else
+            run<kWay, n><<<blocks, kThreads, 0, gpu.stream>>>(gpu.memory, packs, tile / 16, number);
           if (c == 0) CUDA(cudaEventRecord(gpu.begin, gpu.stream));  // the ranks have met
         }
         CUDA(cudaGetLastError());
@@ -177,7 +206,7 @@ class Probe {
       const Memory& m = gpu.memory;
       uint32_t wrong, stuck;
       CUDA(cudaSetDevice(int(m.rank)));
-      check<<<264, 512, 0, gpu.stream>>>(m.out[m.rank], kWay, m.rank, n, packs, gpu.wrong);
+      check<<<264, 512, 0, gpu.stream>>>(m.out[m.rank], plain(kWay), m.rank, n, packs, gpu.wrong);
       CUDA(cudaMemcpyAsync(&wrong, gpu.wrong, 4, cudaMemcpyDeviceToHost, gpu.stream));
       CUDA(cudaMemcpyAsync(&stuck, m.stuck, 4, cudaMemcpyDeviceToHost, gpu.stream));
       CUDA(cudaStreamSynchronize(gpu.stream));
@@ -200,8 +229,11 @@ class Probe {
       uint32_t best_blocks = 0;
       uint64_t best_tile = 0;
       for (const uint32_t blocks : {16u, 32u, 64u, 132u})
-        for (const uint64_t tile : {32u << 10, 64u << 10, 128u << 10, 256u << 10, 512u << 10}) {
-          if (tile > (32 << 10) && bytes / n / blocks < tile / 2) continue;
+        for (const uint64_t tile : {16u << 10, 32u << 10, 64u << 10, 128u << 10, 256u << 10, 512u << 10}) {
+          if (tile < (32 << 10) && !is_served(kWay)) continue;
+          const uint64_t share = bytes / (is_whole(kWay) ? 1 : n) / blocks;
+          if (tile > (32 << 10) && share < tile / 2) continue;
+          if (is_served(kWay) && share / tile > 5000) continue;  // a call has 65,535 words
           const double us = measure<kWay, n>(bytes, blocks, tile);
           print(kNames[int(kWay)], bytes, blocks, tile, us, factor<kWay, n>());
           if (us < least) least = us, best_blocks = blocks, best_tile = tile;
@@ -214,8 +246,9 @@ class Probe {
  private:
   template <Way kWay, uint32_t n>
   static constexpr double factor() {
-    if (kWay >= Way::kGatherPutTogether && kWay <= Way::kScatterPut) return double(n - 1) / n;
-    if (kWay >= Way::kReduceAllTogether && kWay <= Way::kReduceAllRing) return 2. * (n - 1) / n;
+    constexpr Way way = plain(kWay);
+    if (way >= Way::kGatherPutTogether && way <= Way::kScatterPut) return double(n - 1) / n;
+    if (way >= Way::kReduceAllTogether && way <= Way::kReduceAllRing) return 2. * (n - 1) / n;
     return 1;
   }
   static void print(const char* name, uint64_t bytes, uint32_t blocks, uint64_t tile, double us,

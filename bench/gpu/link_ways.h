@@ -7,6 +7,7 @@
 namespace link_probe {
 
 constexpr uint32_t kMostRanks = 4, kThreads = 512, kMostBlocks = 264, kFlagWords = 16;
+constexpr uint32_t kServing = 64;  // threads beside them (link_served.h)
 constexpr uint64_t kMostLooks = 1u << 22;  // then the peer is not there
 
 enum class Way {
@@ -34,6 +35,10 @@ enum class Way {
   kReduceChain,
   kReduceSplitPut,
   kReduceSplitPull,
+  kReduceAllRingServed,
+  kGatherRingServed,
+  kBroadcastChainServed,
+  kReduceChainServed,
   kCount
 };
 constexpr const char* kNames[] = {"send: put",
@@ -59,7 +64,11 @@ constexpr const char* kNames[] = {"send: put",
                                   "broadcast: split, put in turn",
                                   "reduce: chain of puts",
                                   "reduce: split, put in turn",
-                                  "reduce: split, pull together, put"};
+                                  "reduce: split, pull together, put",
+                                  "all_reduce: ring of puts, served",
+                                  "all_gather: ring of puts, served",
+                                  "broadcast: chain of puts, served",
+                                  "reduce: chain of puts, served"};
 
 struct Memory {
   float4* in[kMostRanks];
@@ -81,6 +90,18 @@ class Block {
     if (threadIdx.x == m_.rank || threadIdx.x >= m_.count) return;
     tell(threadIdx.x, k);
   }
+  // By one thread: how much the peer has said is there, which it has said in order.
+  __device__ uint32_t heard(uint32_t peer) const {
+    const uint32_t* word = m_.flags[m_.rank] + (blockIdx.x * kMostRanks + peer) * kFlagWords;
+    uint32_t seen;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(word) : "memory");
+    return int32_t(seen - base_) < 0 ? 0 : seen - base_;
+  }
+  __device__ bool is_stuck(uint64_t looks) const {
+    if (looks % 1024 != 1023) return false;
+    if (looks > kMostLooks) *m_.stuck = 1;
+    return *reinterpret_cast<volatile uint32_t*>(m_.stuck) != 0;
+  }
   __device__ void tell_one(uint32_t peer, uint32_t k) {
     __syncthreads();
     if (threadIdx.x == 0) tell(peer, k);
@@ -94,12 +115,13 @@ class Block {
     __syncthreads();
   }
 
- private:
-  __device__ void tell(uint32_t peer, uint32_t k) {
+  __device__ void tell(uint32_t peer, uint32_t k) const {
     uint32_t* word = m_.flags[peer] + (blockIdx.x * kMostRanks + m_.rank) * kFlagWords;
     asm volatile("fence.acq_rel.sys; st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(base_ + k)
                  : "memory");
   }
+
+ private:
   __device__ void await(uint32_t peer, uint32_t k) {
     const uint32_t* word = m_.flags[m_.rank] + (blockIdx.x * kMostRanks + peer) * kFlagWords;
     uint32_t seen = base_ - 1;
@@ -433,7 +455,7 @@ class Call {
                    {m.out[0] + s.at(r - 1, t)}, s.packs(t));
   }
 
- private:
+ protected:
   static constexpr uint32_t kEnd = 0xffff;
   const Memory& m;
   Block block;

@@ -40,6 +40,7 @@
 #                (gpu_sm_free_{copies,slots,pulls}_N.json); which copies stand behind which (copy_probe);
 #                sm_free:quick without most tests, and slots
 #   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), and what its caller pays the driver (launch_probe.cu)
+#   network      whether network cards would reach the GPU's memory by themselves (bench/gpu/network_probe.cu)
 #   packets      how fast forms of packets are, and whether they are whole (bench/gpu/packet_probe.cu)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
@@ -292,6 +293,7 @@ for step in "${steps[@]}"; do
     LINES_SHOWN=40 bounded "$LIMIT" launches "$PREBUILT/gpu.launch_probe"
     ;;
   packets) LINES_SHOWN=120 bounded "$LIMIT" packets "$PREBUILT/gpu.packet_probe" ;;
+  network) bounded "$LIMIT" network "$PREBUILT/gpu.network_probe" ;;
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;
   priorities) bounded "$LIMIT" priorities "$PREBUILT/gpu.resident_probe" priorities ;;

@@ -1,6 +1,7 @@
-// Ways of bench/gpu/link_probe.cu whose words are other warps' work. 16 warps move, each at its own pace; of two
-// more one looks for the words of the rank before, a step ahead and more, and the other one fences, and tells the
-// next rank, what all of the 16 have done. So nobody who moves waits for a fence, or for the slowest warp.
+// Ways of bench/gpu/link_probe.cu whose words are other warps' work. 16 warps move, each at its own pace; of
+// two more one looks for the words of the rank before, a step ahead and more, and the other one fences, and
+// tells the next rank, what all of the 16 have done. So nobody who moves waits for a fence, or for the
+// slowest warp.
 #pragma once
 #include "link_ways.h"
 
@@ -63,7 +64,8 @@ class Served : public Call<n> {
 
   // Step d of tile t is in turn t + d, and needs step d - 1 of the rank before, of the turn before.
   __device__ void reduce_all_ring() {
-    ring<2 * (n - 1)>([&](uint32_t d, uint32_t t) { Base::ring_step(d, this->s.at(0, t), this->s.packs(t)); });
+    ring<2 * (n - 1)>(
+        [&](uint32_t d, uint32_t t) { Base::ring_step(d, this->s.at(0, t), this->s.packs(t)); });
   }
   __device__ void gather_ring() {
     ring<n - 1>([&](uint32_t d, uint32_t t) {
@@ -119,8 +121,7 @@ class Served : public Call<n> {
   }
 
   __device__ void wait(uint32_t words) {
-    for (uint64_t looks = 0; load_shared(&p_.ready) < words && !this->block.is_stuck(looks); ++looks) {
-    }
+    for (uint64_t looks = 0; load_shared(&p_.ready) < words && !this->block.is_stuck(looks); ++looks) {}
     __syncwarp();
   }
   __device__ void did(uint32_t steps) {

@@ -147,6 +147,12 @@ const std::vector<Row>& table() {
        "1: over RDMA large messages are written from where they lie to where they are wanted. 0: all are "
        "copied into rings, and out of them.",
        &Settings::verbs_straight},
+      {"STARLING_GPUDIRECT", "auto|never|anywhere", "auto",
+       "Where slots of messages to other hosts lie. auto: in the GPU's memory, if all paths of two ranks go "
+       "over RDMA "
+       "and their devices reach it; then paths do not fall back to TCP. never: in pinned memory of the host. "
+       "anywhere: as auto, of ranks on CPUs in memory that hosts do not touch (for tests).",
+       &Settings::gpudirect},
       {"STARLING_WINDOW", "transfers", "8",
        "Sliding window in which watchers (`starling top`) measure a path's throughput: 1 to 1024. 0: "
        "transfers "

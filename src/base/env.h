@@ -52,6 +52,7 @@ struct Settings {
   std::int64_t verbs_traffic_class{};
   std::int64_t verbs_service_level{};
   bool verbs_straight{};
+  std::string gpudirect;
   std::int64_t window{};
   bool torch_negotiate{};  // read by the package starling.torch
   bool torch_hold_streams{};

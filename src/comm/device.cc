@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "machine/cpu/place.h"
 
@@ -57,7 +58,8 @@ int device_number(const std::string& name) {
 
 std::unique_ptr<Place> make_place(const char* device, cpu::Arena& arena, const cpu::WaitPolicy& waiting) {
   const std::string name = device ? device : "cpu";
-  if (name == "cpu") return std::make_unique<cpu::CpuPlace>(arena, waiting);
+  if (name == "cpu")
+    return std::make_unique<cpu::CpuPlace>(arena, waiting, settings().gpudirect == "anywhere");
   const int number = device_number(name);
   static const MakeCudaPlace make = load_cuda_part();
   return std::unique_ptr<Place>(make(number, &arena));

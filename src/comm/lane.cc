@@ -150,8 +150,28 @@ void HostLane::tell_open() {
     numbers_[peer] =
         way->open_lane(shared_, carriers_[peer],
                        {options_.key.low, options_.key.high, size(), rank(), peer, shared_->channel_count,
-                        kCarriedSlots, shared_->slot_bytes, shared_->packet_bytes, shared_->board_size});
+                        kCarriedSlots, shared_->slot_bytes, shared_->packet_bytes, shared_->board_size,
+                        carriers_[peer] != nullptr && carriers_[peer]->on_device() != nullptr, 0});
   }
+}
+
+// On the device, where the place has such memory and network devices take it. Not slots that large messages
+// mostly spare: hosts name those messages' bytes, and copy them too.
+std::shared_ptr<link::carry::Channels> HostLane::make_channels(link::carry::Way& way,
+                                                               const link::carry::ChannelShape& shape) {
+  using link::carry::Channels;
+  const uint64_t bytes = 2 * Channels::slots_bytes(shape);
+  NetworkSlots slots;
+  if (shape.slot_bytes < kNamedSlotBytes && place_.has_network_slots() && way.reaches_devices())
+    slots = place_.allocate_for_network(bytes);
+  link::RegistrationPtr registered;
+  if (slots.memory != nullptr) {
+    registered = way.enroll({slots.named, bytes, slots.dma_buf, true});
+    place_.seal(slots, bytes);
+    if (registered == nullptr) place_.release_for_network(slots, bytes);
+  }
+  if (!place_.traits().direct) way.say_where_slots_are(registered != nullptr);
+  return std::make_shared<Channels>(place_, shape, link::carry::SlotsOnDevice{slots, std::move(registered)});
 }
 
 void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
@@ -168,8 +188,8 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
   const LaneLayout layout(shape);
   for (uint32_t peer = 0; carried_ && ends > 0 && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr)
-      carriers_[peer] = std::make_shared<link::carry::Channels>(
-          place_, link::carry::ChannelShape{uint32_t(channels), kCarriedSlots, slot_bytes});
+      carriers_[peer] =
+          make_channels(*member(peer).peer.way, {uint32_t(channels), kCarriedSlots, slot_bytes});
   // Zeroed: no packet has come yet.
   const uint64_t connectors_bytes = carried_ && !near_ ? 0 : layout.connectors_bytes;
   if (connectors_bytes > 0) connectors_ = {place_.allocate_exported(connectors_bytes), connectors_bytes};

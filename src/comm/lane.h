@@ -346,6 +346,9 @@ class HostLane {
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
   bool carried_ = false;         // some peer is on another host
   bool near_ = false;            // some peer is on this one
+  std::shared_ptr<link::carry::Channels> make_channels(link::carry::Way& way,
+                                                       const link::carry::ChannelShape& shape);
+
   std::vector<std::shared_ptr<link::carry::Channels>> carriers_;  // by peer; null: of this host
   std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it
   std::vector<bool> carried_peers_;  // by peer: it is on another host

@@ -26,6 +26,13 @@ link::carry::Rdma rdma_of(const std::string& text) {
               "set it to auto, tcp or verbs");
 }
 
+bool gpu_direct_of(const std::string& text) {
+  if (text == "auto" || text == "anywhere") return true;
+  if (text == "never") return false;
+  throw Error(Code::invalid_argument, "STARLING_GPUDIRECT='" + text + "' is not valid",
+              "set it to auto, never or anywhere");
+}
+
 link::tcp::Family family_of(const std::string& text) {
   if (text == "auto") return link::tcp::Family::kAny;
   if (text == "ipv4") return link::tcp::Family::kIpv4;
@@ -108,6 +115,7 @@ link::carry::ProxyOptions link_options(const Settings& settings, uint64_t shadow
   pairs.traffic_class = within<uint8_t>("STARLING_VERBS_TRAFFIC_CLASS", settings.verbs_traffic_class, 255);
   pairs.service_level = within<uint8_t>("STARLING_VERBS_SERVICE_LEVEL", settings.verbs_service_level, 15);
   options.straight = settings.verbs_straight;
+  options.gpu_direct = gpu_direct_of(settings.gpudirect);
   return options;
 }
 

@@ -81,7 +81,7 @@ void HostLane::tell_steps(const Operation& op) {
     link::carry::Way& way = *member(step.peer).peer.way;
     Piece& piece = pieces[uint32_t(step.buffer)];
     if (!piece.tried && way.uses_rdma(!step.sends)) {
-      piece.memory = way.enroll(piece.begin, uint64_t(piece.end - piece.begin));
+      piece.memory = way.enroll({piece.begin, uint64_t(piece.end - piece.begin)});
       piece.tried = true;
     }
     const uint64_t end = uint64_t(step.peer) * shared_->channel_count + step.channel;

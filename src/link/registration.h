@@ -2,6 +2,7 @@
 // the registration any more, and a little longer: whoever gave the memory back to its owner has seen to it
 // that no peer writes there (docs/design/0015-verbs.md, Straight).
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -9,8 +10,17 @@
 
 namespace starling::link {
 
+// What is to be registered. Of a dma-buf devices know the part by its address all the same.
+struct Region {
+  std::byte* begin;
+  uint64_t bytes;
+  int dma_buf = -1;  // from whose beginning on; -1: by its address alone
+  bool on_device = false;  // hosts may not touch it
+};
+
 struct Registration {
   virtual ~Registration() = default;
+  bool on_device = false;  // the region was
   uint32_t local_keys[kMaxRdmaDevices] = {};  // by device; 0: not with that one
   RemoteKeys remote_keys = {};
 };

@@ -4,6 +4,7 @@
 //   private memory    allocate(): the daemon's alone
 //   exported memory   the same, and written by the blocks of peers, who name it by its offset
 //   shared memory     allocate_shared(): the host's; the daemon reads and writes it directly
+//   network slots     allocate_for_network(): where the place has them
 //
 // Thread-safety: a place is used under its context's lock; its executor from any thread.
 #pragma once
@@ -202,6 +203,15 @@ struct Pool {
   uint64_t slots;
 };
 
+// Slots of messages to other hosts in the place's own memory, which network devices read and write by
+// themselves (GPUDirect). Of the host nobody else touches what is in them.
+struct NetworkSlots {
+  std::byte* memory = nullptr;  // as blocks and copy engines address it; null: the place has none
+  std::byte* named = nullptr;  // as network devices know it once it is registered
+  int dma_buf = -1;  // it is registered as; -1: by `named` alone
+  std::byte* whole = nullptr;  // what the place had to take for it
+};
+
 struct DaemonStart {
   DaemonMemory* daemon;                    // private memory
   device::CompletionMemory* completions;  // private memory, as the blocks see it
@@ -228,6 +238,13 @@ class Place {
   virtual void release(std::byte* memory, uint64_t bytes) = 0;
   virtual std::byte* allocate_shared(uint64_t bytes) = 0;
   virtual void release_shared(std::byte* memory, uint64_t bytes) = 0;
+  // Can it be? What it is for is asked only if so.
+  virtual bool has_network_slots() { return false; }
+  // Its content is whatever it was. Throws Error.
+  virtual NetworkSlots allocate_for_network(uint64_t /*bytes*/) { return {}; }
+  // It is registered, or will not be: from now on only devices and blocks reach it.
+  virtual void seal(NetworkSlots&, uint64_t /*bytes*/) {}
+  virtual void release_for_network(const NetworkSlots&, uint64_t /*bytes*/) {}
   virtual uint64_t allocate_exported(uint64_t bytes) = 0;
   virtual void release_exported(uint64_t offset, uint64_t bytes) = 0;
   virtual std::byte* exported(uint64_t offset) const = 0;

@@ -60,8 +60,11 @@ struct OpenRecord {
   uint32_t slot_bytes;
   uint32_t packet_bytes;
   uint32_t board_size;
+  uint32_t slots_on_device;  // 1: no host may touch them; a message waits for the kSlots record and is
+                             // written there
+  uint32_t reserved;
 };
-static_assert(sizeof(OpenRecord) == 48);
+static_assert(sizeof(OpenRecord) == 56);
 
 struct BoardRecord {
   Signature signature;  // with its position

@@ -139,7 +139,7 @@ class FencedHost {
         place_, ChannelShape{kShape.channels, kShape.private_slots, kShape.slot_bytes});
     link_->open_lane(lane_, channels_,
                      {1, 2, kShape.size, rank_, 1 - rank_, kShape.channels, kShape.private_slots,
-                      kShape.slot_bytes, 0, kShape.board_size});
+                      kShape.slot_bytes, 0, kShape.board_size, 0, 0});
   }
   bool pair() {
     LaneShared* theirs = seen_->find_lane(1, 2);

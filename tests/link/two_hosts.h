@@ -74,7 +74,7 @@ class Host {
     seen_ = std::make_unique<cpu::PeerArena>(way_->shadow_name());
   }
 
-  void open_lane() {
+  void open_lane(bool slots_on_device = false) {
     const LaneLayout layout(kShape);
     const uint64_t offset = arena_.allocate(layout.region_bytes);
     lane_ = reinterpret_cast<LaneShared*>(arena_.at(offset));
@@ -84,7 +84,7 @@ class Host {
         place_, ChannelShape{kShape.channels, kShape.private_slots, kShape.slot_bytes});
     number_ = way_->open_lane(lane_, channels_,
                               {1, 2, kShape.size, rank_, 1 - rank_, kShape.channels, kShape.private_slots,
-                               kShape.slot_bytes, 0, kShape.board_size});
+                               kShape.slot_bytes, 0, kShape.board_size, slots_on_device, 0});
   }
   // Of the other's lane, once it is here. False: the link failed.
   bool pair() {

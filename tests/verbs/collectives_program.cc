@@ -19,8 +19,18 @@ void collectives_ride_on_rdma() {
   job.end();
 }
 
-void outlive_a_port(const Job::Settings& settings) {
-  Job job(orderly, settings);
+// Slots as on a GPU that the devices reach by themselves: a host that touches one of them dies of it.
+const Job::Settings kOnDevices = {{"STARLING_GPUDIRECT", "anywhere"}};
+
+void expect_nothing_copied(const Job& job) {
+  for (const uint32_t rank : {0u, 1u})
+    if (job.copied_bytes(rank) != 0 || job.straight_bytes(rank) < 100'000)
+      throw Failure{"rank " + std::to_string(rank) + " sent " + std::to_string(job.straight_bytes(rank)) +
+                    " bytes straight, and copied " + std::to_string(job.copied_bytes(rank))};
+}
+
+void outlive_a_port(const Job::Settings& settings, const Job::Settings& of_first = {}) {
+  Job job(orderly, settings, of_first);
   job.go_on(8);
   const uint64_t before = packets_sent(1);
   port(0, 'a', false);
@@ -28,6 +38,7 @@ void outlive_a_port(const Job::Settings& settings) {
   if (packets_sent(1) < before + 50) throw Failure{"the backup was not used by RDMA"};
   heal(0);
   job.return_to_the_first_rail();
+  if (!settings.empty() && settings == kOnDevices) expect_nothing_copied(job);
   job.end();
 }
 
@@ -35,8 +46,11 @@ void collectives_outlive_a_port() { outlive_a_port({}); }
 // As for ranks on GPUs: their blocks ring for nobody, and the links' threads look.
 void collectives_that_are_looked_for_outlive_a_port() { outlive_a_port({{"STARLING_LINK_POLLS", "1"}}); }
 
-void collectives_outlive_silence() {
-  Job job;
+void messages_on_devices_outlive_a_port() { outlive_a_port(kOnDevices); }
+void messages_on_one_device_outlive_a_port() { outlive_a_port({}, kOnDevices); }
+
+void outlive_silence(const Job::Settings& settings) {
+  Job job(orderly, settings);
   job.go_on(4);
   lose(0, 'b', "100%");
   job.go_on(8);
@@ -44,6 +58,8 @@ void collectives_outlive_silence() {
   job.go_on(4);
   job.end();
 }
+void collectives_outlive_silence() { outlive_silence({}); }
+void messages_on_devices_outlive_silence() { outlive_silence(kOnDevices); }
 
 // The address, and the GID with it, is another one when the port comes up. The end that has moved calls the
 // other, which learns from the call where to call.
@@ -59,8 +75,8 @@ void port_heals_with_another_address(char end) {
 void first_hosts_port_heals_with_another_address() { port_heals_with_another_address('a'); }
 void second_hosts_port_heals_with_another_address() { port_heals_with_another_address('b'); }
 
-void program_outlives_failures(Round round) {
-  Job job(round);
+void program_outlives_failures(Round round, const Job::Settings& settings = {}) {
+  Job job(round, settings);
   job.go_on(1);
   port(0, 'a', false);
   job.go_on(2);
@@ -74,16 +90,21 @@ void program_outlives_failures(Round round) {
 }
 void dfccl_program_1_outlives_failures() { program_outlives_failures(program_1); }
 void dfccl_program_2_outlives_failures() { program_outlives_failures(program_2); }
+void dfccl_program_2_on_devices_outlives_failures() { program_outlives_failures(program_2, kOnDevices); }
 
 constexpr Case kCases[] = {
     {"collectives_ride_on_rdma", collectives_ride_on_rdma},
     {"collectives_outlive_a_port", collectives_outlive_a_port},
     {"collectives_that_are_looked_for_outlive_a_port", collectives_that_are_looked_for_outlive_a_port},
+    {"messages_on_devices_outlive_a_port", messages_on_devices_outlive_a_port},
+    {"messages_on_one_device_outlive_a_port", messages_on_one_device_outlive_a_port},
     {"collectives_outlive_silence", collectives_outlive_silence},
+    {"messages_on_devices_outlive_silence", messages_on_devices_outlive_silence},
     {"first_hosts_port_heals_with_another_address", first_hosts_port_heals_with_another_address},
     {"second_hosts_port_heals_with_another_address", second_hosts_port_heals_with_another_address},
     {"dfccl_program_1_outlives_failures", dfccl_program_1_outlives_failures},
     {"dfccl_program_2_outlives_failures", dfccl_program_2_outlives_failures},
+    {"dfccl_program_2_on_devices_outlives_failures", dfccl_program_2_on_devices_outlives_failures},
 };
 
 }  // namespace

@@ -103,7 +103,7 @@ class End {
         reactor_, options_.rails, [this](uint32_t index, bool up) { port_changed(index, up); }, why);
     if (rails_ == nullptr) throw guest::Failure{why};
     rails_->open(ports);
-    memory_ = verbs::enroll(rails_->devices(), memory.data(), memory.size());
+    memory_ = verbs::enroll(rails_->devices(), {memory.data(), memory.size()});
     if (memory_ == nullptr) throw guest::Failure{"cannot register"};
   }
 

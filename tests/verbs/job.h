@@ -88,9 +88,10 @@ inline void be_rank(uint32_t number, Round round, Progress& progress) {
 // Ranks as processes; this one looks on.
 class Job {
  public:
-  // settings: of both ranks, beside those that every rank has here.
+  // settings: of both ranks, beside those that every rank has here; of_first: of the first alone.
   using Settings = std::vector<std::pair<std::string, std::string>>;
-  explicit Job(Round round = orderly, Settings settings = {}) : settings_(std::move(settings)) {
+  explicit Job(Round round = orderly, Settings settings = {}, Settings of_first = {})
+      : settings_(std::move(settings)), of_first_(std::move(of_first)) {
     void* memory = mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     progress_ = new (memory) Progress;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -165,6 +166,8 @@ class Job {
     setenv("STARLING_VERBS_TIMEOUT", std::to_string(patient_timeout(14)).c_str(), 1);
     setenv("STARLING_LINK", "verbs", 1);
     for (const auto& [name, value] : settings_) setenv(name.c_str(), value.c_str(), 1);
+    for (const auto& [name, value] : of_first_)
+      if (of_first) setenv(name.c_str(), value.c_str(), 1);
     try {
       be_rank(rank, round, *progress_);
       _exit(0);
@@ -175,7 +178,7 @@ class Job {
     }
   }
 
-  const Settings settings_;
+  const Settings settings_, of_first_;
   Progress* progress_;
   uint64_t round_ns_ = 0;  // that the last ones took, each
   pid_t processes_[kRanks] = {};

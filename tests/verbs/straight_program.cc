@@ -253,6 +253,23 @@ void what_cannot_be_registered_is_copied() {
   job.end();
 }
 
+// A memory file is no dma-buf, and Soft-RoCE takes none: this is how a system without GPUDirect says so.
+void a_gpus_memory_is_refused_in_words() {
+  const int file = memfd_create("a GPU's", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, 1 << 16) != 0) throw Failure{"cannot make a file"};
+  link::tcp::Reactor reactor;
+  std::string why;
+  const auto rails = link::verbs::open_rails(reactor, {{}, 4096}, [](uint32_t, bool) {}, why);
+  if (rails == nullptr) throw Failure{why};
+  rails->open(link::tcp::usable_ports("a0"));
+  void* memory = mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const link::Region region{static_cast<std::byte*>(memory), 1 << 16, file, true};
+  if (rails->devices().empty()) throw Failure{"there is no device"};
+  if (link::verbs::enroll(rails->devices(), region) != nullptr) throw Failure{"it was taken for a dma-buf"};
+  munmap(memory, 1 << 16);
+  close(file);
+}
+
 // ---- what was given back
 // -------------------------------------------------------------------------------------- Rail 0 is so slow
 // that a message is under way for seconds; nobody takes that for silence.
@@ -443,6 +460,7 @@ constexpr Case kCases[] = {
     {"large_messages_outlive_loss", large_messages_outlive_loss},
     {"large_collectives_outlive_a_port", large_collectives_outlive_a_port},
     {"what_cannot_be_registered_is_copied", what_cannot_be_registered_is_copied},
+    {"a_gpus_memory_is_refused_in_words", a_gpus_memory_is_refused_in_words},
     {"nothing_lands_after_an_abort", nothing_lands_after_an_abort},
     {"nothing_lands_after_a_timeout", nothing_lands_after_a_timeout},
     {"nothing_is_read_after_an_abort", nothing_is_read_after_an_abort},
@@ -493,7 +511,7 @@ void figures_of_registering() {
     std::vector<std::byte> memory(bytes, std::byte(1)), to(bytes, std::byte(2));
     for (int k = 0; k < rounds_of_figures; ++k) {
       uint64_t begin = cpu::monotonic_ns();
-      const auto registration = link::verbs::enroll(rails->devices(), memory.data(), bytes);
+      const auto registration = link::verbs::enroll(rails->devices(), {memory.data(), bytes});
       std::printf("FIGURE register %zu - %.3f\n", bytes, double(cpu::monotonic_ns() - begin) / 1e6);
       if (registration == nullptr) throw Failure{"cannot register"};
       begin = cpu::monotonic_ns();

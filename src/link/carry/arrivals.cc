@@ -59,7 +59,10 @@ std::byte* PeerLink::destination(const FrameHeader& header) {
   if (place.channel >= shape.channels || place.slot >= shape.slots ||
       at + header.payload_bytes > shape.slot_bytes)
     return nullptr;
-  std::byte* const slot = channels.slot(channels.arrivals(), place.channel, place.slot) + at;
+  // What is on the device its sender has written there.
+  if (channels.on_device() != nullptr && header.payload_bytes > 0 && header.placed != Placed::kInSlot)
+    return nullptr;
+  std::byte* const slot = channels.named_slot(channels.arrivals(), place.channel, place.slot) + at;
   std::byte* const wanted = landing_of(*lane, place, at, header);
   if (wanted == nullptr) return slot;
   // Its first piece came by another way, and found where the message is wanted. All of this one has come.
@@ -134,6 +137,7 @@ void PeerLink::apply(const RecordHeader& record, const std::byte* body) {
       lane->description = open;
       lane->number = record.lane;
       lane->carried.assign(open.channel_count, {0, open.private_slots, 0, open.private_slots});
+      if (open.slots_on_device != 0) leave_sockets();
       lane->shadow = shadow_.open(open);
       theirs_[record.lane] = std::move(lane);
       cpu::ring(&own->host);  // lanes that wait for it

@@ -11,7 +11,15 @@
 //
 // Departing slots have the numbers of the peer's. One is free again when the peer has granted it again: then
 // the message in it was read there, so it had landed, and what landed no path reads again.
+//
+// Slots lie behind the words; or on the device, in memory that network devices read and write by themselves
+// (docs/design/0015-verbs.md, GPUDirect): then the proxy names their bytes and never touches them. Going out,
+// the block's release of `posted` covers its stores there, and the proxy has acquired it before the network's
+// device is told to read. Coming in, the device's completion is behind all that it wrote; such writes a GPU
+// orders before what its blocks see of the host later (Place::has_network_slots()), and the proxy releases
+// `posted` behind the completion.
 #pragma once
+#include "link/registration.h"
 #include "machine/place.h"
 #include "wire/carried.h"
 #include "wire/lane_layout.h"
@@ -24,10 +32,16 @@ struct ChannelShape {
   uint32_t slot_bytes;
 };
 
+// Those of both halves.
+struct SlotsOnDevice {
+  NetworkSlots slots;
+  RegistrationPtr registered;  // null: there are none
+};
+
 class Channels {
  public:
   // The place outlives it. Throws Error(exhausted), and std::bad_alloc.
-  Channels(Place& place, const ChannelShape& shape);
+  Channels(Place& place, const ChannelShape& shape, SlotsOnDevice on_device = {});
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -36,7 +50,8 @@ class Channels {
   struct Half {
     Inbox* inbox;  // [channels]
     Credit* credit;  // likewise
-    std::byte* slots;
+    std::byte* slots;  // as blocks address them
+    std::byte* named;  // as registrations do
 
     CarriedHalf of(uint32_t channel) const { return {inbox + channel, credit + channel}; }
   };
@@ -44,16 +59,29 @@ class Channels {
   const Half& arrivals() const { return arrivals_; }
   const Half& departures() const { return departures_; }
   std::byte* slot(const Half& half, uint32_t channel, uint32_t number) const {
-    return half.slots + (uint64_t(channel) * shape_.slots + number) * shape_.slot_bytes;
+    return half.slots + offset_of(channel, number);
   }
+  // For the proxy: not to be touched where slots are on the device.
+  std::byte* named_slot(const Half& half, uint32_t channel, uint32_t number) const {
+    return half.named + offset_of(channel, number);
+  }
+  static uint64_t slots_bytes(const ChannelShape& shape) {  // of one half
+    return uint64_t(shape.channels) * shape.slots * shape.slot_bytes;
+  }
+  // Null: slots lie in memory().
+  const RegistrationPtr& on_device() const { return on_device_.registered; }
   std::byte* memory() const { return memory_; }
   uint64_t bytes() const { return 2 * half_bytes_; }  // of it, both halves
 
  private:
-  Half half_at(std::byte* memory) const;
+  Half half_at(std::byte* memory, uint32_t number) const;
+  uint64_t offset_of(uint32_t channel, uint32_t number) const {
+    return (uint64_t(channel) * shape_.slots + number) * shape_.slot_bytes;
+  }
 
   Place& place_;
   const ChannelShape shape_;
+  SlotsOnDevice on_device_;
   const LaneLayout layout_;
   const uint64_t half_bytes_;
   std::byte* const memory_;

@@ -85,6 +85,7 @@ uint32_t PeerLink::open_lane(LaneShared* own, std::shared_ptr<Channels> channels
   const auto number = uint32_t(own_.size() - 1);
   tell(RecordKind::kOpen, number, description);
   if (lane.channels == nullptr) return number;
+  if (description.slots_on_device != 0) leave_sockets();
   lane.landings.resize(lane.channels->shape().channels);
   lane.loans.resize(lane.channels->shape().channels);
   lane.offers.resize(lane.channels->shape().channels);
@@ -98,7 +99,7 @@ void PeerLink::pair(uint32_t lane, LaneShared* theirs, RegistrationPtr slots) {
   if (slots == nullptr) return;
   own.slots = std::move(slots);
   tell(RecordKind::kSlots, lane,
-       SlotsRecord{reinterpret_cast<uint64_t>(own.channels->arrivals().slots), own.slots->remote_keys});
+       SlotsRecord{reinterpret_cast<uint64_t>(own.channels->arrivals().named), own.slots->remote_keys});
 }
 
 void PeerLink::unpublish(uint32_t lane) { tell(RecordKind::kUnpublished, lane, WordRecord{}); }
@@ -107,7 +108,8 @@ uint64_t PeerLink::forget(uint32_t lane) {
   scan(kAtOnce);  // our last words in the peer's region
   for (auto& known : theirs_)
     if (known != nullptr && known->own == own_[lane].get()) known->own = nullptr;
-  const uint64_t bytes = own_[lane]->slots != nullptr ? own_[lane]->channels->bytes() : 0;
+  const bool registered = own_[lane]->slots != nullptr && own_[lane]->channels->on_device() == nullptr;
+  const uint64_t bytes = registered ? own_[lane]->channels->bytes() : 0;
   own_[lane].reset();
   tell(RecordKind::kGone, lane, WordRecord{});
   return bytes;
@@ -301,6 +303,7 @@ void PeerLink::tell_offers(TheirLane& lane) {
 }
 
 void PeerLink::tell_messages(TheirLane& lane) {
+  if (lane.awaits_slots()) return;
   const std::shared_ptr<Channels>& channels = lane.own->channels;
   for (uint32_t c = 0; c < lane.carried.size(); ++c)
     while (lane.carried[c].has_message()) {
@@ -308,7 +311,7 @@ void PeerLink::tell_messages(TheirLane& lane) {
           device::take_message(channels->arrivals().of(c), channels->departures().of(c), lane.carried[c]);
       const bool named = (message.bytes & kElsewhere) != 0;
       const uint32_t bytes = message.bytes & ~kElsewhere;
-      const std::byte* from = channels->slot(channels->departures(), c, message.slot);
+      const std::byte* from = channels->named_slot(channels->departures(), c, message.slot);
       if (named) std::memcpy(&from, from, sizeof from);
       const RegistrationPtr source = source_of(*lane.own, c, message.number, named);
       const RemotePlace remote = source != nullptr ? place_of(lane, c, message, bytes) : RemotePlace();

@@ -87,8 +87,13 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   uint32_t open_lane(LaneShared* own, std::shared_ptr<Channels> channels, const OpenRecord& description);
   // Our region `lane` is used with this one of the peer's. slots: what is registered of its channels.
   void pair(uint32_t lane, LaneShared* theirs, RegistrationPtr slots);
-  // What would be gained by it: their memory where it should be registered, or null.
-  const Channels* straight_channels(uint32_t lane) const;
+  // What would be gained by it: their memory where it should be registered, or null. must: the peer's slots
+  // are on its device, so nothing can be sent without it.
+  const Channels* straight_channels(uint32_t lane, const LaneShared* theirs, bool& must) const;
+  // What is registered of slots that are on our device; null: they are not.
+  RegistrationPtr slots_on_device(uint32_t lane) const;
+  // Is all that goes either way over queue pairs? None: nobody knows yet.
+  std::optional<bool> has_only_queue_pairs() const;
   void unpublish(uint32_t lane);
   // How much of it was registered.
   uint64_t forget(uint32_t lane);
@@ -108,6 +113,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // Throws what ReceivingFlow::adopt() does.
   void adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
              uint64_t now_ns);
+  void lose(const std::string& failure);
   // After an exception amid its work: nothing of the flows is sure any more, so they end, and with them every
   // operation that waits for this rank. Throws nothing.
   void lose_by(const std::exception& why) noexcept;
@@ -166,6 +172,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     SlotsRecord slots{};
     uint64_t fault_seen = 0, met = 0, met_seen = 0, out_seen = 0, closed_seen = 0;
     bool fault_known = false, out_told = false, closed_told = false;
+
+    // A message for it can go nowhere else.
+    bool awaits_slots() const { return description.slots_on_device != 0 && slots.address == 0; }
   };
   struct Transfer {
     std::vector<std::byte> control;
@@ -203,7 +212,8 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void tell(RecordKind kind, uint32_t lane, const Body& body);
   void close_batch();
   void check_flows();
-  void lose(const std::string& failure);
+  // Slots of a lane are on a device.
+  void leave_sockets();
   void end_shadow();
 
   // What comes from the peer (arrivals.cc).

@@ -161,9 +161,6 @@ void Proxy::open_rails() {
   rails_ = verbs::open_rails(
       reactor_, {options_.queue_pairs, kCarriedSlotBytes},
       [this](uint32_t interface_index, bool up) { port_changed(interface_index, up); }, why);
-  if (rails_ != nullptr && !options_.device.empty())
-    log(LogLevel::info, "links over RDMA: messages of GPU ", options_.device,
-        " pass through pinned memory of the host; network cards do not reach the GPU's own (no GPUDirect)");
   if (rails_ != nullptr) return rails_->open(port_list_);
   if (options_.rdma == Rdma::kAlways)
     throw Error(Code::system, "STARLING_LINK=verbs, but " + why, "set STARLING_LINK=auto, or tcp");
@@ -173,12 +170,11 @@ void Proxy::open_rails() {
 }
 
 // Registers without the lock: it takes as long as its pages are many.
-RegistrationPtr Proxy::enroll(bool useful, std::byte* begin, uint64_t bytes,
-                              std::unique_lock<std::mutex>& lock) {
-  if (!useful || !options_.straight || rails_ == nullptr) return nullptr;
+RegistrationPtr Proxy::enroll(const Region& region, std::unique_lock<std::mutex>& lock) {
+  if (!options_.straight || rails_ == nullptr) return nullptr;
   const std::vector<verbs::Device*> devices = rails_->devices();
   lock.unlock();
-  RegistrationPtr memory = verbs::enroll(devices, begin, bytes);
+  RegistrationPtr memory = verbs::enroll(devices, region);
   lock.lock();
   return memory;
 }

@@ -42,6 +42,7 @@ struct ProxyOptions {
   Rdma rdma = Rdma::kWherePossible;
   verbs::QueuePairSettings queue_pairs;
   bool straight = true;  // memory is registered where that spares copies
+  bool gpu_direct = true;  // slots may lie on the device
   bool recorded = false;  // transfers, for watchers (monitor/publish.h)
   bool polls = false;  // blocks do not ring
   // PCI address: its nearest ports come first, where `interfaces` names none; "": those near the cores that
@@ -100,7 +101,7 @@ class Proxy final : public Carrier {
   friend class Way;
 
   void open_rails();
-  RegistrationPtr enroll(bool useful, std::byte* begin, uint64_t bytes, std::unique_lock<std::mutex>& lock);
+  RegistrationPtr enroll(const Region& region, std::unique_lock<std::mutex>& lock);
   void run();
   bool look_at_all();
   void listen();
@@ -137,6 +138,7 @@ class Proxy final : public Carrier {
   std::unique_ptr<verbs::Rails> rails_;  // none: sockets only
   std::unique_ptr<tcp::BulkSender> bulk_;  // where the thread polls
   uint64_t slots_bytes_ = 0;  // registered, of all lanes
+  bool said_where_slots_are_ = false;
   std::unique_ptr<Alarm> alarm_;
   std::unique_ptr<Alarm> helper_alarm_;
   std::vector<std::unique_ptr<Listener>> listeners_;
@@ -167,7 +169,11 @@ class Way {
   void forget(uint32_t lane);
   // Of what we receive, or send: is it worth registering? Null: it cannot be.
   bool uses_rdma(bool received);
-  RegistrationPtr enroll(std::byte* begin, uint64_t bytes);
+  RegistrationPtr enroll(const Region& region);
+  // May slots of a lane lie on the device: do devices of the network carry all that goes either way? Waits, 2
+  // s at most, until the paths are known.
+  bool reaches_devices();
+  void say_where_slots_are(bool on_device);  // in the log, once
   void expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory = nullptr);
   void lend(uint32_t lane, uint32_t channel, Loan loan);
   void take_back(uint32_t lane);

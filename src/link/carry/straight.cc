@@ -14,11 +14,32 @@ constexpr uint32_t kStraightBytes = 16 << 10;
 
 // Not where the largest messages touch no slot, and not where slots are small: all pages of what is
 // registered are kept.
-const Channels* PeerLink::straight_channels(uint32_t lane) const {
+const Channels* PeerLink::straight_channels(uint32_t lane, const LaneShared* theirs, bool& must) const {
   const Channels* channels = own_[lane]->channels.get();
-  if (channels == nullptr || !receives_by_rdma()) return nullptr;
+  must = std::any_of(theirs_.begin(), theirs_.end(), [&](const auto& known) {
+    return known != nullptr && known->shadow == theirs && known->description.slots_on_device != 0;
+  });
+  if (channels == nullptr || channels->on_device() != nullptr) return nullptr;
+  if (must) return channels;
+  if (!receives_by_rdma()) return nullptr;
   const uint32_t bytes = channels->shape().slot_bytes;
   return bytes < 2 * kStraightBytes || bytes >= kNamedSlotBytes ? nullptr : channels;
+}
+
+void PeerLink::leave_sockets() {
+  if (!gone()) sending_->only_queue_pairs();
+}
+
+std::optional<bool> PeerLink::has_only_queue_pairs() const {
+  if (gone()) return false;
+  const std::optional<bool> sent = sending_->has_only_queue_pairs();
+  if (!sent || !receiving_ || !receiving_->has_any()) return std::nullopt;
+  return *sent && receiving_->has_only_queue_pairs();
+}
+
+RegistrationPtr PeerLink::slots_on_device(uint32_t lane) const {
+  const Channels* channels = own_[lane]->channels.get();
+  return channels != nullptr ? channels->on_device() : nullptr;
 }
 
 void PeerLink::lend(uint32_t lane, uint32_t channel, Loan loan) {
@@ -60,7 +81,7 @@ RegistrationPtr PeerLink::source_of(OwnLane& lane, uint32_t channel, uint64_t me
 // else into its slot.
 RemotePlace PeerLink::place_of(TheirLane& lane, uint32_t channel, const CarriedMessage& message,
                                uint32_t bytes) {
-  if (bytes < kStraightBytes) return {};
+  if (bytes < kStraightBytes && lane.description.slots_on_device == 0) return {};
   auto& offers = lane.own->offers[channel];
   while (!offers.empty() && message.number >= offers.front().first + offers.front().messages)
     offers.pop_front();

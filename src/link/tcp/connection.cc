@@ -82,6 +82,8 @@ void Connection::queue(const QueuePairs& answer) {
 
 bool Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
   if (queued_bytes_ >= kMostQueuedBytes * (bulk_ != nullptr ? 2 : 1)) return false;
+  STARLING_ASSERT(transfer.source == nullptr || *transfer.source == nullptr || !(*transfer.source)->on_device,
+                  "a flow of what lies on a device has no sockets");
   Out out;
   out.header.kind = FrameKind::kTransfer;
   out.header.epoch = epoch;

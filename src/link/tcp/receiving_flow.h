@@ -47,6 +47,18 @@ class ReceivingFlow final : private Link {
     });
   }
 
+  // Some path is.
+  bool has_any() const {
+    return std::any_of(paths_.begin(), paths_.end(),
+                       [](const auto& path) { return path->connection != nullptr; });
+  }
+  // As SendingFlow's, of the paths that are open.
+  bool has_only_queue_pairs() const {
+    return has_queue_pairs() && std::none_of(paths_.begin(), paths_.end(), [](const auto& path) {
+             return path->connection != nullptr && path->connection->kind() == LinkKind::kTcp;
+           });
+  }
+
   // As Channel::move_destination(), on all paths.
   void move_destination(const std::byte* from, uint64_t bytes, std::byte* to);
   // From here on nothing that peers write by RDMA lands by the paths that are open, and those to come know

@@ -122,7 +122,30 @@ void SendingFlow::answered(Path& path) {
   opened(path);
 }
 
+void SendingFlow::only_queue_pairs() {
+  only_queue_pairs_ = true;
+  for (auto& path : paths_)
+    if (path->connection != nullptr && !path->connecting && path->connection->kind() == LinkKind::kTcp)
+      refuse_socket(*path);
+}
+
+void SendingFlow::refuse_socket(Path& path) {
+  broke(path, 0);
+  path.refusal =
+      "one end has no RDMA there now, and slots of messages lie in a GPU's memory: "
+      "STARLING_GPUDIRECT=never lets paths fall back to TCP";
+}
+
+std::optional<bool> SendingFlow::has_only_queue_pairs() const {
+  if (!started_) return std::nullopt;
+  return has_queue_pairs() && std::none_of(paths_.begin(), paths_.end(), [](const auto& path) {
+           return path->connection != nullptr && !path->connecting &&
+                  path->connection->kind() == LinkKind::kTcp;
+         });
+}
+
 void SendingFlow::opened(Path& path) {
+  if (only_queue_pairs_ && path.connection->kind() == LinkKind::kTcp) return refuse_socket(path);
   path.connecting = false;
   path.connect_end_ns = Timers::kNever;
   path.calls = 0;

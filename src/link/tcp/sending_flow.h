@@ -56,6 +56,10 @@ class SendingFlow final : private Link {
   // "": it has not failed.
   const std::string& failure() const { return failure_; }
   const SenderState& state() const { return state_; }
+  // From here on nothing goes by sockets: those that are open are given up, as if they had broken.
+  void only_queue_pairs();
+  // None: paths are being opened; else whether all that could be are queue pairs.
+  std::optional<bool> has_only_queue_pairs() const;
   bool has_queue_pairs() const {
     return std::any_of(paths_.begin(), paths_.end(), [](const auto& path) {
       return path->connection != nullptr && path->connection->kind() == LinkKind::kVerbs;
@@ -115,6 +119,7 @@ class SendingFlow final : private Link {
   void connect(Path& path, uint32_t incarnation);
   void drop(Path& path);
   void broke(Path& path, int error);
+  void refuse_socket(Path& path);
   void flush(Path& path);
   bool has_least_under_way(uint32_t path) const;
   void start_when_connected();
@@ -127,6 +132,7 @@ class SendingFlow final : private Link {
   SenderState state_{};
   monitor::FlowRecorder recorder_;
   bool started_ = false;
+  bool only_queue_pairs_ = false;
   uint64_t offered_ = 0;
   bool refused_ = false;  // a transfer had no room
   uint64_t now_ns_;

@@ -8,6 +8,6 @@ std::unique_ptr<Rails> open_rails(tcp::Reactor&, const RailOptions&, InterfaceCh
   return nullptr;
 }
 
-RegistrationPtr enroll(const std::vector<Device*>&, std::byte*, uint64_t) { return nullptr; }
+RegistrationPtr enroll(const std::vector<Device*>&, const Region&) { return nullptr; }
 
 }  // namespace starling::link::verbs

@@ -100,7 +100,7 @@ VerbsChannel::~VerbsChannel() {
 Remains::Memory VerbsChannel::allocate(uint64_t bytes) const {
   Remains::Memory memory;
   memory.bytes.reset(new std::byte[bytes]);
-  memory.registered = device_.register_memory(memory.bytes.get(), bytes);
+  memory.registered = device_.register_memory({memory.bytes.get(), bytes});
   if (memory.registered == nullptr)
     throw system_error("cannot register " + std::to_string(bytes) + " bytes with " + device_.name(), kRemedy);
   return memory;
@@ -207,6 +207,10 @@ bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& tran
   const bool registered = transfer.source != nullptr && *transfer.source != nullptr;
   const uint32_t source_key =
       registered && device_.number() < kMaxRdmaDevices ? (*transfer.source)->local_keys[device_.number()] : 0;
+  if (registered && source_key == 0 && (*transfer.source)->on_device) {
+    broken_ = kTransferFailed;  // this device came later, and the host cannot read it either
+    return false;
+  }
   const bool placed = transfer.payload_bytes > 0 && source_key != 0 && is_good(transfer.remote, theirs_);
   const uint64_t frame_bytes =
       sizeof(FrameHeader) + transfer.control_bytes + (placed ? 0 : transfer.payload_bytes);

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "link/verbs/undertaker.h"
@@ -44,8 +46,16 @@ ibv_port_attr Device::query(uint8_t port) const {
 ibv_mtu Device::mtu(uint8_t port) const { return query(port).active_mtu; }
 uint16_t Device::lid(uint8_t port) const { return query(port).lid; }
 
-std::unique_ptr<Registered> Device::register_memory(std::byte* begin, uint64_t bytes) const {
-  ibv_mr* mr = library_.reg_mr(domain_, begin, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+std::unique_ptr<Registered> Device::register_memory(const Region& region) const {
+  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  ibv_mr* mr = nullptr;
+  if (region.dma_buf < 0)
+    mr = library_.reg_mr(domain_, region.begin, region.bytes, kAccess);
+  else if (library_.reg_dmabuf_mr != nullptr)
+    mr = library_.reg_dmabuf_mr(domain_, 0, region.bytes, reinterpret_cast<uint64_t>(region.begin),
+                                region.dma_buf, kAccess);
+  else
+    errno = EOPNOTSUPP;
   return mr == nullptr ? nullptr : std::make_unique<Registered>(library_, mr);
 }
 

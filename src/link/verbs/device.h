@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "link/registration.h"
 #include "link/tcp/reactor.h"
 #include "link/verbs/library.h"
 
@@ -49,10 +50,12 @@ class Device final : public tcp::Watched {
   uint16_t lid(uint8_t port) const;
 
   // Null: the system refuses (see errno). Any thread.
-  std::unique_ptr<Registered> register_memory(std::byte* begin, uint64_t bytes) const;
+  std::unique_ptr<Registered> register_memory(const Region& region) const;
 
-  // True once: the system has refused to register memory. Any thread.
-  bool refuses_at_first() { return !has_refused_.exchange(true, std::memory_order_relaxed); }
+  // True once, of each: the system has refused to register memory, or a GPU's. Any thread.
+  bool refuses_at_first(bool of_gpu) {
+    return !has_refused_[of_gpu].exchange(true, std::memory_order_relaxed);
+  }
 
   void ready(uint32_t events) override;
 
@@ -63,7 +66,7 @@ class Device final : public tcp::Watched {
   ibv_context* const context_;
   const std::string name_;
   const uint32_t number_;
-  std::atomic<bool> has_refused_{false};
+  std::atomic<bool> has_refused_[2] = {false, false};
   tcp::Reactor& reactor_;
   const PortChanged port_changed_;
   ibv_pd* domain_ = nullptr;

@@ -32,6 +32,7 @@ Opened open_once() {
   find(l.alloc_pd, "ibv_alloc_pd");
   find(l.dealloc_pd, "ibv_dealloc_pd");
   find(l.reg_mr, "ibv_reg_mr");
+  l.reg_dmabuf_mr = reinterpret_cast<decltype(l.reg_dmabuf_mr)>(dlsym(handle, "ibv_reg_dmabuf_mr"));
   find(l.dereg_mr, "ibv_dereg_mr");
   find(l.create_comp_channel, "ibv_create_comp_channel");
   find(l.destroy_comp_channel, "ibv_destroy_comp_channel");

@@ -20,6 +20,8 @@ struct Library {
   decltype(&ibv_alloc_pd) alloc_pd;
   decltype(&ibv_dealloc_pd) dealloc_pd;
   ibv_mr* (*reg_mr)(ibv_pd*, void*, size_t, int);
+  // Null: the library is older than it.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
   decltype(&ibv_dereg_mr) dereg_mr;
   decltype(&ibv_create_comp_channel) create_comp_channel;
   decltype(&ibv_destroy_comp_channel) destroy_comp_channel;

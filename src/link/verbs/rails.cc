@@ -33,8 +33,8 @@ class Enrolled final : public Registration {
   ~Enrolled() override {
     for (auto& [device, registered] : parts_) device->undertaker().bury(registered);
   }
-  bool add(Device& device, std::byte* begin, uint64_t bytes) {
-    auto registered = device.register_memory(begin, bytes);
+  bool add(Device& device, const Region& region) {
+    auto registered = device.register_memory(region);
     if (registered == nullptr) return false;
     local_keys[device.number()] = registered->local_key();
     remote_keys.of[device.number()] = registered->remote_key();
@@ -155,16 +155,21 @@ class OpenRails final : public Rails {
 
 }  // namespace
 
-RegistrationPtr enroll(const std::vector<Device*>& devices, std::byte* begin, uint64_t bytes) {
+RegistrationPtr enroll(const std::vector<Device*>& devices, const Region& region) {
   if (devices.empty()) return nullptr;
   auto enrolled = std::make_shared<Enrolled>();
+  enrolled->on_device = region.on_device;
+  const bool of_gpu = region.dma_buf >= 0;
   for (Device* device : devices) {
-    if (enrolled->add(*device, begin, bytes)) continue;
-    const Error why =
-        system_error("cannot register " + std::to_string(bytes) + " bytes with " + device->name(),
-                     "allow more locked memory (ulimit -l)");
-    if (device->refuses_at_first())
-      log(LogLevel::warn, why.what(), ": what is not registered is copied on its way");
+    if (enrolled->add(*device, region)) continue;
+    const Error why = system_error("cannot register " + std::to_string(region.bytes) +
+                                       (of_gpu ? " bytes of a GPU" : " bytes") + " with " + device->name(),
+                                   of_gpu ? "use a kernel and a driver of the network card that take dma-bufs"
+                                          : "allow more locked memory (ulimit -l)");
+    if (device->refuses_at_first(of_gpu))
+      log(LogLevel::warn, why.what(),
+          of_gpu ? ": messages pass through pinned memory of the host"
+                 : ": what is not registered is copied on its way");
     return nullptr;
   }
   return enrolled;

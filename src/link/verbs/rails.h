@@ -34,7 +34,7 @@ class Rails : public Upgrades {
 // With all of these devices. Null: there are none, or one refuses, which the log says the first time. It
 // costs a call of the system for each, which finds and keeps every page (docs/design/0015-verbs.md). Any
 // thread's; the registration ends before the devices do.
-RegistrationPtr enroll(const std::vector<Device*>& devices, std::byte* begin, uint64_t bytes);
+RegistrationPtr enroll(const std::vector<Device*>& devices, const Region& region);
 
 // Null: there is no libibverbs, or no device, which `why` says; paths stay sockets. The reactor and the rails
 // are one thread's.

@@ -1,5 +1,8 @@
 #include "machine/cpu/place.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -83,6 +86,27 @@ std::byte* CpuPlace::allocate(uint64_t bytes) {
 void CpuPlace::release(std::byte* memory, uint64_t) {
   std::lock_guard lock(mutex_);
   memory_.erase(memory);
+}
+
+NetworkSlots CpuPlace::allocate_for_network(uint64_t bytes) {
+  NetworkSlots slots;
+  const int file = memfd_create("starling network slots", MFD_CLOEXEC);
+  if (file >= 0 && ftruncate(file, off_t(bytes)) == 0)
+    for (std::byte** at : {&slots.memory, &slots.named}) {
+      void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+      if (mapped != MAP_FAILED) *at = static_cast<std::byte*>(mapped);
+    }
+  if (file >= 0) ::close(file);
+  if (slots.memory != nullptr && slots.named != nullptr) return slots;
+  release_for_network(slots, bytes);
+  throw std::bad_alloc();
+}
+
+void CpuPlace::seal(NetworkSlots& slots, uint64_t bytes) { mprotect(slots.named, bytes, PROT_NONE); }
+
+void CpuPlace::release_for_network(const NetworkSlots& slots, uint64_t bytes) {
+  for (std::byte* at : {slots.memory, slots.named})
+    if (at != nullptr) munmap(at, bytes);
 }
 
 Pool CpuPlace::make_pool(uint64_t bytes) {

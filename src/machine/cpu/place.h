@@ -13,7 +13,9 @@ namespace starling::cpu {
 
 class CpuPlace : public Place {
  public:
-  CpuPlace(Arena& arena, const WaitPolicy& waiting) : arena_(arena), waiting_(waiting) {}
+  // network_slots: for tests.
+  CpuPlace(Arena& arena, const WaitPolicy& waiting, bool network_slots = false)
+      : arena_(arena), waiting_(waiting), network_slots_(network_slots) {}
 
   const PlaceTraits& traits() const override;
   std::string name() const override { return "cpu"; }
@@ -22,6 +24,12 @@ class CpuPlace : public Place {
   void release(std::byte* memory, uint64_t bytes) override;
   std::byte* allocate_shared(uint64_t bytes) override { return allocate(bytes); }
   void release_shared(std::byte* memory, uint64_t bytes) override { release(memory, bytes); }
+  bool has_network_slots() override { return network_slots_; }
+  // Mapped twice: where devices know it nothing can be read or written once it is sealed, as if it were a
+  // GPU's.
+  NetworkSlots allocate_for_network(uint64_t bytes) override;
+  void seal(NetworkSlots& slots, uint64_t bytes) override;
+  void release_for_network(const NetworkSlots& slots, uint64_t bytes) override;
   uint64_t allocate_exported(uint64_t bytes) override { return arena_.allocate(bytes); }
   void release_exported(uint64_t offset, uint64_t bytes) override { arena_.release(offset, bytes); }
   std::byte* exported(uint64_t offset) const override { return arena_.at(offset); }
@@ -45,6 +53,7 @@ class CpuPlace : public Place {
 
   Arena& arena_;
   WaitPolicy waiting_;
+  const bool network_slots_;
   std::mutex mutex_;
   std::unordered_map<std::byte*, std::unique_ptr<std::byte, Free>> memory_;
 };

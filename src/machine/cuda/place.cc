@@ -1,13 +1,17 @@
 #include "machine/cuda/place.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <utility>
 
 #include "base/env.h"
 #include "base/log.h"
 #include "machine/cuda/copy_engine.h"
 #include "machine/cuda/device_guard.h"
+#include "machine/cuda/driver.h"
 #include "machine/cuda/error.h"
 #include "machine/cuda/executor.h"
 #include "machine/cuda/peer_memory.h"
@@ -19,6 +23,12 @@ namespace {
 // What peers have open of a GPU's memory, which stays allocated when the program frees it: one of so many
 // parts at most (docs/design/0011-direct.md).
 constexpr uint64_t kOpenedParts = 16;
+
+constexpr uint64_t kHostPage = 4096;
+uint64_t network_bytes(uint64_t bytes) { return (bytes + kHostPage - 1 + kHostPage) & ~(kHostPage - 1); }
+std::byte* page_in(std::byte* memory) {
+  return reinterpret_cast<std::byte*>((uintptr_t(memory) + kHostPage - 1) & ~uintptr_t(kHostPage - 1));
+}
 
 uint64_t opened_at_most(int device) {
   const DeviceGuard guard(device);
@@ -76,6 +86,48 @@ std::byte* CudaPlace::allocate(uint64_t bytes) {
 std::byte* CudaPlace::allocate_shared(uint64_t bytes) {
   const DeviceGuard guard(device_);
   return pinned_.allocate(bytes);
+}
+
+// What a network device has written must be in order for our blocks without a flush: they see a word in the
+// host's memory that was stored behind it.
+bool CudaPlace::has_network_slots() {
+  if (has_network_slots_) return *has_network_slots_;
+  has_network_slots_ = false;
+  const auto attribute = find_driver_function<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute");
+  const auto of = [&](CUdevice_attribute which) {
+    int value = 0;
+    return attribute != nullptr && attribute(&value, which, device_) == CUDA_SUCCESS ? value : 0;
+  };
+  has_network_slots_ =
+      of(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0 &&
+      of(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
+      of(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+  return *has_network_slots_;
+}
+
+NetworkSlots CudaPlace::allocate_for_network(uint64_t bytes) {
+  const auto range =
+      find_driver_function<decltype(&cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange");
+  if (range == nullptr) return {};
+  const DeviceGuard guard(device_);
+  NetworkSlots slots;
+  slots.whole = memory_.allocate(network_bytes(bytes));
+  slots.memory = slots.named = page_in(slots.whole);
+  // Whole pages, on both ends.
+  const uint64_t pages = (bytes + kHostPage - 1) & ~(kHostPage - 1);
+  if (range(&slots.dma_buf, reinterpret_cast<CUdeviceptr>(slots.memory), pages,
+            CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) == CUDA_SUCCESS)
+    return slots;
+  memory_.release(slots.whole, network_bytes(bytes));
+  return {};
+}
+
+void CudaPlace::seal(NetworkSlots& slots, uint64_t) {
+  if (slots.dma_buf >= 0) ::close(std::exchange(slots.dma_buf, -1));
+}
+
+void CudaPlace::release_for_network(const NetworkSlots& slots, uint64_t bytes) {
+  memory_.release(slots.whole, network_bytes(bytes));
 }
 
 Pool CudaPlace::make_pool(uint64_t bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <optional>
 #include <string>
 
 #include "machine/cuda/host_copies.h"
@@ -27,6 +28,10 @@ class CudaPlace final : public Place {
   void release(std::byte* memory, uint64_t bytes) override { memory_.release(memory, bytes); }
   std::byte* allocate_shared(uint64_t bytes) override;
   void release_shared(std::byte* memory, uint64_t bytes) override { pinned_.release(memory, bytes); }
+  bool has_network_slots() override;
+  NetworkSlots allocate_for_network(uint64_t bytes) override;
+  void seal(NetworkSlots& slots, uint64_t bytes) override;
+  void release_for_network(const NetworkSlots& slots, uint64_t bytes) override;
   uint64_t allocate_exported(uint64_t bytes) override { return memory_.offset_of(allocate(bytes)); }
   void release_exported(uint64_t offset, uint64_t bytes) override {
     memory_.release(exported(offset), bytes);
@@ -60,6 +65,7 @@ class CudaPlace final : public Place {
   DeviceMemory memory_;
   Bounces bounces_{[this](uint64_t bytes) { return memory_.slab(bytes); }};
   PinnedMemory pinned_;
+  std::optional<bool> has_network_slots_;
   mutable HostCopies copies_;
   DriverAllocations allocations_;
   OwnRegistrations registrations_;

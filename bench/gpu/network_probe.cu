@@ -1,5 +1,5 @@
-// Does this GPU's memory take messages of other hosts by itself (docs/design/0015-verbs.md, GPUDirect)? As the library
-// asks, allocates and exports it; no network card is needed for that.
+// Does this GPU's memory take messages of other hosts by itself (docs/design/0015-verbs.md, GPUDirect)? As
+// the library asks, allocates and exports it; no network card is needed for that.
 //
 //   network_probe     a line for each length of slots; wrong answers end it with 1, a GPU without it with 3
 #include <cuda_runtime.h>
@@ -24,7 +24,8 @@ using starling::Place;
 
 std::string link_of(int descriptor) {
   char text[64] = "";
-  const ssize_t bytes = readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), text, sizeof text - 1);
+  const ssize_t bytes =
+      readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), text, sizeof text - 1);
   return bytes > 0 ? std::string(text, size_t(bytes)) : "";
 }
 

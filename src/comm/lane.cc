@@ -19,6 +19,7 @@ namespace {
 // but for a GPU's, which is locked: slots are smaller there, and channels fewer
 // (block_limit_between_hosts()).
 constexpr uint32_t kCarriedSlots = kMaxCredits;  // of kCarriedSlotBytes at most
+constexpr auto kMostWaitForPaths = std::chrono::seconds(2);  // to all peers, once
 constexpr uint32_t kLockedSlotBytes = 1 << 17;
 constexpr uint64_t kSmallestSlot = 4096;
 
@@ -158,20 +159,19 @@ void HostLane::tell_open() {
 // On the device, where the place has such memory and network devices take it. Not slots that large messages
 // mostly spare: hosts name those messages' bytes, and copy them too.
 std::shared_ptr<link::carry::Channels> HostLane::make_channels(link::carry::Way& way,
-                                                               const link::carry::ChannelShape& shape) {
+                                                               const link::carry::ChannelShape& shape,
+                                                               std::chrono::steady_clock::time_point end) {
   using link::carry::Channels;
-  const uint64_t bytes = 2 * Channels::slots_bytes(shape);
-  NetworkSlots slots;
-  if (shape.slot_bytes < kNamedSlotBytes && place_.has_network_slots() && way.reaches_devices())
-    slots = place_.allocate_for_network(bytes);
-  link::RegistrationPtr registered;
-  if (slots.memory != nullptr) {
-    registered = way.enroll({slots.named, bytes, slots.dma_buf, true});
-    place_.seal(slots, bytes);
-    if (registered == nullptr) place_.release_for_network(slots, bytes);
-  }
-  if (!place_.traits().direct) way.say_where_slots_are(registered != nullptr);
-  return std::make_shared<Channels>(place_, shape, link::carry::SlotsOnDevice{slots, std::move(registered)});
+  std::unique_ptr<link::carry::SlotsOnDevice> slots;
+  if (shape.slot_bytes < kNamedSlotBytes && place_.has_network_slots() && way.reaches_devices(end)) try {
+      slots = std::make_unique<link::carry::SlotsOnDevice>(place_, 2 * Channels::slots_bytes(shape));
+      if (slots->exist()) slots->seal(way.enroll(slots->region()));
+      if (slots->registered() == nullptr) slots.reset();
+    } catch (const Error& error) {
+      log(LogLevel::warn, error.what(), ": messages pass through pinned memory");
+    }
+  if (!place_.traits().direct) way.say_where_slots_are(slots != nullptr);
+  return std::make_shared<Channels>(place_, shape, std::move(slots));
 }
 
 void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
@@ -186,10 +186,11 @@ void HostLane::open_region(uint64_t channels, uint32_t slot_bytes) {
                         2 * std::max(depth(), options_.copies ? kCopyDepth : 0),
                         options_.copies};
   const LaneLayout layout(shape);
+  const auto known_by = std::chrono::steady_clock::now() + kMostWaitForPaths;
   for (uint32_t peer = 0; carried_ && ends > 0 && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr)
       carriers_[peer] =
-          make_channels(*member(peer).peer.way, {uint32_t(channels), kCarriedSlots, slot_bytes});
+          make_channels(*member(peer).peer.way, {uint32_t(channels), kCarriedSlots, slot_bytes}, known_by);
   // Zeroed: no packet has come yet.
   const uint64_t connectors_bytes = carried_ && !near_ ? 0 : layout.connectors_bytes;
   if (connectors_bytes > 0) connectors_ = {place_.allocate_exported(connectors_bytes), connectors_bytes};

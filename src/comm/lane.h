@@ -298,6 +298,7 @@ class HostLane {
   bool polls() const;
   void tell_steps(const Operation& op);
   bool counts_messages() const;
+  bool has_slots_on_device() const;
   void read_counts();
   void count_messages(const Operation& op);
   bool touches_what_others_do(const Operation& op) const;
@@ -347,7 +348,8 @@ class HostLane {
   bool carried_ = false;         // some peer is on another host
   bool near_ = false;            // some peer is on this one
   std::shared_ptr<link::carry::Channels> make_channels(link::carry::Way& way,
-                                                       const link::carry::ChannelShape& shape);
+                                                       const link::carry::ChannelShape& shape,
+                                                       std::chrono::steady_clock::time_point end);
 
   std::vector<std::shared_ptr<link::carry::Channels>> carriers_;  // by peer; null: of this host
   std::vector<uint32_t> numbers_;  // by peer: of our region, for the way to it

@@ -34,8 +34,15 @@ bool HostLane::may_name(const Operation& op) const {
 
 // Operations of the lane that may be named need the numbers of their messages; others are not counted.
 bool HostLane::counts_messages() const {
-  return carried_ && !options_.copies && place_.traits().direct &&
+  return carried_ && !options_.copies && place_.traits().direct && !has_slots_on_device() &&
          (names_buffers() || shared_->slot_bytes >= kSmallestNamedMessage);
+}
+
+// Hosts name bytes that they may have to copy.
+bool HostLane::has_slots_on_device() const {
+  return std::any_of(carriers_.begin(), carriers_.end(), [](const auto& carrier) {
+    return carrier != nullptr && carrier->on_device() != nullptr;
+  });
 }
 
 // A proxy that does has another thread read sources.

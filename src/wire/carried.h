@@ -91,7 +91,7 @@ struct SlotsRecord {
   uint64_t address;
   RemoteKeys keys;
 };
-static_assert(sizeof(SlotsRecord) == 24);
+static_assert(sizeof(SlotsRecord) == 40);
 
 // As Landing (link/carry/peer_link.h): messages `first` and so many more of a channel of the hearer's may be
 // written there by RDMA.
@@ -106,7 +106,7 @@ struct OfferRecord {
   uint32_t channel;
   uint32_t reserved;
 };
-static_assert(sizeof(OfferRecord) == 72);
+static_assert(sizeof(OfferRecord) == 88);
 
 struct WordRecord {
   uint64_t value;

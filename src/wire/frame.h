@@ -12,7 +12,7 @@
 
 namespace starling {
 
-inline constexpr uint64_t kHelloMagic = 0x34304b4e494c5453;  // "STLINK04"
+inline constexpr uint64_t kHelloMagic = 0x35304b4e494c5453;  // "STLINK05"
 
 // Who calls, and for what: the first bytes of a connection.
 struct Hello {

@@ -6,7 +6,7 @@
 namespace starling {
 
 inline constexpr uint32_t kMaxQueuePairs = 4;  // of a path
-inline constexpr uint32_t kMaxRdmaDevices = 4;  // of a rank, that its memory is registered with
+inline constexpr uint32_t kMaxRdmaDevices = 8;  // of a rank, that its memory is registered with: one a path
 
 // What a peer needs to write into memory of this rank by RDMA: a key for each device of this rank that it may
 // come by. 0: not by that one.

@@ -1,6 +1,6 @@
-// Goal: what lies on a device is never sent by a socket, and never touched by a host. Method: two proxies in one
-// process (two_hosts.h), one of which says that its slots are on a device, though all paths are sockets; and the
-// memory that stands for a device's in tests (machine/cpu/place.h). Over RDMA: tests/verbs.
+// Goal: what lies on a device is never sent by a socket, and never touched by a host. Method: two proxies in
+// one process (two_hosts.h), one of which says that its slots are on a device, though all paths are sockets;
+// and the memory that stands for a device's in tests (machine/cpu/place.h). Over RDMA: tests/verbs.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,8 @@ TEST(DeviceSlots, SocketsAreRefusedInWords) {
   TwoHosts hosts(lengths);
   hosts.a.attach(hosts.b);
   hosts.b.attach(hosts.a);
-  EXPECT_FALSE(hosts.a.way().reaches_devices()) << "there is no RDMA here";
+  EXPECT_FALSE(hosts.a.way().reaches_devices(std::chrono::steady_clock::now() + kBound))
+      << "there is no RDMA here";
   hosts.a.open_lane(true);
   hosts.b.open_lane();
   ASSERT_TRUE(wait_until([&] { return hosts.a.failed(); })) << "bytes of a device go by sockets";
@@ -48,11 +49,13 @@ TEST(DeviceSlots, WordsStayWithTheHost) {
   cpu::CpuPlace place(arena, {}, true);
   const ChannelShape shape{2, 4, 4096};
   const uint64_t bytes = 2 * Channels::slots_bytes(shape);
-  NetworkSlots slots = place.allocate_for_network(bytes);
-  place.seal(slots, bytes);
-  const Channels channels(place, shape, {slots, std::make_shared<Registration>()});
-  EXPECT_EQ(channels.slot(channels.arrivals(), 0, 0), slots.memory);
-  EXPECT_EQ(channels.named_slot(channels.departures(), 1, 3), slots.named + bytes - 4096);
+  auto slots = std::make_unique<SlotsOnDevice>(place, bytes);
+  std::byte* const memory = slots->half(0);
+  std::byte* const named = slots->named_half(0);
+  slots->seal(std::make_shared<Registration>());
+  const Channels channels(place, shape, std::move(slots));
+  EXPECT_EQ(channels.slot(channels.arrivals(), 0, 0), memory);
+  EXPECT_EQ(channels.named_slot(channels.departures(), 1, 3), named + bytes - 4096);
   EXPECT_EQ(channels.arrivals().credit[1].granted, 4u);
   EXPECT_EQ(channels.departures().inbox[1].posted, 0u);
   EXPECT_LT(channels.bytes(), bytes) << "no slots beside the words";

@@ -22,6 +22,10 @@ def main(source: Path, out: Path) -> None:
         for name in copy.edits:
             text = '#include "support/planted_bug.h"\n' + copy.of(name, texts[name])
             write_if_changed(out / f"copy_{number}" / Path(name).name, text)
+        edited = {Path(name).name for name in copy.edits}
+        for stale in (out / f"copy_{number}").glob("*.cc"):
+            if stale.name not in edited:
+                stale.unlink()
     for folder in out.glob("copy_*"):
         if int(folder.name.removeprefix("copy_")) >= len(copies):
             shutil.rmtree(folder)

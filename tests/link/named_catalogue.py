@@ -38,7 +38,7 @@ MUTATIONS = [
         Mutation(
             "unseen_source_kept",
             "what a block has posted and the proxy has not seen is read from the caller's buffer after the end",
-            LINK,
+            STRAIGHT,
             "      read_counters(*theirs);  // of what the channel's blocks have posted until now\n",
             "",
         ),
@@ -48,7 +48,7 @@ MUTATIONS = [
         Mutation(
             "told_before_its_board",
             "a message that is taken back overtakes what its operation is",
-            LINK,
+            STRAIGHT,
             "      tell_boards(lane, *own);  // before messages, as ever: the peer compares\n",
             "",
         ),
@@ -58,7 +58,7 @@ MUTATIONS = [
         Mutation(
             "landings_kept",
             "messages land in the caller's buffer after the end",
-            LINK,
+            STRAIGHT,
             "    landings.wanted.clear();\n",
             "",
         ),
@@ -98,7 +98,7 @@ MUTATIONS = [
         Mutation(
             "written_after_the_end",
             "paths by which the peer writes are not fenced before the buffer is given back",
-            LINK,
+            STRAIGHT,
             "  if (receiving_ && is_written_by_peer(*own)) receiving_->fence_writes(offers_ + 1);\n",
             "",
         ),
@@ -138,7 +138,7 @@ MUTATIONS = [
         Mutation(
             "last_offer_stays_good",
             "of what was taken back the last offer is still good by paths that are opened later",
-            LINK,
+            STRAIGHT,
             "fence_writes(offers_ + 1)",
             "fence_writes(offers_)",
         ),

@@ -49,7 +49,7 @@ inline std::byte value_of(uint64_t message, uint64_t at) { return std::byte(mess
 class Host {
  public:
   Host(uint32_t rank, const tcp::TimerLengths& lengths, const std::string& interfaces, bool polls)
-      : rank_(rank), arena_({kArenaBytes}), place_(arena_, {}) {
+      : rank_(rank), arena_({kArenaBytes}), place_(arena_, {}, true) {
     ProxyOptions options;
     options.polls = polls;
     options.interfaces = interfaces;
@@ -80,8 +80,13 @@ class Host {
     lane_ = reinterpret_cast<LaneShared*>(arena_.at(offset));
     layout.describe(*lane_, kShape);
     lane_->rank = rank_;
-    channels_ = std::make_shared<Channels>(
-        place_, ChannelShape{kShape.channels, kShape.private_slots, kShape.slot_bytes});
+    const ChannelShape shape{kShape.channels, kShape.private_slots, kShape.slot_bytes};
+    std::unique_ptr<SlotsOnDevice> slots;
+    if (slots_on_device) {
+      slots = std::make_unique<SlotsOnDevice>(place_, 2 * Channels::slots_bytes(shape));
+      slots->seal(std::make_shared<Registration>());
+    }
+    channels_ = std::make_shared<Channels>(place_, shape, std::move(slots));
     number_ = way_->open_lane(lane_, channels_,
                               {1, 2, kShape.size, rank_, 1 - rank_, kShape.channels, kShape.private_slots,
                                kShape.slot_bytes, 0, kShape.board_size, slots_on_device, 0});

@@ -180,6 +180,12 @@ void large_collectives_are_not_copied() {
   expect_straight(job, before, 2 * 3 * (kBytes - 8), kSmall);
   job.end();
 }
+// They name nothing there: hosts would have to copy what they name.
+void large_collectives_on_devices_are_right() {
+  Job job(large_collectives, {{"STARLING_GPUDIRECT", "anywhere"}});
+  job.go_on(3);
+  job.end();
+}
 void all_is_copied_if_wanted() {
   Job job(everything, {{"STARLING_VERBS_STRAIGHT", "0"}});
   job.go_on(2);
@@ -254,7 +260,7 @@ void what_cannot_be_registered_is_copied() {
 }
 
 // A memory file is no dma-buf, and Soft-RoCE takes none: this is how a system without GPUDirect says so.
-void a_gpus_memory_is_refused_in_words() {
+void register_a_gpus_memory() {
   const int file = memfd_create("a GPU's", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, 1 << 16) != 0) throw Failure{"cannot make a file"};
   link::tcp::Reactor reactor;
@@ -266,8 +272,21 @@ void a_gpus_memory_is_refused_in_words() {
   const link::Region region{static_cast<std::byte*>(memory), 1 << 16, file, true};
   if (rails->devices().empty()) throw Failure{"there is no device"};
   if (link::verbs::enroll(rails->devices(), region) != nullptr) throw Failure{"it was taken for a dma-buf"};
-  munmap(memory, 1 << 16);
-  close(file);
+}
+// In a process of its own: settings are read once, and the ranks to come inherit them.
+void a_gpus_memory_is_refused_in_words() {
+  const pid_t process = fork();
+  if (process == 0) try {
+      register_a_gpus_memory();
+      _exit(0);
+    } catch (const Failure& failure) {
+      std::printf("%s\n", failure.why.c_str());
+      std::fflush(stdout);
+      _exit(1);
+    }
+  int status = 0;
+  waitpid(process, &status, 0);
+  if (status != 0) throw Failure{"it was not refused; above is why"};
 }
 
 // ---- what was given back
@@ -453,6 +472,7 @@ constexpr Case kCases[] = {
     {"messages_at_any_time_are_right", messages_at_any_time_are_right},
     {"collectives_go_from_slot_to_slot", collectives_go_from_slot_to_slot},
     {"large_collectives_are_not_copied", large_collectives_are_not_copied},
+    {"large_collectives_on_devices_are_right", large_collectives_on_devices_are_right},
     {"all_is_copied_if_wanted", all_is_copied_if_wanted},
     {"large_messages_outlive_a_port", large_messages_outlive_a_port},
     {"large_messages_outlive_lost_data", large_messages_outlive_lost_data},

@@ -59,11 +59,12 @@ std::byte* PeerLink::destination(const FrameHeader& header) {
   if (place.channel >= shape.channels || place.slot >= shape.slots ||
       at + header.payload_bytes > shape.slot_bytes)
     return nullptr;
-  // What is on the device its sender has written there.
-  if (channels.on_device() != nullptr && header.payload_bytes > 0 && header.placed != Placed::kInSlot)
-    return nullptr;
   std::byte* const slot = channels.named_slot(channels.arrivals(), place.channel, place.slot) + at;
   std::byte* const wanted = landing_of(*lane, place, at, header);
+  if (wanted == nullptr && channels.on_device() != nullptr && header.placed == Placed::kInFrame) {
+    copied_for_device_ = true;
+    return nullptr;
+  }
   if (wanted == nullptr) return slot;
   // Its first piece came by another way, and found where the message is wanted. All of this one has come.
   if (header.placed == Placed::kInSlot) std::memcpy(wanted, slot, header.payload_bytes);

@@ -9,12 +9,12 @@ constexpr uint64_t kPage = 4096;
 
 }  // namespace
 
-Channels::Channels(Place& place, const ChannelShape& shape, SlotsOnDevice on_device)
+Channels::Channels(Place& place, const ChannelShape& shape, std::unique_ptr<SlotsOnDevice> on_device)
     : place_(place),
       shape_(shape),
       on_device_(std::move(on_device)),
       layout_(LaneShape{1, shape.channels, shape.slots, shape.slot_bytes, 0, 0}),
-      half_bytes_(((on_device_.registered ? layout_.slots : layout_.connectors_bytes) + kPage - 1) &
+      half_bytes_(((on_device_ != nullptr ? layout_.slots : layout_.connectors_bytes) + kPage - 1) &
                   ~(kPage - 1)),
       memory_(place.allocate_shared(bytes())),
       arrivals_(half_at(memory_, 0)),
@@ -26,18 +26,14 @@ Channels::Channels(Place& place, const ChannelShape& shape, SlotsOnDevice on_dev
     }
 }
 
-Channels::~Channels() {
-  if (std::exchange(on_device_.registered, nullptr))
-    place_.release_for_network(on_device_.slots, 2 * slots_bytes(shape_));
-  place_.release_shared(memory_, bytes());
-}
+Channels::~Channels() { place_.release_shared(memory_, bytes()); }
 
 Channels::Half Channels::half_at(std::byte* memory, uint32_t number) const {
   Half half{reinterpret_cast<Inbox*>(memory), reinterpret_cast<Credit*>(memory + layout_.credit),
             memory + layout_.slots, memory + layout_.slots};
-  if (on_device_.registered == nullptr) return half;
-  half.slots = on_device_.slots.memory + number * slots_bytes(shape_);
-  half.named = on_device_.slots.named + number * slots_bytes(shape_);
+  if (on_device_ == nullptr) return half;
+  half.slots = on_device_->half(number);
+  half.named = on_device_->named_half(number);
   return half;
 }
 

@@ -19,6 +19,9 @@
 // orders before what its blocks see of the host later (Place::has_network_slots()), and the proxy releases
 // `posted` behind the completion.
 #pragma once
+#include <memory>
+#include <utility>
+
 #include "link/registration.h"
 #include "machine/place.h"
 #include "wire/carried.h"
@@ -32,16 +35,43 @@ struct ChannelShape {
   uint32_t slot_bytes;
 };
 
-// Those of both halves.
-struct SlotsOnDevice {
-  NetworkSlots slots;
-  RegistrationPtr registered;  // null: there are none
+// Those of both halves, from the place's allocation to its release.
+class SlotsOnDevice {
+ public:
+  // Throws Error. The place outlives it.
+  SlotsOnDevice(Place& place, uint64_t bytes)
+      : place_(place), bytes_(bytes), slots_(place.allocate_for_network(bytes)) {}
+  SlotsOnDevice(const SlotsOnDevice&) = delete;
+  SlotsOnDevice& operator=(const SlotsOnDevice&) = delete;
+  ~SlotsOnDevice() {
+    if (slots_.memory == nullptr) return;
+    seal(nullptr);
+    place_.release_for_network(slots_, bytes_);
+  }
+
+  bool exist() const { return slots_.memory != nullptr; }
+  Region region() const { return {slots_.named, bytes_, slots_.dma_buf, true}; }
+  // From here on nothing of the host may touch them. Null: they could not be registered, and are of no use.
+  void seal(RegistrationPtr registered) {
+    place_.seal(slots_, bytes_);
+    registered_ = std::move(registered);
+  }
+  const RegistrationPtr& registered() const { return registered_; }
+  std::byte* half(uint32_t number) const { return slots_.memory + number * bytes_ / 2; }
+  std::byte* named_half(uint32_t number) const { return slots_.named + number * bytes_ / 2; }
+
+ private:
+  Place& place_;
+  const uint64_t bytes_;
+  NetworkSlots slots_;
+  RegistrationPtr registered_;
 };
 
 class Channels {
  public:
   // The place outlives it. Throws Error(exhausted), and std::bad_alloc.
-  Channels(Place& place, const ChannelShape& shape, SlotsOnDevice on_device = {});
+  // on_device: registered; or null: slots lie behind the words.
+  Channels(Place& place, const ChannelShape& shape, std::unique_ptr<SlotsOnDevice> on_device = nullptr);
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -69,7 +99,7 @@ class Channels {
     return uint64_t(shape.channels) * shape.slots * shape.slot_bytes;
   }
   // Null: slots lie in memory().
-  const RegistrationPtr& on_device() const { return on_device_.registered; }
+  RegistrationPtr on_device() const { return on_device_ != nullptr ? on_device_->registered() : nullptr; }
   std::byte* memory() const { return memory_; }
   uint64_t bytes() const { return 2 * half_bytes_; }  // of it, both halves
 
@@ -81,7 +111,7 @@ class Channels {
 
   Place& place_;
   const ChannelShape shape_;
-  SlotsOnDevice on_device_;
+  const std::unique_ptr<SlotsOnDevice> on_device_;
   const LaneLayout layout_;
   const uint64_t half_bytes_;
   std::byte* const memory_;

@@ -85,7 +85,12 @@ uint32_t PeerLink::open_lane(LaneShared* own, std::shared_ptr<Channels> channels
   const auto number = uint32_t(own_.size() - 1);
   tell(RecordKind::kOpen, number, description);
   if (lane.channels == nullptr) return number;
-  if (description.slots_on_device != 0) leave_sockets();
+  if (description.slots_on_device != 0) {
+    // At once: messages for them come in no other way, and their sender waits for no pair().
+    lane.slots = lane.channels->on_device();
+    tell_slots(number, lane);
+    leave_sockets();
+  }
   lane.landings.resize(lane.channels->shape().channels);
   lane.loans.resize(lane.channels->shape().channels);
   lane.offers.resize(lane.channels->shape().channels);
@@ -98,21 +103,31 @@ void PeerLink::pair(uint32_t lane, LaneShared* theirs, RegistrationPtr slots) {
     if (known != nullptr && known->shadow == theirs) known->own = &own;
   if (slots == nullptr) return;
   own.slots = std::move(slots);
-  tell(RecordKind::kSlots, lane,
-       SlotsRecord{reinterpret_cast<uint64_t>(own.channels->arrivals().named), own.slots->remote_keys});
+  tell_slots(lane, own);
+}
+
+void PeerLink::tell_slots(uint32_t number, const OwnLane& lane) {
+  tell(RecordKind::kSlots, number,
+       SlotsRecord{reinterpret_cast<uint64_t>(lane.channels->arrivals().named), lane.slots->remote_keys});
 }
 
 void PeerLink::unpublish(uint32_t lane) { tell(RecordKind::kUnpublished, lane, WordRecord{}); }
 
-uint64_t PeerLink::forget(uint32_t lane) {
+Registered PeerLink::forget(uint32_t lane) {
   scan(kAtOnce);  // our last words in the peer's region
   for (auto& known : theirs_)
     if (known != nullptr && known->own == own_[lane].get()) known->own = nullptr;
-  const bool registered = own_[lane]->slots != nullptr && own_[lane]->channels->on_device() == nullptr;
-  const uint64_t bytes = registered ? own_[lane]->channels->bytes() : 0;
+  Registered registered;
+  if (own_[lane]->slots != nullptr) {
+    const Channels& channels = *own_[lane]->channels;
+    if (channels.on_device() != nullptr)
+      registered.on_device = 2 * Channels::slots_bytes(channels.shape());
+    else
+      registered.pinned = channels.bytes();
+  }
   own_[lane].reset();
   tell(RecordKind::kGone, lane, WordRecord{});
-  return bytes;
+  return registered;
 }
 
 void PeerLink::expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory) {
@@ -121,33 +136,6 @@ void PeerLink::expect(uint32_t lane, uint32_t channel, const Landing& landing, R
   if (own.channels->arrivals().inbox[channel].posted >= landing.messages.end()) return;
   own_[lane]->offers_due |= memory != nullptr;
   own_[lane]->landings[channel].wanted.push_back({landing, std::move(memory)});
-}
-
-void PeerLink::take_back(uint32_t lane) {
-  OwnLane* own = own_[lane].get();
-  for (auto& theirs : theirs_)
-    if (theirs != nullptr && theirs->own == own && !gone()) {
-      read_counters(*theirs);  // of what the channel's blocks have posted until now
-      tell_boards(lane, *own);  // before messages, as ever: the peer compares
-      tell_messages(*theirs);
-    }
-  for (uint64_t k = 0; k < transfers_.size(); ++k) {
-    Transfer& transfer = transfers_[k];
-    if (!transfer.named || transfer.channels != own->channels || !transfer.copy.empty()) continue;
-    transfer.copy.assign(transfer.payload, transfer.payload + transfer.payload_bytes);
-    transfer.payload = transfer.copy.data();
-    transfer.source = nullptr;
-    if (sending_) sending_->move_source(first_ + k, transfer.payload);
-  }
-  if (receiving_ && is_written_by_peer(*own)) receiving_->fence_writes(offers_ + 1);
-  for (Landings& landings : own->landings) {
-    for (const Wanted& wanted : landings.wanted) {
-      if (receiving_) receiving_->move_destination(wanted.landing.to, wanted.landing.bytes, nowhere_.data());
-      coming_ -= wanted.comes;
-    }
-    landings.wanted.clear();
-  }
-  for (auto& loans : own->loans) loans.clear();
 }
 
 void PeerLink::leave() {
@@ -303,7 +291,6 @@ void PeerLink::tell_offers(TheirLane& lane) {
 }
 
 void PeerLink::tell_messages(TheirLane& lane) {
-  if (lane.awaits_slots()) return;
   const std::shared_ptr<Channels>& channels = lane.own->channels;
   for (uint32_t c = 0; c < lane.carried.size(); ++c)
     while (lane.carried[c].has_message()) {
@@ -415,6 +402,9 @@ void PeerLink::port_changed(uint32_t interface_index, bool up) {
 
 // The clock was read before the sockets were: what had come by then is heard before a timer ends.
 bool PeerLink::round(uint64_t now_ns) {
+  if (copied_for_device_ && !gone())
+    throw Error(Code::system, "a message came by copies, and slots are on this rank's device",
+                "use STARLING_GPUDIRECT=never on all ranks, and report it");
   if (receiving_) receiving_->pump();
   if (receiving_ && (left_ || awaited_)) receiving_->report_now();
   awaited_ = false;

@@ -66,6 +66,12 @@ struct Landing {
   uint64_t bytes;  // of all
 };
 
+// How much was of a lane's slots.
+struct Registered {
+  uint64_t pinned = 0;
+  uint64_t on_device = 0;
+};
+
 // They are sent from registered memory.
 struct Loan {
   Messages messages;
@@ -90,13 +96,10 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // What would be gained by it: their memory where it should be registered, or null. must: the peer's slots
   // are on its device, so nothing can be sent without it.
   const Channels* straight_channels(uint32_t lane, const LaneShared* theirs, bool& must) const;
-  // What is registered of slots that are on our device; null: they are not.
-  RegistrationPtr slots_on_device(uint32_t lane) const;
   // Is all that goes either way over queue pairs? None: nobody knows yet.
   std::optional<bool> has_only_queue_pairs() const;
   void unpublish(uint32_t lane);
-  // How much of it was registered.
-  uint64_t forget(uint32_t lane);
+  Registered forget(uint32_t lane);
   // Messages that our region's channel will get, in order of the first ones. What has begun to come before
   // the call goes into slots. memory: of the landing, or null; with it the peer is offered to write there
   // itself, where there are no others in between.
@@ -113,7 +116,6 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // Throws what ReceivingFlow::adopt() does.
   void adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
              uint64_t now_ns);
-  void lose(const std::string& failure);
   // After an exception amid its work: nothing of the flows is sure any more, so they end, and with them every
   // operation that waits for this rank. Throws nothing.
   void lose_by(const std::exception& why) noexcept;
@@ -172,9 +174,6 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     SlotsRecord slots{};
     uint64_t fault_seen = 0, met = 0, met_seen = 0, out_seen = 0, closed_seen = 0;
     bool fault_known = false, out_told = false, closed_told = false;
-
-    // A message for it can go nowhere else.
-    bool awaits_slots() const { return description.slots_on_device != 0 && slots.address == 0; }
   };
   struct Transfer {
     std::vector<std::byte> control;
@@ -212,8 +211,10 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void tell(RecordKind kind, uint32_t lane, const Body& body);
   void close_batch();
   void check_flows();
+  void lose(const std::string& failure);
   // Slots of a lane are on a device.
   void leave_sockets();
+  void tell_slots(uint32_t number, const OwnLane& lane);
   void end_shadow();
 
   // What comes from the peer (arrivals.cc).
@@ -245,6 +246,8 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   uint64_t offers_ = 0;  // that were made
   uint64_t coming_ = 0;  // landings to which something comes, of all lanes
   std::vector<std::byte> batch_;  // records that go with the next transfer
+  bool copied_for_device_ =
+      false;  // a message came in a frame whose slot is on our device: round() ends the link
   uint64_t waiting_version_ = 0;
   uint64_t held_since_ns_ = 0;  // what may go with a message waits for one; 0: nothing does
   std::vector<std::byte> nowhere_;  // for what comes to a lane that is gone

@@ -171,7 +171,7 @@ void Proxy::open_rails() {
 
 // Registers without the lock: it takes as long as its pages are many.
 RegistrationPtr Proxy::enroll(const Region& region, std::unique_lock<std::mutex>& lock) {
-  if (!options_.straight || rails_ == nullptr) return nullptr;
+  if (rails_ == nullptr) return nullptr;
   const std::vector<verbs::Device*> devices = rails_->devices();
   lock.unlock();
   RegistrationPtr memory = verbs::enroll(devices, region);

@@ -10,10 +10,12 @@
 // under way, and the thread looks on its own: without a pause up to kEagerNs after the last news, then ever
 // more seldom. With none under way it sleeps as above.
 #pragma once
+#include <chrono>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -138,7 +140,7 @@ class Proxy final : public Carrier {
   std::unique_ptr<verbs::Rails> rails_;  // none: sockets only
   std::unique_ptr<tcp::BulkSender> bulk_;  // where the thread polls
   uint64_t slots_bytes_ = 0;  // registered, of all lanes
-  bool said_where_slots_are_ = false;
+  uint64_t device_slots_bytes_ = 0;  // likewise
   std::unique_ptr<Alarm> alarm_;
   std::unique_ptr<Alarm> helper_alarm_;
   std::vector<std::unique_ptr<Listener>> listeners_;
@@ -170,9 +172,9 @@ class Way {
   // Of what we receive, or send: is it worth registering? Null: it cannot be.
   bool uses_rdma(bool received);
   RegistrationPtr enroll(const Region& region);
-  // May slots of a lane lie on the device: do devices of the network carry all that goes either way? Waits, 2
-  // s at most, until the paths are known.
-  bool reaches_devices();
+  // May slots of a lane lie on the device: do devices of the network carry all that goes either way? Waits
+  // until that is known, or the time has come; the answer, `false` then, stays.
+  bool reaches_devices(std::chrono::steady_clock::time_point end);
   void say_where_slots_are(bool on_device);  // in the log, once
   void expect(uint32_t lane, uint32_t channel, const Landing& landing, RegistrationPtr memory = nullptr);
   void lend(uint32_t lane, uint32_t channel, Loan loan);
@@ -184,6 +186,8 @@ class Way {
   friend class Proxy;
   Proxy& proxy_;
   std::unique_ptr<PeerLink> link_;
+  std::optional<bool> reaches_devices_;
+  bool said_where_slots_are_ = false;
 };
 
 }  // namespace starling::link::carry

@@ -33,17 +33,40 @@ void PeerLink::leave_sockets() {
 std::optional<bool> PeerLink::has_only_queue_pairs() const {
   if (gone()) return false;
   const std::optional<bool> sent = sending_->has_only_queue_pairs();
+  if (sent.has_value() && !*sent) return false;
   if (!sent || !receiving_ || !receiving_->has_any()) return std::nullopt;
   return *sent && receiving_->has_only_queue_pairs();
 }
 
-RegistrationPtr PeerLink::slots_on_device(uint32_t lane) const {
-  const Channels* channels = own_[lane]->channels.get();
-  return channels != nullptr ? channels->on_device() : nullptr;
-}
-
 void PeerLink::lend(uint32_t lane, uint32_t channel, Loan loan) {
   own_[lane]->loans[channel].push_back(std::move(loan));
+}
+
+void PeerLink::take_back(uint32_t lane) {
+  OwnLane* own = own_[lane].get();
+  for (auto& theirs : theirs_)
+    if (theirs != nullptr && theirs->own == own && !gone()) {
+      read_counters(*theirs);  // of what the channel's blocks have posted until now
+      tell_boards(lane, *own);  // before messages, as ever: the peer compares
+      tell_messages(*theirs);
+    }
+  for (uint64_t k = 0; k < transfers_.size(); ++k) {
+    Transfer& transfer = transfers_[k];
+    if (!transfer.named || transfer.channels != own->channels || !transfer.copy.empty()) continue;
+    transfer.copy.assign(transfer.payload, transfer.payload + transfer.payload_bytes);
+    transfer.payload = transfer.copy.data();
+    transfer.source = nullptr;
+    if (sending_) sending_->move_source(first_ + k, transfer.payload);
+  }
+  if (receiving_ && is_written_by_peer(*own)) receiving_->fence_writes(offers_ + 1);
+  for (Landings& landings : own->landings) {
+    for (const Wanted& wanted : landings.wanted) {
+      if (receiving_) receiving_->move_destination(wanted.landing.to, wanted.landing.bytes, nowhere_.data());
+      coming_ -= wanted.comes;
+    }
+    landings.wanted.clear();
+  }
+  for (auto& loans : own->loans) loans.clear();
 }
 
 // Until the peer has left the lane only the fence ends that.

@@ -208,7 +208,8 @@ bool VerbsChannel::queue(uint32_t epoch, uint64_t sequence, const Outgoing& tran
   const uint32_t source_key =
       registered && device_.number() < kMaxRdmaDevices ? (*transfer.source)->local_keys[device_.number()] : 0;
   if (registered && source_key == 0 && (*transfer.source)->on_device) {
-    broken_ = kTransferFailed;  // this device came later, and the host cannot read it either
+    broken_ = kTransferFailed;
+    trouble_ = "the device came after a GPU's memory was registered";
     return false;
   }
   const bool placed = transfer.payload_bytes > 0 && source_key != 0 && is_good(transfer.remote, theirs_);

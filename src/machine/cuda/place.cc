@@ -24,11 +24,10 @@ namespace {
 // parts at most (docs/design/0011-direct.md).
 constexpr uint64_t kOpenedParts = 16;
 
-constexpr uint64_t kHostPage = 4096;
-uint64_t network_bytes(uint64_t bytes) { return (bytes + kHostPage - 1 + kHostPage) & ~(kHostPage - 1); }
-std::byte* page_in(std::byte* memory) {
-  return reinterpret_cast<std::byte*>((uintptr_t(memory) + kHostPage - 1) & ~uintptr_t(kHostPage - 1));
-}
+uint64_t host_page() { return uint64_t(sysconf(_SC_PAGESIZE)); }
+uint64_t whole_pages(uint64_t bytes) { return (bytes + host_page() - 1) & ~(host_page() - 1); }
+uint64_t network_bytes(uint64_t bytes) { return whole_pages(bytes) + host_page(); }
+std::byte* page_in(std::byte* memory) { return reinterpret_cast<std::byte*>(whole_pages(uintptr_t(memory))); }
 
 uint64_t opened_at_most(int device) {
   const DeviceGuard guard(device);
@@ -101,7 +100,9 @@ bool CudaPlace::has_network_slots() {
   has_network_slots_ =
       of(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0 &&
       of(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
-      of(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+      of(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER &&
+      // Words come over another link than bytes there (NVLink-C2C), and nothing orders the two.
+      of(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES) == 0;
   return *has_network_slots_;
 }
 
@@ -113,11 +114,11 @@ NetworkSlots CudaPlace::allocate_for_network(uint64_t bytes) {
   NetworkSlots slots;
   slots.whole = memory_.allocate(network_bytes(bytes));
   slots.memory = slots.named = page_in(slots.whole);
-  // Whole pages, on both ends.
-  const uint64_t pages = (bytes + kHostPage - 1) & ~(kHostPage - 1);
-  if (range(&slots.dma_buf, reinterpret_cast<CUdeviceptr>(slots.memory), pages,
-            CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) == CUDA_SUCCESS)
-    return slots;
+  const CUresult status = range(&slots.dma_buf, reinterpret_cast<CUdeviceptr>(slots.memory),
+                                whole_pages(bytes), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  if (status == CUDA_SUCCESS) return slots;
+  log(LogLevel::info, name(), ": the driver exports no memory for network devices (CUresult ", int(status),
+      ")");
   memory_.release(slots.whole, network_bytes(bytes));
   return {};
 }

@@ -208,9 +208,12 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from starling.bench import results
+    from starling.bench import gpu_devices, results
 
     console = Console(stderr=True)
+    if not options.tiny and (why := gpu_devices.lacking(options.ranks)):
+        console.print(f"refused: {why}; or try --tiny")
+        return 2
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +29,7 @@ def run_with_progress(command: list[str], log_path: Path) -> int:
     on_terminal = sys.stdout.isatty()
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
-    with log_path.open("w") as log:
+    with log_path.open("w", buffering=1) as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -49,6 +50,10 @@ def run_with_progress(command: list[str], log_path: Path) -> int:
         return process.wait()
 
 
+def has_cuda_part() -> bool:
+    return (Path(sysconfig.get_path("platlib")) / "starling/lib/libstarling_cuda.so").exists()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build-dir", default="build/dev")
@@ -58,6 +63,7 @@ def main() -> int:
     (ROOT / "build").mkdir(exist_ok=True)
     log_path = ROOT / "build" / f"{Path(arguments.build_dir).name}.log"
     print(f"[build] compiling into {arguments.build_dir} (log: {log_path.relative_to(ROOT)})", flush=True)
+    had_cuda = has_cuda_part()
     status = run_with_progress(pip_command(arguments.build_dir, arguments.define), log_path)
     if status != 0:
         lines = log_path.read_text().splitlines()
@@ -68,6 +74,8 @@ def main() -> int:
         print(f"[build] failed; the whole log is {log_path.relative_to(ROOT)}", file=sys.stderr)
         return 1
     print("[build] installed", flush=True)
+    if had_cuda and not has_cuda_part():
+        print("[build] without the CUDA part that was there; `make build-gpu` brings it back", flush=True)
     # So that no test and no demo has to, within its own bounds.
     return subprocess.run([sys.executable, "-m", "starling.cli", "torch", "build"], cwd=ROOT).returncode
 

@@ -58,6 +58,10 @@ steps=()
 for argument in "$@"; do
   if [[ $argument == */* && $argument != *:* ]]; then OUT=$argument; else steps+=("$argument"); fi
 done
+if ((${#steps[@]} == 0)); then
+  sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$0"
+  exit 2
+fi
 OUT=${OUT:-$ROOT/build/gpu_run}
 PREBUILT=${PREBUILT:-$ROOT/build/gpu/prebuilt}
 SITE=${SITE:-/tmp/starling_site}

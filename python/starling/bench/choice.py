@@ -28,6 +28,7 @@ from starling.tune.tuning import DTYPES, GPU_BLOCKS, Tuning, finalists, key_of, 
 from starling.tune.tuning import works_of as tuned_works
 from starling.write_whole import write_whole
 
+from . import gpu_devices
 from .options import refuse, words
 from .results import document
 
@@ -198,6 +199,8 @@ def command(
     unknown = [name for name in names if name not in COLLECTIVES]
     if unknown or ranks_as not in ("threads", "processes") or device not in ("cpu", "cuda"):
         refuse(f"no collective {', '.join(unknown)}" if unknown else f"no ranks {ranks_as} on {device}")
+    if device == "cuda":
+        gpu_devices.require(1)
     if table is not None and not table.exists():
         refuse(f"there is no table {table}; `starling tune -o {table}` writes one")
     works = works_of(

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import columns
+from . import columns, gpu_devices
 from .convention import COLLECTIVES, ROOTED, Point, parse_bytes, sizes
 from .measure import Timing
 from .options import Json, Programs, finish, refuse, speaker, words
@@ -299,6 +299,8 @@ def command(
             in_place=in_place,
             timeout_s=timeout_s,
         )
+        find_program(PROGRAM, programs)
+        gpu_devices.require(gpus)
         doc = measure(sweep, programs, speaker(json_path))
     except (ValueError, MissingProgramError) as error:
         refuse(error)

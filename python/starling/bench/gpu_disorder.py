@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
+from . import gpu_devices
 from .options import Json, Programs, finish, refuse, speaker, words
 from .programs import MissingProgramError
 from .results import document
@@ -358,6 +359,8 @@ def command(
         for name in chosen:
             if name not in names:
                 refuse(f"no {what} '{name}'; choose from {', '.join(names)}")
+    if device == "cuda":
+        gpu_devices.require(ranks)
     run = Run(ranks, iterations, limit_s, device=device, programs=programs, say=speaker(json_path))
     run.deadline = time.monotonic() + total_s
     try:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import gpu_processes
+from . import gpu_devices, gpu_processes
 from .convention import parse_bytes
 from .options import Json, finish, refuse, speaker, words
 
@@ -83,6 +83,7 @@ def command(
         refuse("sizes are of float32: multiples of 4 bytes")
     from .results import document
 
+    gpu_devices.require(ranks)
     rows, failure = measure(ranks, chosen, words(libraries), timeout_s, speaker(json_path))
     settings = {"ranks": ranks, "type": "float32", "operations": 20}
     finish(document("gpu-graphs", settings, rows, **({"failure": failure} if failure else {})), json_path)

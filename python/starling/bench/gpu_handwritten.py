@@ -14,6 +14,7 @@ import typer
 
 from starling import ir
 
+from . import gpu_devices
 from .gpu import RunFailedError, lines_of
 from .options import Json, Programs, finish, refuse, speaker
 from .programs import MissingProgramError, find_program
@@ -167,6 +168,7 @@ def command(
 
     Exit codes: 0 measured and right; 1 wrong results, or the program failed; 2 options to change.
     """
+    gpu_devices.require(gpus)
     try:
         doc = measure(gpus, rounds, slice_ms, timeout_s, programs, speaker(json_path))
     except MissingProgramError as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from . import gpu_devices
 from .gpu import RunFailedError, lines_of
 from .options import Json, Programs, finish, refuse, speaker
 from .programs import MissingProgramError, find_program
@@ -52,6 +53,7 @@ def command(
 
     Exit codes: 0 measured; 1 the program failed; 2 options to change.
     """
+    gpu_devices.require(gpus)
     try:
         doc = measure(gpus, collectives, programs)
     except MissingProgramError as error:

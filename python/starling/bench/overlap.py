@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import gpu_processes
+from . import gpu_devices, gpu_processes
 from .convention import parse_bytes
 from .options import Json, Programs, finish, refuse, speaker, words
 from .programs import MissingProgramError, find_program
@@ -133,6 +133,7 @@ def command(
         for name in chosen:
             if name not in known:
                 refuse(f"no {what} '{name}'; choose from {', '.join(known)}")
+    gpu_devices.require(ranks)
     study = Study(
         ranks,
         parse_bytes(size),

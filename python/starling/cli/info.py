@@ -38,6 +38,7 @@ def _facts() -> dict[str, Any]:
         "library": str(library),
         "library_found": library.is_file(),
         "headers": str(starling.include_dir()),
+        "cuda": _cuda(library),
         "plans": sorted(
             path.stem
             for path in (Path(starling.__file__).parent / "plans").glob("*.*")
@@ -52,6 +53,15 @@ def _facts() -> dict[str, Any]:
         "packages": {name: _distribution(name) for name in ("torch", "numpy", "mpi4py", "scikit-learn")},
         "settings": _settings(),
     }
+
+
+def _cuda(library: Path) -> dict[str, Any]:
+    """The CUDA part, "" if there is none, and the GPUs that this process sees."""
+    from starling.bench.gpu_devices import visible
+
+    part = library.with_name("libstarling_cuda.so")
+    gpus, why = visible()
+    return {"library": str(part) if part.is_file() else "", "gpus": gpus, "why_none": why}
 
 
 def _shared_memory_free_mib() -> int:
@@ -124,6 +134,9 @@ def _print(facts: dict[str, Any]) -> None:
     typer.echo(f"starling {facts['version']}")
     typer.echo(f"library  {facts['library']}")
     typer.echo(f"headers  {facts['headers']}")
+    cuda = facts["cuda"]
+    gpus = cuda["why_none"] or f"{cuda['gpus']} GPUs"
+    typer.echo(f"cuda     {cuda['library'] or 'not built (make build-gpu)'}; {gpus}")
     typer.echo(
         f"machine  {machine['system']}, {machine['cores']} cores, "
         f"{machine['shared_memory_free_mib']} MiB free in /dev/shm"

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from starling import ir
+from starling.bench import gpu_devices
 from starling.lang.source import SourceError, plan_of
 from starling.passes.command import errors_told
 from starling.tune.calibrate import Fit, calibrated
@@ -132,6 +133,8 @@ def tune(
     say: Callable[[str], None] = (lambda line: None) if json_file == "-" else typer.echo
     with errors_told():
         (device,) = _chosen(device, DEVICES, "on ")[:1]
+        if device == "cuda":
+            gpu_devices.require(1)
         blocks = blocks or (1 if device == "cpu" else GPU_BLOCKS)
         own = [plan_of(source, ranks, blocks=blocks) for source in sources or []]
         for plan in own:

@@ -1,0 +1,38 @@
+"""The GPUs that this process sees, asked of the driver before a benchmark starts its ranks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from .options import refuse
+
+
+def visible() -> tuple[int, str]:
+    """How many; and why there are none, or ""."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0, "no NVIDIA driver is installed (libcuda.so.1)"
+    count = ctypes.c_int()
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status or count.value == 0:
+        return 0, f"the NVIDIA driver shows no GPU (error {status})" if status else "no GPU is visible"
+    return count.value, ""
+
+
+def lacking(ranks: int) -> str:
+    """What is missing for so many ranks, with a GPU each, or RANKS_PER_GPU of them on one; "" if nothing is."""
+    wanted = -(-ranks // max(int(os.environ.get("RANKS_PER_GPU") or 1), 1))
+    count, why = visible()
+    if count == 0:
+        return f"no GPU can be used here: {why}; look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+    return (
+        f"{ranks} ranks need {wanted} GPUs, here are {count}; ask for fewer with -n" if count < wanted else ""
+    )
+
+
+def require(ranks: int) -> None:
+    """Refuses if anything is lacking."""
+    if why := lacking(ranks):
+        refuse(why)

@@ -1,5 +1,6 @@
 // Threads that a limit may refuse.
 #pragma once
+#include <pthread.h>
 #include <sched.h>
 
 #include <cstdint>
@@ -12,11 +13,15 @@
 
 namespace starling {
 
-// Throws Error(system) with the remedy.
+// `name` is what `top -H` and debuggers show of it: a literal of 15 letters at most. Throws Error(system)
+// with the remedy.
 template <class F>
-std::thread start_thread(F&& body) {
+std::thread start_thread(const char* name, F&& body) {
   try {
-    return std::thread(std::forward<F>(body));
+    return std::thread([name, body = std::forward<F>(body)]() mutable {
+      pthread_setname_np(pthread_self(), name);
+      body();
+    });
   } catch (const std::system_error& error) {
     throw Error(
         Code::system, std::string("cannot start a thread: ") + error.code().message(),

@@ -15,7 +15,7 @@ CallbackThread::~CallbackThread() {
 
 void CallbackThread::start() {
   std::lock_guard lock(mutex_);
-  if (!thread_.joinable()) thread_ = start_thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_thread("st-callbacks", [this] { run(); });
 }
 
 void CallbackThread::push(RequestPtr request) {

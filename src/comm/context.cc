@@ -65,7 +65,7 @@ Context::Context(const starling_context_options& options)
   executor_ = place_->start(memory_.start());
   if (StreamOperations* streams = executor_->streams(); streams != nullptr && !streams->shares_queue())
     for (int k = 0; k < kCallStreams; ++k) call_streams_.push_back({streams->make_stream(true), false});
-  poller_ = start_thread([this] { run_poller(); });
+  poller_ = start_thread("st-poller", [this] { run_poller(); });
 }
 
 Context::~Context() {

@@ -44,7 +44,7 @@ CopyProxy::CopyProxy(std::unique_ptr<CopyEngine> engine, std::function<void()> t
       machine_(0, no_waiting(), nullptr, nullptr),
       host_(machine_, engine_),
       told_(std::move(told)),
-      thread_(start_thread([this] { run(); })) {}
+      thread_(start_thread("st-copies", [this] { run(); })) {}
 
 CopyProxy::~CopyProxy() {
   {

@@ -28,7 +28,7 @@ void LateStart::begin() {
   if (timer_ < 0)
     throw Error(Code::system, std::string("cannot make a timer: ") + std::strerror(errno),
                 "allow this process more open files (ulimit -n)");
-  thread_ = start_thread([this] { run(); });
+  thread_ = start_thread("st-late-start", [this] { run(); });
 }
 
 void LateStart::arm() {

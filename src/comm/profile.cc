@@ -29,7 +29,7 @@ uint64_t measure_wake_ns() {
          seen = word.load(std::memory_order_acquire))
       cpu::futex_wait(&turn, seen, 100'000'000);
   };
-  std::thread other = start_thread([&] {
+  std::thread other = start_thread("st-profile", [&] {
     for (int k = 0; k < kRounds; ++k) {
       wait_for(1);
       pass_to(0);

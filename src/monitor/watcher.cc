@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "machine/cpu/futex.h"
 
 namespace starling::monitor {
@@ -19,7 +20,7 @@ Watcher::Watcher(const WatcherOptions& options) : options_(options) {
     std::lock_guard lock(mutex_);
     search(cpu::monotonic_ns());
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("st-watcher", [this] { run(); });
 }
 
 Watcher::~Watcher() {

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <pthread.h>
+
+#include <pthread.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -41,7 +43,10 @@ class LateLaunch {
       : timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)), about_thread_(std::move(thread)) {
     if (timer_ < 0)
       throw std::runtime_error("starling: cannot make a timer; allow more open files (ulimit -n)");
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "st-launch");
+      run();
+    });
   }
   ~LateLaunch() {
     flush();

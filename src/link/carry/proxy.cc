@@ -152,7 +152,7 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
   if (options_.polls) bulk_ = std::make_unique<tcp::BulkSender>(options_.cores);
   log(LogLevel::info, "links to other hosts by ", ports_text_, "; their threads run on ",
       options_.cores.empty() ? "any core" : std::to_string(options_.cores.size()) + " cores");
-  thread_ = start_thread([this] { run(); });
+  thread_ = start_thread("st-links", [this] { run(); });
 }
 
 void Proxy::open_rails() {

@@ -84,7 +84,7 @@ void send_all(BulkSender::Batch& batch) {
 }  // namespace
 
 BulkSender::BulkSender(std::vector<uint32_t> cores)
-    : thread_(start_thread([this, cores = std::move(cores)] { run(cores); })) {}
+    : thread_(start_thread("st-send", [this, cores = std::move(cores)] { run(cores); })) {}
 
 BulkSender::~BulkSender() {
   {

@@ -19,7 +19,7 @@ constexpr uint64_t kIdlePeriodNs = 500'000'000;  // bounds every sleep; rings en
 CpuExecutor::CpuExecutor(const ExecutorOptions& options) : options_(options) {
   try {
     for (uint32_t block = 0; block < options_.daemon->block_count; ++block)
-      threads_.push_back(start_thread([this, block] { run_block(block); }));
+      threads_.push_back(start_thread("st-block", [this, block] { run_block(block); }));
   } catch (...) {
     end_threads();
     throw;

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace starling {
 namespace {
@@ -151,7 +152,7 @@ DescriptorServer::DescriptorServer(Export exported) : export_(std::move(exported
       bind(listening_.get(), reinterpret_cast<const sockaddr*>(&address.at), address.bytes) != 0 ||
       listen(listening_.get(), 64) != 0)
     fail("no socket for descriptors of memory", errno);
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("st-descriptors", [this] { run(); });
 }
 
 DescriptorServer::~DescriptorServer() {

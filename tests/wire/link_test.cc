@@ -60,7 +60,7 @@ TEST(HelloBytes, AreTheseForEver) {
   pairs.device = 2;
   pairs.offers_void = 0x21;
   std::vector<uint8_t> bytes(sizeof hello),
-      expected = {'S', 'T', 'L', 'I', 'N', 'K', '0', '4', 1, 0, 0,    0, 0, 0, 0,   0, 2,
+      expected = {'S', 'T', 'L', 'I', 'N', 'K', '0', '5', 1, 0, 0,    0, 0, 0, 0,   0, 2,
                   0,   0,   0,   0,   0,   0,   0,   3,   0, 0, 0,    4, 0, 0, 0,   5, 0,
                   0,   0,   1,   0,   0,   0,   2,   0,   0, 0, 0x11, 0, 0, 0, 0x12};
   expected.resize(sizeof hello);
@@ -87,14 +87,26 @@ TEST(MessagePlaceBytes, AreTheseForEver) {
   EXPECT_EQ(bytes, expected);
 }
 
+TEST(OpenBytes, AreTheseForEver) {
+  const OpenRecord open{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 0};
+  std::vector<uint8_t> bytes(sizeof open), expected(sizeof open);
+  expected[0] = 1;
+  expected[8] = 2;
+  for (int k = 0; k < 8; ++k) expected[16 + 4 * k] = uint8_t(3 + k);
+  expected[48] = 1;
+  std::memcpy(bytes.data(), &open, sizeof open);
+  EXPECT_EQ(bytes, expected);
+}
+
 TEST(OfferBytes, AreTheseForEver) {
-  const OfferRecord offer{1, 2, 3, 0x04030201, 5, 6, {{7, 8, 9, 10}}, 11, 0};
+  const OfferRecord offer{1, 2, 3, 0x04030201, 5, 6, {{7, 8, 9, 10, 0, 0, 0, 12}}, 11, 0};
   std::vector<uint8_t> bytes(sizeof offer), expected(sizeof offer);
   const uint8_t words[] = {1, 2, 3, 0, 5, 6};
   for (int k = 0; k < 6; ++k) expected[8 * k] = words[k];
   for (int k = 0; k < 4; ++k) expected[24 + k] = uint8_t(k + 1);
   for (int k = 0; k < 4; ++k) expected[48 + 4 * k] = uint8_t(7 + k);
-  expected[64] = 11;
+  expected[48 + 4 * 7] = 12;
+  expected[80] = 11;
   std::memcpy(bytes.data(), &offer, sizeof offer);
   EXPECT_EQ(bytes, expected);
 }

@@ -15,7 +15,9 @@
 #   overlap:sm_free  the matrix product beside copies without multiprocessors (gpu_overlap_sm_free_N.json)
 #   overheads    DFCCL §6.2's overheads (gpu_overheads.json)
 #   holds        who holds a stream: gates, wait values, doorbells (gpu_holds_{gate,wait,doorbell}_N.json), all_reduce to 8 MB
-#   links        what the links give to each way (bench/gpu/link_probe.cu: gpu_links_N.txt)
+#   links        what the links give to each way (bench/gpu/link_probe.cu: gpu_links_N.txt); WAYS=words of the names of some
+#   named        algorithms by name beside NCCL, out of place (gpu_named_COLLECTIVE_ALGORITHM_BLOCKS_N.json): NAMED="collective:algorithm@tile:blocks ...",
+#                sizes BEGIN to END by fours
 #   graphs       all_reduce inside of CUDA graphs, beside NCCL's (gpu_graphs_N.json)
 #   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
 #   plans        programs of the language, preempted (tests/gpu/test_plans.py)
@@ -193,7 +195,20 @@ for step in "${steps[@]}"; do
       STARLING_STREAM_HOLD=$by bench 45 "gpu_holds_${by}_$GPUS" gpu -n "$GPUS" -C all_reduce -e 8M --no-in-place --timeout 43
     done
     ;;
-  links) LINES_SHOWN=100 bounded "$LIMIT" "gpu_links_$GPUS" "$PREBUILT/gpu.link_probe" && cp "$OUT/logs/gpu_links_$GPUS.log" "$OUT/gpu_links_$GPUS.txt" ;;
+  links) LINES_SHOWN=100 bounded "$LIMIT" "gpu_links_$GPUS" "$PREBUILT/gpu.link_probe" ${WAYS:-} && cp "$OUT/logs/gpu_links_$GPUS.log" "$OUT/gpu_links_$GPUS.txt" ;;
+  named)
+    build_package
+    for named in $NAMED; do
+      IFS=: read -r collective algorithm blocks <<<"$named"
+      class=moved
+      [[ $collective == *reduce* ]] && class=plain
+      table=$OUT/table_${collective}_${algorithm}_$blocks.txt
+      printf '%s\n' "starling-table 1" "topology cuda:processes:ranks=$GPUS:per_host=$GPUS:blocks=$blocks" \
+        "  to 8589934592 $collective separate $class built_in $algorithm $blocks" >"$table"
+      STARLING_BLOCKS=$blocks STARLING_TABLE=$table LINES_SHOWN=12 bench 60 "gpu_named_${collective}_${algorithm}_${blocks}_$GPUS" gpu -n "$GPUS" \
+        -C "$collective" -b "${BEGIN:-2M}" -e "${END:-2G}" -f 4 --no-in-place --timeout 55
+    done
+    ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;
   graphs)
     build_adapter

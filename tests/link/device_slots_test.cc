@@ -40,7 +40,7 @@ TEST(DeviceSlots, WhatStandsForADeviceCannotBeTouched) {
   slots.named[1] = std::byte{9};
   place.seal(slots, kBytes);
   EXPECT_EQ(slots.memory[1], std::byte{9});
-  EXPECT_EXIT(static_cast<volatile std::byte*>(slots.named)[0], testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_DEATH(static_cast<volatile std::byte*>(slots.named)[0], "");  // sanitizers make their own end of it
   place.release_for_network(slots, kBytes);
 }
 

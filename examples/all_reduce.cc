@@ -1,8 +1,9 @@
 /* The C API from C++: every process adds its numbers to the others'.
  *
  *   g++ -std=c++20 all_reduce.cc -I"$INCLUDE" -L"$LIB" -lstarling -Wl,-rpath,"$LIB" -o all_reduce
- *   mpirun -n 4 ./all_reduce      (Open MPI: as root --allow-run-as-root, on fewer cores --oversubscribe)
+ *   mpirun -n 4 ./all_reduce
  *
+ * As root Open MPI wants --allow-run-as-root, on fewer cores --oversubscribe.
  * `starling info` prints where the headers and the library are. */
 #include <starling/starling.h>
 

@@ -1,7 +1,9 @@
 """The smallest program: every process adds its numbers to the others'.
 
 torchrun --nproc-per-node=4 examples/all_reduce.py
-mpirun -n 4 python examples/all_reduce.py   (Open MPI: as root --allow-run-as-root, on fewer cores --oversubscribe)
+mpirun -n 4 python examples/all_reduce.py
+
+As root Open MPI wants --allow-run-as-root, on fewer cores --oversubscribe.
 """
 
 import numpy as np

@@ -246,8 +246,8 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   uint64_t offers_ = 0;  // that were made
   uint64_t coming_ = 0;  // landings to which something comes, of all lanes
   std::vector<std::byte> batch_;  // records that go with the next transfer
-  bool copied_for_device_ =
-      false;  // a message came in a frame whose slot is on our device: round() ends the link
+  // A message came in a frame whose slot is on our device: round() ends the link.
+  bool copied_for_device_ = false;
   uint64_t waiting_version_ = 0;
   uint64_t held_since_ns_ = 0;  // what may go with a message waits for one; 0: nothing does
   std::vector<std::byte> nowhere_;  // for what comes to a lane that is gone

@@ -104,9 +104,11 @@ struct BoundProgram {
   uint8_t tails;  // so many come last that only receive, a message each; of pulls: each on its own
                   // connection, into memory of its own
   uint8_t landings;  // so many receive what is put
-  uint8_t lends_ahead;  // 1: their places are lent a tile ahead
+  uint8_t lends_ahead;  // so many tiles ahead their places are lent
   uint8_t scratch_tiles;  // that have scratch in turn (PlanHeader::tile_scratch)
   uint8_t planned;  // instructions of the plan
+  uint8_t served;  // 1: it may run as device/bound_serve.h says
+  uint16_t behind;  // then, bit n: instruction n touches what an earlier one may still touch
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile

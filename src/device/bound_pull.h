@@ -18,9 +18,12 @@
 //
 // An end is one thread's from the look to the end, so between its steps no barrier is needed. It is a copy
 // in the block's fast memory: nobody else looks at the part's ends meanwhile.
+//
+// Rings and chains of puts have threads that serve: device/bound_serve.h.
 #pragma once
 #include "base/assert.h"
 #include "device/bound.h"
+#include "device/bound_serve.h"
 #include "device/combine.h"
 #include "device/connector.h"
 #include "device/ends.h"
@@ -41,16 +44,18 @@ class BoundPull {
  public:
   static_assert(kBoundEnds <= kNearEnds);
 
-  // `ends` and `operands`: in the block's fast memory.
+  // `ends`, `operands` [kOperandSets] and `service`: in the block's fast memory.
   STARLING_HOST_DEVICE BoundPull(M& machine, const BoundProgram& program, const Operation& operation,
-                                 const Lane& lane, const Budget& budget, NearEnds& ends, Combine& operands)
+                                 const Lane& lane, const Budget& budget, NearEnds& ends, Combine* operands,
+                                 Service& service)
       : m_(machine),
         p_(program),
         op_(operation),
         lane_(lane),
         budget_(budget),
         ends_(ends),
-        c_(operands),
+        c_(operands[0]),
+        service_(service),
         block_(m_.block_index()) {}
 
   // As BoundRun::look(). Nothing is waited for here: the first messages may be addresses that we tell.
@@ -69,14 +74,14 @@ class BoundPull {
       ends_.placed[k] = ends_.sends[k].put;
       ready &= ends_.sends[k].connected != 0;
     }
-    if (leads(m_)) describe_reduction();
+    if (leads(m_)) describe_reductions();
     return ready && fault == 0;
   }
 
   // On all threads, after that vote: how many steps are done, the same on all; and whether all peers have
   // read what we told them of, so that nothing is left. A barrier must follow.
   STARLING_HOST_DEVICE uint32_t run(bool& ended) {
-    const uint32_t done = advance();
+    const uint32_t done = is_served(m_, p_) ? BoundServe<BoundPull>(*this, &c_, service_).run() : advance();
     ended = done == p_.steps() && wait_for_readers();
     return_ends();
     return done;
@@ -85,6 +90,10 @@ class BoundPull {
   STARLING_HOST_DEVICE void ring() {}  // who tells or gives back has rung already
 
  private:
+  template <class Pull>
+  friend class BoundServe;
+  using Machine = M;
+
   // The block's part of an instruction's slices in a tile.
   struct Share {
     uint32_t offset;
@@ -116,30 +125,35 @@ class BoundPull {
   STARLING_HOST_DEVICE bool tails_land() const {
     return p_.tails != 0 && is_put(p_.instructions[p_.count - 1]);
   }
-  // A tile ahead, where they can be: then nobody waits for them. Whoever goes on from here finds all of a
+  // Tiles ahead, where they can be: then nobody waits for them. Whoever goes on from here finds all of a
   // tile's lent, or none (Interpreter::has_to_lend()).
   STARLING_HOST_DEVICE void lend_places_at(uint32_t tile) {
-    if (tile == 0 || p_.lends_ahead == 0) lend_places(tile);
-    if (p_.lends_ahead != 0 && tile + 1 < p_.tile_count) lend_places(tile + 1);
+    for (uint32_t t = tile == 0 ? 0 : tile + p_.lends_ahead; t <= tile + p_.lends_ahead; ++t)
+      if (t < p_.tile_count) lend_places(t);
   }
   // In the order in which they come. Early: what lies there was written, and read, before this operation.
   // Scratch was so in an earlier tile, which a barrier has ended: the first word that lends any releases
   // that, for the thread's others too.
   STARLING_HOST_DEVICE void lend_places(uint32_t tile) {
-    bool early = tile == 0;
+    bool early = tile <= p_.lends_ahead;
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
-      for (uint32_t n = 0; n < p_.count; ++n) {
-        const BoundInstruction& i = p_.instructions[n];
-        if (!(lands(i) || lands_first(i)) || i.receive_first != k) continue;
-        const Share share = share_of(i, tile);
-        const bool in_source = lands_in_source(i);
-        const std::byte* place = in_source ? source_of(i, share) : destination_of(i, share);
-        const bool of_tile =
-            (i.received_before & (in_source ? kBoundSourceOfTile : kBoundDestinationOfTile)) != 0;
-        lend(m_, ends_.receives[k], {uint64_t(place), op_.registrations[i.sent_before]}, share.bytes,
-             early || !of_tile);
-        early |= of_tile;
-      }
+      early = lend_places_on(k, tile, early);
+  }
+  // On one connection, by its thread.
+  STARLING_HOST_DEVICE bool lend_places_on(uint32_t k, uint32_t tile, bool early) {
+    for (uint32_t n = 0; n < p_.count; ++n) {
+      const BoundInstruction& i = p_.instructions[n];
+      if (!(lands(i) || lands_first(i)) || i.receive_first != k) continue;
+      const Share share = share_of(i, tile);
+      const bool in_source = lands_in_source(i);
+      const std::byte* place = in_source ? source_of(i, share) : destination_of(i, share);
+      const bool of_tile =
+          (i.received_before & (in_source ? kBoundSourceOfTile : kBoundDestinationOfTile)) != 0;
+      lend(m_, ends_.receives[k], {uint64_t(place), op_.registrations[i.sent_before]}, share.bytes,
+           early || !of_tile);
+      early |= of_tile;
+    }
+    return early;
   }
 
   // The first instructions: addresses, of which each connection has one at most, and then one copy or none.
@@ -238,7 +252,7 @@ class BoundPull {
     if (lands(i)) return await_landing(i);
     const Share share = share_of(i, tile);
     const bool described = i.source_count > 1 || is_put(i);
-    if (described && m_.thread_index() == m_.thread_count() / 2) describe(i, share);
+    if (described && m_.thread_index() == m_.thread_count() / 2) describe(i, share, c_);
     if ((described || i.receive_count + i.send_count != 0) && m_.any(!are_there(i, share))) return false;
     if (i.destination != nullptr || is_put(i)) {
       move(i, share);
@@ -318,7 +332,7 @@ class BoundPull {
   STARLING_HOST_DEVICE Share share_of(const BoundInstruction& i, uint32_t tile) const {
     const uint32_t span = i.span - block_ * i.span_step, begin = tile * p_.tile_bytes;
     const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
-    const uint32_t in_scratch = p_.scratch_tiles == 2 ? tile % 2 * p_.tile_bytes : 0;
+    const uint32_t in_scratch = p_.scratch_tiles == 0 ? 0 : tile % p_.scratch_tiles * p_.tile_bytes;
     return {begin, left < p_.tile_bytes ? left : p_.tile_bytes, in_scratch};
   }
   STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share) const {
@@ -338,15 +352,15 @@ class BoundPull {
   }
 
   // By one thread, beside the connections': all that is not a message.
-  STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share) {
+  STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share, Combine& c) const {
     const bool kept = keeps(i);
-    if (i.source != nullptr) c_.sources[i.local_at] = source_of(i, share);
-    if (reduces_into(i)) c_.sources[0] = destination_of(i, share);
-    if (kept) c_.destinations[0] = destination_of(i, share);
-    c_.destination_count = kept + (is_put(i) ? i.send_count : 0);
-    c_.source_count = i.source_count;
-    c_.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;
-    c_.bytes = c_.message_bytes = share.bytes;
+    if (i.source != nullptr) c.sources[i.local_at] = source_of(i, share);
+    if (reduces_into(i)) c.sources[0] = destination_of(i, share);
+    if (kept) c.destinations[0] = destination_of(i, share);
+    c.destination_count = kept + (is_put(i) ? i.send_count : 0);
+    c.source_count = i.source_count;
+    c.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;
+    c.bytes = c.message_bytes = share.bytes;
   }
 
   // What lies there was written before this operation (`early`), or before a barrier: the release in tell()
@@ -380,11 +394,14 @@ class BoundPull {
     return in_time(m_, budget_, lane_.fault, NeverYields{}, ready);
   }
 
-  STARLING_HOST_DEVICE void describe_reduction() {
-    describe_bound_reduction(p_, op_, c_);
-    c_.past_caches = 0;
-    c_.owner = 0;
-    c_.packet_sources = c_.packet_destinations = c_.refreshed = c_.packet_bytes = 0;
+  STARLING_HOST_DEVICE void describe_reductions() {
+    const uint32_t sets = is_served(m_, p_) ? kOperandSets : 1;
+    for (Combine* c = &c_; c < &c_ + sets; ++c) {
+      describe_bound_reduction(p_, op_, *c);
+      c->past_caches = 0;
+      c->owner = 0;
+      c->packet_sources = c->packet_destinations = c->refreshed = c->packet_bytes = 0;
+    }
   }
 
   STARLING_HOST_DEVICE uint32_t last(uint32_t thread) const { return m_.thread_count() - 1 - thread; }
@@ -401,7 +418,8 @@ class BoundPull {
   const Lane& lane_;
   Budget budget_;
   NearEnds& ends_;
-  Combine& c_;
+  Combine& c_;  // the first of them
+  Service& service_;
   const uint32_t block_;
 };
 

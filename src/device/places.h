@@ -58,10 +58,10 @@ STARLING_HOST_DEVICE bool find_next_place(M& m, const Lane& lane, SendEnd& end, 
   return is_connected(m, lane, end) && find_place(m, end, end.put, bytes, where);
 }
 
-// All threads have stored the message (a barrier came before).
+// All threads have stored the message (a barrier came before), or so many.
 template <class M>
-STARLING_HOST_DEVICE void was_put(M& m, SendEnd& end) {
-  ++end.put;
+STARLING_HOST_DEVICE void was_put(M& m, SendEnd& end, uint32_t messages = 1) {
+  end.put += messages;
   // Release: the message before the counter; pairs with the acquire in has_landed().
   m.store_release(&end.inbox->put, end.put);
   m.notify(end.doorbell);

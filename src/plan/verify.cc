@@ -56,18 +56,18 @@ Violation violation_at(const char* rule, const NetworkBlock& block, std::uint32_
 
 namespace {
 
-// Can a block lend the places of two tiles, on each of its connections?
-bool can_lend_ahead(const PlanView& view) {
+// Messages of a tile that are put on one connection, at most.
+std::uint32_t most_landings(const PlanView& view) {
+  std::uint32_t most = 0;
   for (std::uint32_t b = 0; b < view.header->block_count; ++b) {
     const BlockPlan& block = view.blocks()[b];
     std::vector<std::uint32_t> places(block.receive_count, 0);
     for (std::uint32_t n = 0; n < block.instruction_count; ++n) {
       const Instruction& i = view.instructions()[block.instruction_first + n];
-      if ((i.flags & kPut) != 0 && i.opcode == Opcode::recv && 2 * ++places[i.receive_first] > kMaxLent)
-        return false;
+      if ((i.flags & kPut) != 0 && i.opcode == Opcode::recv) most = std::max(most, ++places[i.receive_first]);
     }
   }
-  return true;
+  return most;
 }
 
 // Is each chunk of scratch one block's? What it reads there it has written in the same tile, as in the one
@@ -99,6 +99,13 @@ bool has_tile_scratch(const Network& network) {
   return any;
 }
 
+// As many tiles as a connection has words for, up to two; four of chains, whose tiles are short.
+std::uint8_t scratch_tiles(const Network& network) {
+  std::uint32_t most = 0;
+  for (const PlanView& view : network.ranks) most = std::max(most, most_landings(view));
+  return most == 1 ? 4 : 2 * most <= kMaxLent ? 2 : 1;
+}
+
 // Blocks that share nothing: no channel, no dependency, no scratch that is not each block's own.
 bool is_canonical(const Network& network, bool tile_scratch) {
   for (const PlanView& view : network.ranks) {
@@ -120,8 +127,7 @@ PlanFacts facts_of(const Network& network) {
         std::max<std::uint16_t>(facts.channel_count, static_cast<std::uint16_t>(link.channel + 1));
   }
   facts.largest_chunks = static_cast<std::uint16_t>(network.largest_chunks);
-  if (has_tile_scratch(network))
-    facts.tile_scratch = std::all_of(network.ranks.begin(), network.ranks.end(), can_lend_ahead) ? 2 : 1;
+  if (has_tile_scratch(network)) facts.tile_scratch = scratch_tiles(network);
   facts.canonical = is_canonical(network, facts.tile_scratch != 0);
   return facts;
 }

@@ -19,6 +19,7 @@ ALONE = "alone.h"
 CAPTURED = "captured.h"
 BOUND = "bound.h"
 BOUND_PULL = "bound_pull.h"
+BOUND_SERVE = "bound_serve.h"
 BIND = "bind.h"
 WAIT = "wait.h"
 GATE = "gate.h"
@@ -1286,22 +1287,22 @@ MUTATIONS = [
         "bound_pull_divides_all_sums",
         "each sum of an average that goes round is divided",
         BOUND_PULL,
-        "c_.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;",
-        "c_.divisor = i.source_count > 1 ? p_.divisor : 1;",
+        "c.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;",
+        "c.divisor = i.source_count > 1 ? p_.divisor : 1;",
         "streams-graphs",
     ),
     Mutation(
         "bound_pull_lends_past_the_end",
         "a bound pull lends the places of a tile that does not come",
         BOUND_PULL,
-        "if (p_.lends_ahead != 0 && tile + 1 < p_.tile_count) lend_places(tile + 1);",
-        "if (p_.lends_ahead != 0) lend_places(tile + 1);",
+        "      if (t < p_.tile_count) lend_places(t);",
+        "      lend_places(t);",
     ),
     Mutation(
         "bound_pull_lends_scratch_in_use",
         "a bound pull has room for one tile in its scratch, and lends it before that tile is through with it",
         BOUND_PULL,
-        "tile % 2 * p_.tile_bytes",
+        "tile % p_.scratch_tiles * p_.tile_bytes",
         "tile * 0",
     ),
     Mutation(
@@ -1374,6 +1375,63 @@ MUTATIONS = [
         START,
         "      context.tile = begun_ / a_.bound.planned;\n",
         "      context.tile = begun_ / a_.bound.planned - (begun_ == a_.bound.steps());\n",
+    ),
+    # ---- threads that serve those which move -------------------------------------------------------------
+    Mutation(
+        "serve_tells_early",
+        "who tells of a put does not wait for all that move it",
+        BOUND_SERVE,
+        "      wait([&] { return has_moved(k); });\n      uint32_t puts",
+        "      uint32_t puts",
+    ),
+    Mutation(
+        "serve_tells_of_one",
+        "who tells of several puts at once counts one",
+        BOUND_SERVE,
+        "b_.ends_.sends[0], puts)",
+        "b_.ends_.sends[0])",
+    ),
+    Mutation(
+        "serve_describes_over",
+        "who looks ahead writes over a description that is still used",
+        BOUND_SERVE,
+        "        wait([&] { return has_moved(before); });\n",
+        "        ;\n",
+    ),
+    Mutation(
+        "serve_awaits_no_landing",
+        "who looks ahead describes what has not landed",
+        BOUND_SERVE,
+        "if (landing && !wait_long(",
+        "if (!landing && !wait_long(",
+    ),
+    Mutation(
+        "serve_lends_in_use",
+        "places are lent anew while their tile is moved",
+        BOUND_SERVE,
+        "progress.lent < progress.tile && ",
+        "",
+    ),
+    Mutation(
+        "serve_lends_unlanded",
+        "places are lent anew before all of their tile has landed",
+        BOUND_SERVE,
+        " && progress.lent < through",
+        "",
+    ),
+    Mutation(
+        "serve_leaves_early",
+        "who tells leaves as soon as nothing more comes",
+        BOUND_SERVE,
+        "    return word / 2 > k;\n  }\n\n  // ---- who tells",
+        "    return word / 2 > k && word % 2 == 0;\n  }\n\n  // ---- who tells",
+    ),
+    Mutation(
+        "serve_stops_behind",
+        "an instruction that nobody ran counts as done",
+        BOUND_SERVE,
+        "p_.planned + b_.planned(n);",
+        "p_.planned + b_.planned(n + 1);",
     ),
     # ---- blocks that roam --------------------------------------------------------------------------------
     Mutation(

@@ -40,8 +40,8 @@ class ProgramBinder {
     program.tails = tails(program);
     program.landings = pulls() ? landings(program) : 0;
     program.scratch_tiles = plan_.header->tile_scratch;
+    program.served = pulls() && program.tile_bytes <= kServedBytes && is_served(program);
     program.lends_ahead = lends_ahead(program);
-    program.served = pulls() && is_served(program);
     if (program.served != 0) program.behind = behind(program);
     return program;
   }
@@ -49,6 +49,8 @@ class ProgramBinder {
  private:
   // Of an operation; offsets fit in 32 bits.
   static constexpr uint64_t kMostBytes = uint64_t(1) << 30, kMostPulledBytes = uint64_t(1) << 31;
+  // Of a tile: what longer ones lose to fences and votes is less than what the threads that serve would move.
+  static constexpr uint64_t kServedBytes = 128 << 10;
 
   bool pulls() const { return plan_.header->protocol == Protocol::kPull; }
 
@@ -111,10 +113,11 @@ class ProgramBinder {
       count += lands(program.instructions[n]) || lands_first(program.instructions[n]);
     return count;
   }
-  // Places of as many tiles as there are words for. Scratch is in use until its tile's end.
+  // Places of as many tiles as there are words for, or of two, where no thread has nothing else to do.
+  // Scratch is in use until its tile's end.
   static uint8_t lends_ahead(const BoundProgram& program) {
     uint32_t places[kBoundEnds] = {}, most = 1;
-    uint32_t tiles = kMaxLent;
+    uint32_t tiles = program.served != 0 ? kMaxLent : 2;
     for (uint32_t n = 0; n < program.count; ++n) {
       const BoundInstruction& i = program.instructions[n];
       if (!(lands(i) || lands_first(i))) continue;
@@ -155,6 +158,9 @@ class ProgramBinder {
   static bool disturbs(const BoundProgram& program, const BoundInstruction& writer,
                        const BoundInstruction& other) {
     if (lands(writer) || lands(other) || !keeps(writer)) return false;
+    if (program.apart == &other - program.instructions + 1 &&
+        !is_apart(program, writer, program.added, program.added_step, false))
+      return true;
     if (other.source != nullptr && !is_apart(program, writer, other.source, other.source_step,
                                              other.received_before & kBoundSourceOfTile))
       return true;
@@ -208,7 +214,38 @@ class ProgramBinder {
       else if (n + 1 < program.count && copies_back(i, program.instructions[n + 1]) &&
                is_lost(program, i, n + 2))
         make_there(program, n);
+      else if (n + 1 < program.count && copies_on(program, i, program.instructions[n + 1]) &&
+               is_lost(program, i, n + 2))
+        make_apart(program, n);
     }
+  }
+  // A sum in scratch is copied to a buffer that it reads nothing of.
+  static bool copies_on(const BoundProgram& program, const BoundInstruction& i,
+                        const BoundInstruction& copy) {
+    return program.apart == 0 && lands_first(i) && !lands_in_source(i) && !is_put(i) &&
+           (i.received_before & (kBoundDestinationOfTile | kBoundSourceOfTile)) == kBoundDestinationOfTile &&
+           copy.send_count == 0 && copy.receive_count == 0 && copy.source == i.destination &&
+           (copy.received_before & (kBoundSourceOfTile | kBoundDestinationOfTile)) == kBoundSourceOfTile &&
+           copy.source_step == i.destination_step && copy.span == i.span && copy.span_step == i.span_step &&
+           is_apart(program, copy, i.source, i.source_step, false);
+  }
+  // It is made in that buffer.
+  static void make_apart(BoundProgram& program, uint32_t n) {
+    BoundInstruction& i = program.instructions[n];
+    program.apart = uint8_t(n + 1);
+    program.added = i.source;
+    program.added_step = i.source_step;
+    i.source = i.destination;
+    i.source_step = i.destination_step;
+    i.destination = program.instructions[n + 1].destination;
+    i.destination_step = program.instructions[n + 1].destination_step;
+    i.received_before &= uint8_t(~kBoundDestinationOfTile);
+    i.received_before |= kBoundCopies | kBoundSourceOfTile | kBoundLandsInSource;
+    remove(program, n + 1);
+  }
+  static void remove(BoundProgram& program, uint32_t n) {
+    --program.count;
+    for (uint32_t k = n; k < program.count; ++k) program.instructions[k] = program.instructions[k + 1];
   }
   static bool copies_back(const BoundInstruction& i, const BoundInstruction& copy) {
     return copy.send_count == 0 && copy.receive_count == 0 && copy.source == i.destination &&
@@ -228,8 +265,7 @@ class ProgramBinder {
     i.received_before &= uint8_t(~kBoundDestinationOfTile);
     i.received_before |= kBoundCopies | (of_tile ? kBoundSourceOfTile : 0);
     if (lands_first(i)) i.received_before ^= kBoundLandsInSource;  // where it landed before
-    --program.count;
-    for (uint32_t k = n + 1; k < program.count; ++k) program.instructions[k] = program.instructions[k + 1];
+    remove(program, n + 1);
   }
   // From instruction n on.
   static bool is_lost(const BoundProgram& program, const BoundInstruction& i, uint32_t n) {

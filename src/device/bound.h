@@ -83,6 +83,11 @@ STARLING_HOST_DEVICE inline bool lands_in_source(const BoundInstruction& i) {
   return (i.received_before & kBoundLandsInSource) != 0;
 }
 
+// Scratch keeps what it makes, for another instruction.
+STARLING_HOST_DEVICE inline bool adds_up(const BoundInstruction& i) {
+  return !lands(i) && keeps(i) && (i.received_before & kBoundDestinationOfTile) != 0;
+}
+
 // So many instructions of the plan it is.
 STARLING_HOST_DEVICE inline uint32_t planned(const BoundInstruction& i) {
   return 1u + lands_first(i) + ((i.received_before & kBoundCopies) != 0);
@@ -108,11 +113,15 @@ struct BoundProgram {
   uint8_t scratch_tiles;  // that have scratch in turn (PlanHeader::tile_scratch)
   uint8_t planned;  // instructions of the plan
   uint8_t served;  // 1: it may run as device/bound_serve.h says
-  uint16_t behind;  // then, bit n: instruction n touches what an earlier one may still touch
+  uint8_t apart;  // n + 1: instruction n sums up what lands in its source and `added`, into its destination;
+                  // 0: none
+  uint16_t behind;  // of what is served, bit n: instruction n touches what an earlier one may still touch
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile
   uint8_t sent[kBoundEnds];
+  const std::byte* added;  // of block 0, as BoundInstruction::source
+  uint32_t added_step;
   BoundInstruction instructions[kBoundInstructions];
 
   // In all.

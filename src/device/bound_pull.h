@@ -356,6 +356,10 @@ class BoundPull {
     const bool kept = keeps(i);
     if (i.source != nullptr) c.sources[i.local_at] = source_of(i, share);
     if (reduces_into(i)) c.sources[0] = destination_of(i, share);
+    if (p_.apart == &i - p_.instructions + 1) {  // in the order of the plan: what landed, then the own part
+      c.sources[0] = source_of(i, share);
+      c.sources[1] = p_.added + block_ * p_.added_step + share.offset;
+    }
     if (kept) c.destinations[0] = destination_of(i, share);
     c.destination_count = kept + (is_put(i) ? i.send_count : 0);
     c.source_count = i.source_count;

@@ -1,6 +1,7 @@
-// Rings and chains of puts, bound: threads that serve those which move. A step of device/bound_pull.h ends with
-// a fence and a word to the next rank, and begins with a vote on what has come; meanwhile its block moves
-// nothing. Here a thread looks ahead, and another one fences and tells, so the others never wait for either:
+// Rings and chains of puts, bound: threads that serve those which move. A step of device/bound_pull.h ends
+// with a fence and a word to the next rank, and begins with a vote on what has come; meanwhile its block
+// moves nothing. Here a thread looks ahead, and another one fences and tells, so the others never wait for
+// either:
 //
 //   looks:  landing, place, a free description ──▶ describes move k, publishes it ─▶ the next one ... closes
 //   moves:  published? ──▶ their part of move k ──▶ counted ─▶ the next one ... until closed
@@ -76,7 +77,7 @@ class BoundServe {
     m_.store_near(&s_.published, 0);
     m_.store_near(&s_.tiles, 0);
     for (uint64_t& groups : s_.moved) m_.store_near(&groups, 0);
-    for (uint32_t t = 0; t <= p_.lends_ahead && t < p_.tile_count; ++t) lend(t, true);
+    lend(0, true);  // who tells lends the next ones
   }
   STARLING_HOST_DEVICE void lend(uint32_t tile, bool early) {
     if (p_.landings != 0) b_.lend_places_on(0, tile, early);
@@ -106,21 +107,22 @@ class BoundServe {
       if (there) m_.store_near(&s_.tiles, tile + 1);
     }
     m_.store_near(&s_.steps, steps);
-    // Release: pairs with the acquire in is_closed().
+    // Release: pairs with the acquire in is_published().
     m_.store_near(&s_.published, 2 * k + 1);
   }
   // Instruction n, which is move k unless it only waits. No effect if something is missing.
   STARLING_HOST_DEVICE bool prepare(uint32_t n, uint32_t tile, uint64_t& k) {
     const BoundInstruction& i = p_.instructions[n];
     const bool landing = lands(i) || lands_first(i);
-    if (landing && !wait_long(k, [&] { return has_landed(m_, b_.ends_.receives[0]); })) return false;
+    if (landing && !wait_long(k, [&] { return has_landed(); })) return false;
     if (moves(n)) {
       const typename Pull::Share share = b_.share_of(i, tile);
       std::byte* place = nullptr;
       if (is_put(i)) {
         SendEnd& end = b_.ends_.sends[0];
         uint64_t& number = b_.ends_.placed[0];
-        if (!wait_long(k, [&] { return find_place(m_, end, number, share.bytes, place); })) return false;
+        if (!wait_long(k, [&] { return find_place(m_, end, number, share.bytes, place, place_); }))
+          return false;
         ++number;
       }
       // All before it, where it needs that; else the one whose description it gets.
@@ -137,7 +139,15 @@ class BoundServe {
     b_.budget_.raise();
     return true;
   }
-  // Who looks ahead waits for what nobody needs yet: the budget begins when nothing is left to move.
+  // One look may show several messages.
+  STARLING_HOST_DEVICE bool has_landed() {
+    const ReceiveEnd& end = b_.ends_.receives[0];
+    if (!looked_ || int64_t(put_ - end.landed) <= 0) put_ = count_put(m_, end);
+    looked_ = true;
+    return int64_t(put_ - end.landed) > 0;
+  }
+  // Who looks ahead waits for what nobody needs yet: a budget that ends while something is left to move is
+  // followed by another one.
   template <class Ready>
   STARLING_HOST_DEVICE bool wait_long(uint64_t k, Ready&& ready) {
     if (ready()) return true;
@@ -187,6 +197,7 @@ class BoundServe {
   STARLING_HOST_DEVICE void tell() {
     Progress progress;
     for (uint32_t n = 0; n < p_.count; ++n) progress.early &= !adds_up(p_.instructions[n]);
+    for (uint32_t t = 1; t <= p_.lends_ahead && t < p_.tile_count; ++t) lend(t, true);
     skip(progress);
     uint64_t k = 0;
     while (is_published(k, [&] { lend_anew(progress); })) {
@@ -197,9 +208,9 @@ class BoundServe {
         pass(progress);
         ++k;
       } while (m_.load_near(&s_.published) / 2 > k && has_moved(k));
-      lend_anew(progress);
       // It releases all that the groups have moved of these messages.
       if (puts != 0) was_put(m_, b_.ends_.sends[0], puts);
+      lend_anew(progress);
     }
     lend_anew(progress);
   }
@@ -216,10 +227,6 @@ class BoundServe {
       }
       if (moves(progress.instruction)) return;
     }
-  }
-  // Scratch keeps what it makes for another instruction.
-  STARLING_HOST_DEVICE static bool adds_up(const BoundInstruction& i) {
-    return !lands(i) && keeps(i) && (i.received_before & kBoundDestinationOfTile) != 0;
   }
   // The places of a tile that is through serve the next one that has none. Early: the groups have loaded what
   // lies there, as what they stored tells, and, if nothing is added up there, only peers write there.
@@ -238,6 +245,10 @@ class BoundServe {
   Combine* const moves_;
   Service& s_;
   uint32_t groups_ = 0;  // of threads that move
+  // Of who looks:
+  bool looked_ = false;
+  uint64_t put_ = 0;  // messages that have landed, as it saw last
+  LastPlace place_;
 };
 
 }  // namespace starling::device

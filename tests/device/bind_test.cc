@@ -292,6 +292,7 @@ TEST(Bind, KnowsScratchOfATile) {
     EXPECT_EQ(reduces_into(i), n == 1 || n == 2);
     EXPECT_EQ(i.receive_first, 0u);
     EXPECT_EQ(keeps(i), n == 2 || n == 3 || n == 5);
+    EXPECT_EQ(adds_up(i), n == 2);
     if ((i.received_before & kBoundDestinationOfTile) != 0) {
       EXPECT_EQ(i.destination_step, 2 * 2 * op.tile_bytes);
     }
@@ -381,6 +382,21 @@ TEST(Bind, KeepsNoSumThatNobodyReads) {
     EXPECT_TRUE(keeps(root.instructions[0]) && (root.instructions[0].received_before & kBoundFinal));
     EXPECT_EQ(lands_in_source(root.instructions[0]), in_place);
   }
+  // Where its buffers do not overlap the root makes the sum in the other one at once.
+  const Plan reduce = generate("chain_put", {.collective = Collective::kReduce, .rank_count = 3, .root = 0});
+  Operation op = operation_of(*reduce.header(0), 2 * 4096, 1024);
+  std::vector<std::byte> apart(3 * 2 * 4096);
+  op.buffers[uint32_t(BufferKind::kInput)].base = &apart[0];
+  op.buffers[uint32_t(BufferKind::kOutput)].base = &apart[2 * 4096];
+  const BoundProgram root = ProgramBinder(*reduce.header(0), op).bind();
+  ASSERT_EQ(root.count, 1u);
+  EXPECT_EQ(root.apart, 1u);
+  EXPECT_EQ(root.added, &apart[0]);
+  EXPECT_EQ(planned(root.instructions[0]), 3u);
+  EXPECT_EQ(root.instructions[0].destination, &apart[2 * 4096]);
+  EXPECT_EQ(root.instructions[0].received_before,
+            kBoundFinal | kBoundLandsFirst | kBoundLandsInSource | kBoundSourceOfTile | kBoundCopies);
+  EXPECT_EQ(root.behind, 0u);
   // Of six ranks a connection has words for the places of one tile.
   const Plan plan = generate("ring_put", {.collective = Collective::kAllReduce, .rank_count = 6});
   const BoundProgram program =

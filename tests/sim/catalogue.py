@@ -367,7 +367,7 @@ MUTATIONS = [
         "place_unopened",
         "a message is put into memory of another process that our host has not opened yet",
         PLACES,
-        "  return at != 0;\n",
+        "  return last.at != 0;\n",
         "  return true;\n",
     ),
     Mutation(
@@ -1340,6 +1340,13 @@ MUTATIONS = [
         "    i.destination = copy.destination;\n    i.destination_step = copy.destination_step;\n"
         "    i.received_before |= kBoundCopies | (copy",
         "    i.received_before |= kBoundCopies | (copy",
+    ),
+    Mutation(
+        "bound_pull_adds_what_was_there",
+        "a bound pull that makes a sum in a buffer of its own adds what lies there",
+        BOUND_PULL,
+        "if (p_.apart == &i - p_.instructions + 1) {",
+        "if (p_.apart == ~0u) {",
     ),
     Mutation(
         "bound_pull_adds_early",

@@ -9,6 +9,7 @@
 #include "sim/awaited_soon.h"
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
+#include "sim/long_puts.h"
 #include "sim/mutants.h"
 #include "sim/one_lane.h"
 #include "sim/overwritten_part.h"
@@ -22,8 +23,8 @@ inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
 inline constexpr uint64_t kCrowdedEvery = 16;  // likewise, 14 later: of crowded_replays.h
 inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited_soon.h
-inline constexpr uint64_t kOverwrittenEvery =
-    32;  // likewise, 26 later: of overwritten_part.h; the others: `mixed`
+inline constexpr uint64_t kOverwrittenEvery = 32;  // likewise, 26 later: of overwritten_part.h
+inline constexpr uint64_t kLongEvery = 32;  // likewise, 18 later: of long_puts.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -46,9 +47,10 @@ struct Special {
         crossed(seed % kCrossedEvery == 4),
         crowded(seed % kCrowdedEvery == 14),
         awaited(seed % kAwaitedEvery == 10),
-        overwritten(seed % kOverwrittenEvery == 26) {}
-  bool any() const { return one_lane || crossed || crowded || awaited || overwritten; }
-  const bool one_lane, crossed, crowded, awaited, overwritten;
+        overwritten(seed % kOverwrittenEvery == 26),
+        puts(seed % kLongEvery == 18) {}
+  bool any() const { return one_lane || crossed || crowded || awaited || overwritten || puts; }
+  const bool one_lane, crossed, crowded, awaited, overwritten, puts;
 };
 
 // Whether a hunt in this campaign comes to the seed. Seeds have there the cases that they have in `mixed`.
@@ -65,6 +67,7 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
                : special.crowded     ? crowded_replays(seed, simulation.plans())
                : special.awaited     ? awaited_soon(seed, simulation.plans())
                : special.overwritten ? overwritten_part(seed)
+               : special.puts        ? long_puts(seed)
                                      : draw_case(campaign, seed, simulation.plans());
   drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
   drawn.options.step_bound = 20'000'000;

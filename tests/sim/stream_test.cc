@@ -11,6 +11,7 @@
 #include "sim/awaited_soon.h"
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
+#include "sim/long_puts.h"
 #include "sim/one_lane.h"
 #include "sim/overwritten_part.h"
 #include "sim/run_seeds.h"
@@ -72,6 +73,16 @@ TEST(Streams, OwnPartThatIsOverwritten) {
   Simulation simulation;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const Case drawn = overwritten_part(seed);
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+  }
+}
+
+// Tiles that have scratch in turn, and places lent as far ahead as there are words for.
+TEST(Streams, PutsOfManyTiles) {
+  Simulation simulation;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    const Case drawn = long_puts(seed);
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
   }

@@ -22,7 +22,8 @@ class CudaMachine {
   static constexpr uint32_t kLaneDepth = kGpuLaneDepth;
 
   static constexpr uint32_t kGroup = 32;  // threads that go together
-  static constexpr uint32_t kServedThreads = 8 * kGroup;  // so many a block has at least for two groups to serve
+  static constexpr uint32_t kServedThreads =
+      8 * kGroup;  // so many a block has at least for two groups to serve
 
   static constexpr uint32_t kLaneStageBytes = 256;
   static constexpr uint32_t kPlanStageBytes = 6144;

@@ -382,7 +382,16 @@ TEST(Bind, KeepsNoSumThatNobodyReads) {
     EXPECT_TRUE(keeps(root.instructions[0]) && (root.instructions[0].received_before & kBoundFinal));
     EXPECT_EQ(lands_in_source(root.instructions[0]), in_place);
   }
-  // Where its buffers do not overlap the root makes the sum in the other one at once.
+  // Of six ranks a connection has words for the places of one tile.
+  const Plan plan = generate("ring_put", {.collective = Collective::kAllReduce, .rank_count = 6});
+  const BoundProgram program =
+      ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 6 << 20, 4096)).bind();
+  EXPECT_EQ(program.landings, 10u);
+  EXPECT_EQ(program.lends_ahead, 0u);
+}
+
+// Where its buffers do not overlap the root of a chain makes the sum in the other one at once.
+TEST(Bind, SumsUpApart) {
   const Plan reduce = generate("chain_put", {.collective = Collective::kReduce, .rank_count = 3, .root = 0});
   Operation op = operation_of(*reduce.header(0), 2 * 4096, 1024);
   std::vector<std::byte> apart(3 * 2 * 4096);
@@ -397,12 +406,6 @@ TEST(Bind, KeepsNoSumThatNobodyReads) {
   EXPECT_EQ(root.instructions[0].received_before,
             kBoundFinal | kBoundLandsFirst | kBoundLandsInSource | kBoundSourceOfTile | kBoundCopies);
   EXPECT_EQ(root.behind, 0u);
-  // Of six ranks a connection has words for the places of one tile.
-  const Plan plan = generate("ring_put", {.collective = Collective::kAllReduce, .rank_count = 6});
-  const BoundProgram program =
-      ProgramBinder(*plan.header(1), operation_of(*plan.header(1), 6 << 20, 4096)).bind();
-  EXPECT_EQ(program.landings, 10u);
-  EXPECT_EQ(program.lends_ahead, 0u);
 }
 
 class NotBound : public ::testing::Test {

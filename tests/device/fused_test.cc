@@ -140,7 +140,10 @@ Effects as_bound(const BoundProgram& program, uint32_t b) {
     if (lands(i) || lands_first(i)) block.store(landing(i), block.message(i.receive_first, true));
     if (lands(i)) continue;
     std::vector<Value> operands;
-    if (reduces_into(i)) operands.push_back(block.at(destination(i)));
+    if (program.apart == n + 1)
+      operands.push_back(block.at(program.added + b * uint64_t(program.added_step)));
+    else if (reduces_into(i))
+      operands.push_back(block.at(destination(i)));
     for (uint32_t k = 0; k < i.receive_count; ++k)
       operands.push_back(block.message(i.receive_first + k, false));
     if (i.source != nullptr) operands.push_back(block.at(source(i)));

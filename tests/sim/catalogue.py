@@ -1145,7 +1145,6 @@ MUTATIONS = [
         "      if (m_.any(stuck)) return false;\n"
         "      count_read(i, tile);  // all threads have loaded the messages: the vote was a barrier\n",
         "      if (!stuck) count_read(i, tile);\n      if (m_.any(stuck)) return false;\n",
-        STREAMS_GRAPHS,
     ),
     Mutation(
         "bound_second_message_first",
@@ -1181,7 +1180,6 @@ MUTATIONS = [
         BOUND,
         "      if (p_.leading == 0 && tile != 0 && p_.send_count != 0 && !wait_for_credit(tile))\n",
         "      if (false)\n",
-        "streams-graphs",
     ),
     Mutation(
         "bound_tails_without_vote",

@@ -10,6 +10,7 @@
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
 #include "sim/long_puts.h"
+#include "sim/many_packets.h"
 #include "sim/mutants.h"
 #include "sim/one_lane.h"
 #include "sim/overwritten_part.h"
@@ -24,7 +25,8 @@ inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_m
 inline constexpr uint64_t kCrowdedEvery = 16;  // likewise, 14 later: of crowded_replays.h
 inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited_soon.h
 inline constexpr uint64_t kOverwrittenEvery = 32;  // likewise, 26 later: of overwritten_part.h
-inline constexpr uint64_t kLongEvery = 32;  // likewise, 18 later: of long_puts.h; the others: `mixed`
+inline constexpr uint64_t kLongEvery = 32;  // likewise, 18 later: of long_puts.h
+inline constexpr uint64_t kPacketsEvery = 32;  // likewise, 22 later: of many_packets.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -48,9 +50,10 @@ struct Special {
         crowded(seed % kCrowdedEvery == 14),
         awaited(seed % kAwaitedEvery == 10),
         overwritten(seed % kOverwrittenEvery == 26),
-        puts(seed % kLongEvery == 18) {}
-  bool any() const { return one_lane || crossed || crowded || awaited || overwritten || puts; }
-  const bool one_lane, crossed, crowded, awaited, overwritten, puts;
+        puts(seed % kLongEvery == 18),
+        packets(seed % kPacketsEvery == 22) {}
+  bool any() const { return one_lane || crossed || crowded || awaited || overwritten || puts || packets; }
+  const bool one_lane, crossed, crowded, awaited, overwritten, puts, packets;
 };
 
 // Whether a hunt in this campaign comes to the seed. Seeds have there the cases that they have in `mixed`.
@@ -68,6 +71,7 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
                : special.awaited     ? awaited_soon(seed, simulation.plans())
                : special.overwritten ? overwritten_part(seed)
                : special.puts        ? long_puts(seed)
+               : special.packets     ? many_packets(seed, simulation.plans())
                                      : draw_case(campaign, seed, simulation.plans());
   drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
   drawn.options.step_bound = 20'000'000;

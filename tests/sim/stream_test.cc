@@ -12,6 +12,7 @@
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
 #include "sim/long_puts.h"
+#include "sim/many_packets.h"
 #include "sim/one_lane.h"
 #include "sim/overwritten_part.h"
 #include "sim/run_seeds.h"
@@ -78,11 +79,12 @@ TEST(Streams, OwnPartThatIsOverwritten) {
   }
 }
 
-// Tiles that have scratch in turn, and places lent as far ahead as there are words for.
-TEST(Streams, PutsOfManyTiles) {
+// Tiles that have scratch in turn, and places lent as far ahead as there are words for; and packets whose
+// slots come round.
+TEST(Streams, OperationsOfManyTiles) {
   Simulation simulation;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
-    const Case drawn = long_puts(seed);
+  for (uint64_t seed = 1; seed <= 800; ++seed) {
+    const Case drawn = seed % 2 ? long_puts(seed) : many_packets(seed, simulation.plans());
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
   }

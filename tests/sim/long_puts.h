@@ -5,8 +5,8 @@
 #include <string>
 
 #include "machine/sim/campaign.h"
-#include "machine/sim/stream_program.h"
 #include "plan/generate.h"
+#include "sim/one_stream.h"
 
 namespace starling::sim {
 
@@ -24,18 +24,13 @@ inline Case long_puts(uint64_t seed) {
       {"chain_put", {.collective = Collective::kBroadcast, .rank_count = 3}},
   };
   const auto& kind = kinds[random.below(std::size(kinds))];
-  Case drawn{{}, stream_options(StreamKind::kOneStream, seed), seed};
-  drawn.options.threads = 3 + uint32_t(random.below(2));
-  LaneSpec lane;
-  for (uint32_t r = 0; r < kind.request.rank_count; ++r) lane.ranks.push_back(r);
+  const uint32_t threads = 3 + uint32_t(random.below(2));
   const std::string tiles = "@" + std::to_string(512 << random.below(2));
-  lane.calls = {{.plan = std::make_shared<const Plan>(generate(kind.algorithm + tiles, kind.request)),
-                 .count = 1500 + random.below(4000)}};
-  drawn.program.name = std::string(kind.algorithm) + " of many tiles";
-  drawn.program.rank_count = kind.request.rank_count;
-  drawn.program.streams = 1;
-  drawn.program.lanes = {lane};
-  drawn.program.steps.assign(drawn.program.rank_count, std::vector<Step>(4, Step{StepKind::kStart, 0}));
+  Case drawn =
+      on_one_stream(seed, std::string(kind.algorithm) + " of many tiles",
+                    {.plan = std::make_shared<const Plan>(generate(kind.algorithm + tiles, kind.request)),
+                     .count = 1500 + random.below(4000)});
+  drawn.options.threads = threads;
   return drawn;
 }
 

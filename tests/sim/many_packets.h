@@ -4,7 +4,7 @@
 #include <string>
 
 #include "machine/sim/campaign.h"
-#include "machine/sim/stream_program.h"
+#include "sim/one_stream.h"
 
 namespace starling::sim {
 
@@ -23,17 +23,12 @@ inline Case many_packets(uint64_t seed, PlanCache& plans) {
       {"chain_packets", {.collective = Collective::kReduce, .rank_count = 3}},
   };
   const auto& kind = kinds[random.below(std::size(kinds))];
-  Case drawn{{}, stream_options(StreamKind::kOneStream, seed), seed};
-  drawn.options.threads = 2 + uint32_t(random.below(3));
+  const uint32_t threads = 2 + uint32_t(random.below(3));
+  Case drawn =
+      on_one_stream(seed, std::string(kind.algorithm) + " of many tiles",
+                    {.plan = plans.get(kind.algorithm, kind.request), .count = 80 + random.below(200)});
+  drawn.options.threads = threads;
   drawn.options.packet_bytes = 32;
-  LaneSpec lane;
-  for (uint32_t r = 0; r < kind.request.rank_count; ++r) lane.ranks.push_back(r);
-  lane.calls = {{.plan = plans.get(kind.algorithm, kind.request), .count = 80 + random.below(200)}};
-  drawn.program.name = std::string(kind.algorithm) + " of many tiles";
-  drawn.program.rank_count = kind.request.rank_count;
-  drawn.program.streams = 1;
-  drawn.program.lanes = {lane};
-  drawn.program.steps.assign(drawn.program.rank_count, std::vector<Step>(4, Step{StepKind::kStart, 0}));
   return drawn;
 }
 

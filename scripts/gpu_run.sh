@@ -4,6 +4,8 @@
 #
 #   scripts/gpu_run.sh STEP... [OUT_DIR]       an argument with a slash and no colon is the folder of the results
 #
+#   all          tests/gpu whole, what `make test-gpu` runs, within LIMIT seconds a file, JOBS (1) files at a time, which then share the
+#                GPUs in turns; with four GPUs each file twice: what is of four ranks, and the rest
 #   tests        tests/gpu, without what follows
 #   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S, in PROGRAMS_S (gpu_disorder_N.json)
 #   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
@@ -136,13 +138,14 @@ bench() { # seconds, result's name, arguments of `starling bench`
 # Small counts: the sanitizer runs kernels some hundred times slower. Of PyTorch's kernels none is loaded.
 sanitized() { # tool
   local tool=(compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20)
+  local shared=$((GPUS > 2 ? GPUS : 2)) # of the suite's ranks several may share a GPU
   # racecheck is so slow that all seven take more than 90 s.
   local kinds=all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv
   [ "$1" = memcheck ] || kinds=all_reduce,send_recv
-  bounded 100 "sanitizer_$1" "${tool[@]}" "$PREBUILT/gpu.collective_bench" gpus=2 as=threads libraries=starling \
+  bounded 100 "sanitizer_$1" "${tool[@]}" "$PREBUILT/gpu.collective_bench" "gpus=$GPUS" as=threads libraries=starling \
     repetitions=1 slice_us=1 "kinds=$kinds" sizes=8,20000 limit_s=90
   build_package
-  CUDA_MODULE_LOADING=LAZY bounded 130 "sanitizer_$1_conformance" "${tool[@]}" "$PYTHON" tests/gpu/small_cases.py "${CASES:-60}"
+  CUDA_MODULE_LOADING=LAZY bounded 130 "sanitizer_$1_conformance" "${tool[@]}" "$PYTHON" tests/gpu/small_cases.py "${CASES:-60}" $shared
 }
 
 build_library
@@ -154,6 +157,19 @@ export RANKS_PER_GPU=${RANKS_PER_GPU:-1}
 GPUS=${GPUS:-$(($(nvidia-smi -L | grep -c '^GPU') * RANKS_PER_GPU))}
 for step in "${steps[@]}"; do
   case $step in
+  all)
+    build_adapter
+    parts=("")
+    ((GPUS < 4)) || parts=("4" "not 4")
+    for file in {torch_cuda,programs,ipc,sm_free,hosts,plans,graphs,many,conformance,rings,streams,together}; do # the longest first
+      for part in "${parts[@]}"; do
+        while (($(jobs -rp | wc -l) >= ${JOBS:-1})); do wait -n; done
+        LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file${part:+_${part// /_}}" -rs "tests/gpu/test_$file.py" -k "$part" &
+      done
+    done
+    wait
+    ! grep -q '^== all_.*: status [^0]' "$OUT/summary.log" || failed=1
+    ;;
   tests)
     build_adapter
     run_pytest 240 conformance -x tests/gpu/test_conformance.py

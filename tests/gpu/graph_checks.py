@@ -97,7 +97,7 @@ def kinds(p: Place) -> None:
     own, whole = p.filled(p.rank, count), p.filled(p.rank + 1, count * p.size)
 
     def body() -> None:
-        dist.broadcast(broadcast, 1)
+        dist.broadcast(broadcast, 1 % p.size)
         dist.all_gather_into_tensor(gathered, own)
         dist.reduce_scatter_tensor(scattered, whole)
         dist.all_to_all_single(exchanged, whole)
@@ -111,7 +111,7 @@ def kinds(p: Place) -> None:
         for tensor in (gathered, exchanged, scattered):
             tensor.fill_(-1)
         graph.replay()
-        expect(broadcast, 1, "broadcast")
+        expect(broadcast, 1 % p.size, "broadcast")
         expect(gathered, spread, "all_gather_into_tensor")
         expect(scattered, p.total(lambda r: r + 1), "reduce_scatter_tensor")
         expect(exchanged, spread + 1, "all_to_all_single")

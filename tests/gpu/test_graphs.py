@@ -1,8 +1,8 @@
 """Goal: collectives that CUDA graphs capture give right results in every replay, beside eager ones and in any order of
 graphs, and streams of replays go on when a rank dies or does not come.
 
-Method: ``graph_checks.py`` and ``graph_failures.py`` in processes of their own, two and four, one a GPU; each check has
-a time limit.
+Method: ``graph_checks.py`` and ``graph_failures.py`` in processes of their own, two and four, one a GPU, and one
+alone; each check has a time limit.
 """
 
 import subprocess
@@ -29,6 +29,15 @@ pytestmark = pytest.mark.gpu
     ids=("collectives", "streams", "orders", "failures"),
 )
 def test_checks(words: str, ranks: int) -> None:
+    _run(words, ranks)
+
+
+@pytest.mark.timeout(240)
+def test_one_rank_alone() -> None:
+    _run("graph_checks one sizes kinds strided temporaries side_stream many beside_eager any_order ddp", 1)
+
+
+def _run(words: str, ranks: int) -> None:
     gpus.skip_unless(ranks)
     script, *names = words.split()
     command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), str(ranks), *names]

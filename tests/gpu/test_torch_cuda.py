@@ -1,8 +1,8 @@
 """Goal: the PyTorch backend is right on CUDA tensors, keeps streams in order without blocking hosts, and releases
 streams when a rank dies.
 
-Method: ``torch_checks.py`` in processes of its own, two and four, one a GPU; each run has a time limit, so that a hang
-is a failure.
+Method: ``torch_checks.py`` in processes of its own, two and four, one a GPU, and one alone; each run has a time limit,
+so that a hang is a failure.
 """
 
 import os
@@ -92,3 +92,16 @@ def test_held_streams(names: tuple[str, ...], ranks: int) -> None:
 @pytest.mark.timeout(120)
 def test_fsdp2(ranks: int) -> None:
     run(ranks, "fsdp2")
+
+
+@pytest.mark.timeout(120)
+def test_one_rank_alone() -> None:
+    """The first thing that is tried on one GPU: all that needs no other rank."""
+    gpus.skip_unless(1)
+    run(
+        1,
+        *("collectives", "unequal_parts", "strided", "coalesced"),
+        *("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
+        *("disorder_with_synchronization", "groups_in_any_order_with_synchronization"),
+        *("ddp", "ddp_with_lanes_and_synchronization", "fsdp2", "tensor_parallel", "pipelining"),
+    )

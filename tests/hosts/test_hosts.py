@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,24 @@ def test_tcp_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bo
     said = [line for line in lines if "links to other hosts go over TCP: " in line]
     assert len(said) == (0 if wanted else 3), lines
     assert all(re.search("RDMA|verbs", line) for line in said), lines
+
+
+@pytest.mark.parametrize("has", ("no library", "no functions"))
+def test_tcp_is_said_where_verbs_cannot_be_opened(tmp_path: Path, has: str) -> None:
+    """A libibverbs that is no library, and one that lacks what is called: TCP, and a line that says which."""
+    file, log = tmp_path / "libibverbs.so.1", tmp_path / "stderr"
+    file.touch()
+    if has == "no functions":
+        build = ["cc", "-shared", "-x", "c", "/dev/null", "-o", str(file)]
+        subprocess.run(build, check=True)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("LD_LIBRARY_PATH"))))
+    settings = {"STARLING_LINK": "auto", "LD_LIBRARY_PATH": path}
+    Job(None, [[0], [1]], programs.cores_of_threads, settings=settings, stderr=log).results()
+    lines = log.read_text().splitlines()
+    said = [line for line in lines if "links to other hosts go over TCP: " in line]
+    assert len(said) == 2, lines
+    wanted = "libibverbs cannot be opened: " if has == "no library" else "libibverbs.so.1 here has no ibv_"
+    assert all(wanted in line for line in said), lines
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 // Small flows of which everything that can happen is looked at: what fails in them, and how it may show.
 #pragma once
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -125,6 +126,24 @@ inline const std::vector<FlowCase>& large_flow_cases() {
       FlowSetup setup = only(kBreaks, {.transfers = transfers, .faults = 2});
       setup.heals = false;
       add("two breaks, however they show, none heals", setup);
+    }
+    for (const auto& [paths, transfers, faults] :
+         {std::tuple(2u, 4u, 1u), {3u, 4u, 1u}, {2u, 2u, 2u}, {2u, 4u, 2u}, {3u, 4u, 2u}}) {
+      FlowSetup setup = silent(only(kBreaks, {.paths = paths, .transfers = transfers, .faults = faults}));
+      setup.dying = true;
+      add(faults == 1 ? "a silent break, and an end dies" : "two silent breaks, and an end dies", setup);
+    }
+    for (const uint32_t paths : {2u, 3u}) {
+      FlowSetup setup = silent(only(kBreaks, {.paths = paths, .transfers = 4, .faults = 2}));
+      setup.refusals = true;
+      add("a silent break, and a transfer refused", setup);
+      setup.policy = Policy::kStriping;
+      add("a silent break, and a transfer refused, striped", setup);
+    }
+    for (const uint32_t transfers : {2u, 4u}) {
+      FlowSetup setup = only(kBreaks, {.transfers = transfers});
+      setup.dying = true;
+      add("a break, however it shows, and an end dies", setup);
     }
     add("any two faults, however they show", {.transfers = 2, .faults = 2});
     return cases;

@@ -6,12 +6,15 @@
 //   link_program cases            one line for each: CASE name passed, or CASE name failed: why
 //   link_program figures ROUNDS   how long traffic rests, one line for each failure: FIGURE kind event_ms
 //   gap_ms
+//   link_program failovers N [SEED]   so many in a row of one flow, by chance: FAILOVER kind, and at the end
+//   FAILOVERS count transfers epoch
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "monitor/path_ring.h"
@@ -304,6 +307,38 @@ int run_figures(int rounds) {
   return 0;
 }
 
+// ---- many in a row ----------------------------------------------------------------------------------------
+// The rail in use fails at some moment of the traffic, in some way; when the flow has left it, it heals, and
+// the flow comes back.
+int run_failovers(int count, uint64_t seed) {
+  std::mt19937_64 chance(seed);
+  constexpr std::array kKinds = {"own port down", "peer's port down", "data lost", "answers lost",
+                                 "silent both ways"};
+  Options options;
+  options.patient = false;
+  Pair pair(options);
+  for (int k = 0; k < count; ++k) {
+    pair.deliver(5 + chance() % 20);
+    pair.expect_use(1);
+    const auto kind = chance() % kKinds.size();
+    usleep(static_cast<useconds_t>(chance() % 3000));
+    if (kind < 2) port(0, kind == 0 ? 'a' : 'b', false);
+    if (kind == 2 || kind == 4) lose(0, 'a', "100%");
+    if (kind == 3 || kind == 4) lose(0, 'b', "100%");
+    pair.expect_use(2);
+    pair.deliver(5 + chance() % 20);
+    heal(0);
+    std::printf("FAILOVER %s\n", kKinds[kind]);
+    std::fflush(stdout);
+  }
+  pair.expect_use(1);
+  pair.deliver(20);
+  pair.finish();
+  std::printf("FAILOVERS %d %llu %u\n", count, static_cast<unsigned long long>(pair.shared.accepted),
+              pair.sender.state().epoch);
+  return 0;
+}
+
 }  // namespace
 }  // namespace starling::link
 
@@ -312,11 +347,14 @@ int main(int argc, char** argv) {
   if (argc >= 2 && std::strcmp(argv[1], "cases") == 0) return run_cases(argc - 2, argv + 2);
   try {
     if (argc == 3 && std::strcmp(argv[1], "figures") == 0) return run_figures(std::atoi(argv[2]));
+    if (argc >= 3 && std::strcmp(argv[1], "failovers") == 0)
+      return run_failovers(std::atoi(argv[2]), argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
   } catch (const Failure& failure) {
-    std::printf("FIGURES failed: %s\n", failure.why.c_str());
+    std::printf("%s failed: %s\n", argv[1], failure.why.c_str());
     return 1;
   }
   std::fprintf(stderr,
-               "usage: link_program cases [NAME...] | figures ROUNDS (in a guest: tests/verbs/guest.py)\n");
+               "usage: link_program cases [NAME...] | figures ROUNDS | failovers N [SEED] (in a guest: "
+               "tests/verbs/guest.py)\n");
   return 2;
 }

@@ -14,7 +14,7 @@ Opened open_once() {
   Opened opened;
   void* handle = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    opened.why = "libibverbs.so.1 is not installed";
+    opened.why = std::string("libibverbs cannot be opened: ") + dlerror();
     return opened;
   }
   // The newest version of each symbol, which is what the header describes.

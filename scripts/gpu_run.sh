@@ -10,7 +10,7 @@
 #   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S, in PROGRAMS_S (gpu_disorder_N.json)
 #   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
 #   controls     depleted resources in one order, NCCL too: what hangs there does not hang of disorder (gpu_controls_N.json)
-#   bench        all collectives (gpu_collectives_N.json); bench:full from 8 B to 1 GB, bench:quick five sizes
+#   bench        all collectives, 8 B to 2 GB (gpu_collectives_N.json); bench:full the same, bench:quick five sizes
 #   bench:modes  the same beside NCCL's better modes, and both in CUDA graphs (gpu_modes_N.json); MODES=those of NCCL, LAST=256M,
 #                COLLECTIVES=all
 #   overlap      computation beside collectives (gpu_overlap_N.json, .png)
@@ -161,7 +161,7 @@ for step in "${steps[@]}"; do
     build_adapter
     parts=("")
     ((GPUS < 4)) || parts=("4" "not 4")
-    for file in {torch_cuda,programs,ipc,sm_free,hosts,plans,graphs,many,conformance,rings,streams,together}; do # the longest first
+    for file in {torch_cuda,programs,ipc,sm_free,hosts,plans,graphs,many,conformance,rings,streams,together,diagnose}; do # the longest first
       for part in "${parts[@]}"; do
         while (($(jobs -rp | wc -l) >= ${JOBS:-1})); do wait -n; done
         LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file${part:+_${part// /_}}" -rs "tests/gpu/test_$file.py" -k "$part" &
@@ -192,7 +192,7 @@ for step in "${steps[@]}"; do
     bench 150 "gpu_controls_$GPUS" gpu-disorder -n "$GPUS" --limit "${HANG_S:-20}" --timeout 140 --iterations 20 \
       -c "one order with all SMs but 40 occupied,one order with all SMs but 8 occupied,one order with one hardware queue and synchronization"
     ;;
-  bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" --timeout 280 ;;
+  bench | bench:full) bench 300 "gpu_collectives_$GPUS" gpu -n "$GPUS" -b 8 -e 2G -f 2 --timeout 280 ;;
   bench:modes)
     bench 300 "gpu_modes_$GPUS" gpu -n "$GPUS" -e "${LAST:-256M}" --no-in-place --ours eager,graph --timeout 280 \
       --nccl "${MODES:-default,registered,symmetric,zero_cta,graph,symmetric_graph}" -C "${COLLECTIVES:-all}"

@@ -122,8 +122,8 @@ inline const std::vector<FlowCase>& large_flow_cases() {
     add_sizes("two breaks that heal", two, &FlowSetup::heals);
     add_sizes("a break and a loss, all may come late", silent(only(kBreaks | kLosses, {.faults = 2})),
               &FlowSetup::late);
-    for (const uint32_t transfers : {2u, 3u, 4u}) {
-      FlowSetup setup = only(kBreaks, {.transfers = transfers, .faults = 2});
+    for (const auto& [paths, transfers] : {std::pair(2u, 2u), {2u, 3u}, {2u, 4u}, {3u, 2u}, {3u, 3u}}) {
+      FlowSetup setup = only(kBreaks, {.paths = paths, .transfers = transfers, .faults = 2});
       setup.heals = false;
       add("two breaks, however they show, none heals", setup);
     }
@@ -145,7 +145,8 @@ inline const std::vector<FlowCase>& large_flow_cases() {
       setup.dying = true;
       add("a break, however it shows, and an end dies", setup);
     }
-    add("any two faults, however they show", {.transfers = 2, .faults = 2});
+    for (const uint32_t transfers : {2u, 3u})
+      add("any two faults, however they show", {.transfers = transfers, .faults = 2});
     return cases;
   }();
   return kCases;

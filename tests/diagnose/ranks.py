@@ -210,6 +210,41 @@ def has_a_slow_stage(comm: Communicator, pipe: Any) -> None:
     pipe.send("ended")
 
 
+def trains(comm: Communicator, pipe: Any, *, row_is: str) -> None:
+    """Two stages of two tensor or two data ranks each, four micro-batches a step, until rank 0 is told to end.
+
+    The second rank of each row computes for longer.
+    """
+    stage, place = divmod(comm.rank, 2)
+    column = comm.subgroup([place, place + 2], f"column {place}")
+    row = comm.subgroup([2 * stage, 2 * stage + 1], f"row {stage}")
+    assert column is not None and row is not None
+    values, stop = ones(), np.zeros(1, "float32")
+
+    def compute() -> None:
+        if place == 1:
+            time.sleep(COMPUTES_S)
+        if row_is == "tensor":
+            row.all_reduce(values).wait()
+
+    def pass_through(first: int, last: int) -> None:
+        for _ in range(4):
+            if stage != first:
+                column.recv(values, first).wait()
+            compute()
+            if stage != last:
+                column.send(values, last).wait()
+
+    while stop[0] == 0:
+        pass_through(0, 1)
+        pass_through(1, 0)
+        if row_is == "data":
+            row.all_reduce(values).wait()
+        stop[0] = comm.rank == 0 and pipe.poll()
+        comm.all_reduce(stop, lane="stop").wait()
+    pipe.send("ended")
+
+
 def calls_on_command(comm: Communicator, pipe: Any) -> None:
     """Two rounds, and what became of the second; rank 1 is not heard of between them."""
     comm.all_reduce(ones(), lane="x").wait()

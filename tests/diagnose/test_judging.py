@@ -18,7 +18,7 @@ from starling.diagnose.host import Hosts
 from starling.diagnose.job import jobs_of
 from starling.diagnose.judge import judge
 from starling.diagnose.record import BYTES, Fault, NotARecordError, Record, parse
-from starling.diagnose.stages import name_of
+from starling.diagnose.stages import dimensions, name_of
 
 
 def verdict_of(records: list[Record], hosts: Hosts = NOWHERE, after_s: float = 1.0) -> Finding | None:
@@ -183,8 +183,10 @@ def test_a_slow_rank_and_its_stage() -> None:
     ]
     calls = [a + b for a, b in zip(message, [fast, fast, slow, slow], strict=True)]
     records = records_of(calls, groups, {"m0": (0, 2), "m1": (1, 3)})
-    assert name_of(job_of(records), {2, 3}) == "pipeline stage 1 of 2"
-    assert name_of(job_of(records), {3}) == "pipeline stage 1 of 2, data rank 1 of 2"
+    known = dimensions(job_of(records))
+    assert name_of(known, {2, 3}) == name_of(known, {3}) == "pipeline stage 1 of 2", (
+        "rows have called nothing"
+    )
     found = verdict_of(records)
     assert found is not None and (found.kind, found.ranks) == ("slow", (2, 3))
     assert "pipeline stage 1 of 2" in found.what

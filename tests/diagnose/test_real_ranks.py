@@ -5,6 +5,7 @@ the verdict is there; then the mistake is taken back, where it can be, and the j
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -127,6 +128,21 @@ def test_a_slow_stage(tmp_path: Path) -> None:
         verdict = job.until("slow", ranks=(2, 3)).verdict
         assert verdict is not None
         assert "pipeline stage 1 of 2" in verdict.what
+        job.tell(0)
+        job.hear()
+
+
+@pytest.mark.parametrize("row_is", ["tensor", "data"])
+def test_a_slow_place_in_tensor_or_data_groups(tmp_path: Path, row_is: str) -> None:
+    """Same groups, same messages, same slow ranks: only when the rows sum up differs."""
+    with started(functools.partial(ranks.trains, row_is=row_is), 4, tmp_path) as job:
+        found = job.until("slow", ranks=(1, 3), text=f"ranks 1 and 3 ({row_is} rank 1 of 2) compute slowly")
+        assert found.verdict is not None
+        assert any(
+            line.startswith(f"groups like ranks 0 and 1 are {row_is} parallel")
+            for line in found.verdict.details
+        )
+        assert f"pipeline stage 1 of 2, {row_is} rank 0 of 2" in found.ranks[2].state
         job.tell(0)
         job.hear()
 

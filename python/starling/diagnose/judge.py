@@ -156,6 +156,7 @@ def _notes(job: Job, hosts: Hosts, of_host: list[gpus.Gpu]) -> list[str]:
 def _table(moment: Moment, hosts: Hosts) -> tuple[RankView, ...]:
     job = moment.job
     oldest = {call.rank.id: call for call in reversed(moment.calls)}
+    known = stages.dimensions(job)
     rows = []
     for rank in job.ranks.values():
         record = rank.record
@@ -168,7 +169,7 @@ def _table(moment: Moment, hosts: Hosts) -> tuple[RankView, ...]:
             missing = [other.number for other in moment.missing(call)]
             waits = f"{call.operation} in {call.place()} ({words.seconds(call.waited_s)})"
             waits += f", for {words.ranks(missing)}" if missing else ""
-        stage = stages.name_of(job, {rank.number})
+        stage = stages.name_of(known, {rank.number})
         state = hosts.stopped(record) or record.state
         rows.append(
             RankView(

@@ -57,7 +57,7 @@ def paces(job: Job) -> dict[int, Pace]:
 
 
 def slow_rank(job: Job, hosts: Hosts) -> Finding | None:
-    """Fewer than half of the ranks that compute for long while the others wait for them."""
+    """At most half of the ranks, that compute for long while the others wait for them."""
     found = paces(job)
     if len(found) < 2:
         return None
@@ -68,7 +68,8 @@ def slow_rank(job: Job, hosts: Hosts) -> Finding | None:
         return None
     slowest = max(slow, key=lambda n: found[n].own_share)
     others = median(pace.own_s for n, pace in found.items() if n not in slow)
-    stage = stages.name_of(job, slow)
+    known = stages.dimensions(job)
+    stage = stages.name_of(known, slow)
     record = next(rank.record for rank in job.ranks.values() if rank.number == slowest)
     assert record is not None
     what = (
@@ -77,7 +78,7 @@ def slow_rank(job: Job, hosts: Hosts) -> Finding | None:
         f"the others wait for {'it' if len(slow) == 1 else 'them'} meanwhile"
     )
     shares = ", ".join(f"rank {n} {pace.own_share:.0%}" for n, pace in sorted(found.items()))
-    details = [f"of the time each rank is on its own: {shares}", *hosts.words_for(record)]
+    details = [f"of the time each rank is on its own: {shares}", *map(str, known), *hosts.words_for(record)]
     remedy = "compare that rank's data, GPU clocks and host with the others'"
     if stage.startswith("pipeline"):
         remedy = "move layers from that stage to others, or compare its GPUs' clocks and hosts"

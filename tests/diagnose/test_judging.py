@@ -189,7 +189,13 @@ def test_a_slow_rank_and_its_stage() -> None:
     )
     found = verdict_of(records)
     assert found is not None and (found.kind, found.ranks) == ("slow", (2, 3))
-    assert "pipeline stage 1 of 2" in found.what
+    assert "pipeline stage 1 of 2" in found.what and "move layers" in found.remedy
+    calls[2] = message[2] + fast
+    found = verdict_of(records_of(calls, groups, {"m0": (0, 2), "m1": (1, 3)}))
+    assert found is not None and found.ranks == (3,)
+    assert "pipeline stage 1 of 2" in found.what and "move layers" not in found.remedy, (
+        "its neighbour is fast"
+    )
     assert verdict_of(records_of([fast, fast, fast, fast], groups)) is None
 
 

@@ -80,6 +80,6 @@ def slow_rank(job: Job, hosts: Hosts) -> Finding | None:
     shares = ", ".join(f"rank {n} {pace.own_share:.0%}" for n, pace in sorted(found.items()))
     details = [f"of the time each rank is on its own: {shares}", *map(str, known), *hosts.words_for(record)]
     remedy = "compare that rank's data, GPU clocks and host with the others'"
-    if stage.startswith("pipeline"):
+    if any(dimension.kind == "pipeline" and dimension.is_layer(slow) for dimension in known):
         remedy = "move layers from that stage to others, or compare its GPUs' clocks and hosts"
     return Finding("slow", what, remedy, tuple(sorted(slow)), details=tuple(details))

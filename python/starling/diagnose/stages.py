@@ -38,6 +38,10 @@ class Dimension:
     def size(self) -> int:
         return len(self.groups[0])
 
+    def is_layer(self, ranks: set[int]) -> bool:
+        """Are they all that have one place in their groups: a whole stage, if this is the pipeline?"""
+        return any(ranks == set(layer) for layer in zip(*self.groups, strict=True))
+
     def __str__(self) -> str:
         return f"groups like {words.ranks(self.groups[0])} are {self.kind} parallel: {self.why}"
 

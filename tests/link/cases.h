@@ -86,7 +86,7 @@ inline const std::vector<FlowCase>& flow_cases() {
   return kCases;
 }
 
-// For a person with half an hour and some gigabytes: up to 4 transfers, 3 paths, everything together.
+// For a person with forty minutes and some gigabytes: up to 4 transfers, 3 paths, everything together.
 inline const std::vector<FlowCase>& large_flow_cases() {
   static const std::vector<FlowCase> kCases = [] {
     std::vector<FlowCase> cases;

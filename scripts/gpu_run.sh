@@ -4,8 +4,8 @@
 #
 #   scripts/gpu_run.sh STEP... [OUT_DIR]       an argument with a slash and no colon is the folder of the results
 #
-#   all          tests/gpu whole, what `make test-gpu` runs, within LIMIT seconds a file, JOBS (1) files at a time, which then share the
-#                GPUs in turns; with four GPUs each file twice: what is of four ranks, and the rest
+#   all          tests/gpu whole, what `make test-gpu` runs, or FILES=its files by the names' ends, within LIMIT seconds a file; with four
+#                GPUs first what is of four ranks, then the rest, two files at a time, each on two GPUs of its own
 #   tests        tests/gpu, without what follows
 #   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S, in PROGRAMS_S (gpu_disorder_N.json)
 #   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
@@ -159,15 +159,26 @@ for step in "${steps[@]}"; do
   case $step in
   all)
     build_adapter
-    parts=("")
-    ((GPUS < 4)) || parts=("4" "not 4")
-    for file in {torch_cuda,programs,ipc,sm_free,hosts,plans,graphs,many,conformance,rings,streams,together,diagnose}; do # the longest first
-      for part in "${parts[@]}"; do
-        while (($(jobs -rp | wc -l) >= ${JOBS:-1})); do wait -n; done
-        LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file${part:+_${part// /_}}" -rs "tests/gpu/test_$file.py" -k "$part" &
+    files=${FILES:-torch_cuda ipc sm_free programs hosts plans graphs many conformance rings streams together diagnose}
+    if ((GPUS < 4)); then
+      for file in $files; do LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file" -rs "tests/gpu/test_$file.py"; done
+    else
+      for file in $files; do
+        case $file in ipc | streams | together | diagnose) continue ;; esac # two ranks at most
+        LINES_SHOWN=4 run_pytest "$LIMIT" "all_${file}_4" -rs "tests/gpu/test_$file.py" -k "4 or test_programs"
       done
-    done
-    wait
+      for pair in 0 1; do
+        (
+          export CUDA_VISIBLE_DEVICES=$((2 * pair)),$((2 * pair + 1))
+          n=0
+          for file in ${files/programs/}; do
+            ((n++ % 2 == pair)) || continue
+            LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file" -rs "tests/gpu/test_$file.py" -k "not 4"
+          done
+        ) &
+      done
+      wait
+    fi
     ! grep -q '^== all_.*: status [^0]' "$OUT/summary.log" || failed=1
     ;;
   tests)

@@ -116,6 +116,27 @@ struct WaitingRecord {
   char text[sizeof(ArenaHeader::waiting_text)];
 };
 
+// What is read behind the header of a record; of a kind that is not known nothing is.
+constexpr uint32_t body_bytes(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::kOpen: return sizeof(OpenRecord);
+    case RecordKind::kBoard: return sizeof(BoardRecord);
+    case RecordKind::kBroken:
+    case RecordKind::kFault: return sizeof(FaultRecord);
+    case RecordKind::kSlots: return sizeof(SlotsRecord);
+    case RecordKind::kGrants: return sizeof(GrantsRecord);
+    case RecordKind::kOffer: return sizeof(OfferRecord);
+    case RecordKind::kWaiting: return sizeof(WaitingRecord);
+    case RecordKind::kSubmitted:
+    case RecordKind::kMet: return sizeof(WordRecord);
+    default: return 0;
+  }
+}
+// In the `rest` bytes that begin with its header.
+constexpr bool is_whole(const RecordHeader& record, uint64_t rest) {
+  return record.bytes <= rest && record.bytes >= sizeof record + body_bytes(record.kind);
+}
+
 // FrameHeader::place of a connector's message.
 struct MessagePlace {
   uint32_t lane;  // the hearer's number

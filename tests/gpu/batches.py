@@ -78,7 +78,7 @@ def _batch(size: int, module: str, names: list[str]) -> tuple[dict[str, str], st
     """What became of the checks until one was wrong, by name: "ok" or why not; and what all ranks printed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        context = mp.get_context("spawn")
+        context = mp.get_context("fork")  # with PyTorch imported; no CUDA call was made yet
         ranks = [context.Process(target=_run, args=(rank, size, name, module, names)) for rank in range(size)]
         for process in ranks:
             process.start()

@@ -1,6 +1,8 @@
 """Ranks on GPUs: as threads and as processes, one a GPU, or several that share one."""
 
 import functools
+import multiprocessing
+import multiprocessing.forkserver
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +52,13 @@ def on_device(function: Callable[..., Any], comm: Communicator) -> Any:
     return function(comm)
 
 
+@functools.cache
+def import_once() -> None:
+    """Processes are forked from one that has imported PyTorch, which takes each some seconds, and made no CUDA call."""
+    multiprocessing.set_forkserver_preload(["numpy", "starling.launch", "torch"])
+    multiprocessing.forkserver.ensure_running()
+
+
 @dataclass(frozen=True)
 class GpuMachine:
     name: str
@@ -57,6 +66,7 @@ class GpuMachine:
 
     def run(self, size: int, function: Any, *, context: dict | None = None, **arguments: Any) -> Any:
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+        import_once()
         function = functools.partial(on_device, function)
         return self.launch(size, function, context={**(context or {}), "device": device_of}, **arguments)
 

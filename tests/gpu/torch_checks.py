@@ -722,7 +722,7 @@ def main() -> int:
     killed = names == ["killed"]
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     with tempfile.TemporaryDirectory() as folder:
-        context = mp.get_context("spawn")
+        context = mp.get_context("fork")  # with PyTorch imported; no CUDA call was made yet
         ranks = [
             context.Process(target=_run, args=(rank, size, folder, names, killed)) for rank in range(size)
         ]

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "wire/carried.h"
@@ -109,6 +110,32 @@ TEST(OfferBytes, AreTheseForEver) {
   expected[80] = 11;
   std::memcpy(bytes.data(), &offer, sizeof offer);
   EXPECT_EQ(bytes, expected);
+}
+
+TEST(Records, AreReadWholeOrNotAtAll) {
+  const std::pair<RecordKind, size_t> bodies[] = {{RecordKind::kOpen, sizeof(OpenRecord)},
+                                                  {RecordKind::kUnpublished, 0},
+                                                  {RecordKind::kGone, 0},
+                                                  {RecordKind::kBoard, sizeof(BoardRecord)},
+                                                  {RecordKind::kSubmitted, sizeof(WordRecord)},
+                                                  {RecordKind::kBroken, sizeof(FaultRecord)},
+                                                  {RecordKind::kSlots, sizeof(SlotsRecord)},
+                                                  {RecordKind::kGrants, sizeof(GrantsRecord)},
+                                                  {RecordKind::kFault, sizeof(FaultRecord)},
+                                                  {RecordKind::kMet, sizeof(WordRecord)},
+                                                  {RecordKind::kOut, 0},
+                                                  {RecordKind::kClosed, 0},
+                                                  {RecordKind::kOffer, sizeof(OfferRecord)},
+                                                  {RecordKind::kWaiting, sizeof(WaitingRecord)},
+                                                  {RecordKind::kLeft, 0},
+                                                  {RecordKind(99), 0}};
+  for (const auto& [kind, body] : bodies) {
+    const uint32_t bytes = uint32_t(sizeof(RecordHeader) + body);
+    EXPECT_TRUE(is_whole({kind, bytes, 0, 0}, bytes)) << int(kind);
+    EXPECT_TRUE(is_whole({kind, bytes + 8, 0, 0}, bytes + 8)) << int(kind);
+    EXPECT_FALSE(is_whole({kind, bytes - 1, 0, 0}, bytes)) << int(kind) << ": its body is cut off";
+    EXPECT_FALSE(is_whole({kind, bytes, 0, 0}, bytes - 1)) << int(kind) << ": it goes beyond the frame";
+  }
 }
 
 TEST(Immediate, NamesEpochAndTransferNearWhatIsKnown) {

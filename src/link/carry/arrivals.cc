@@ -101,7 +101,7 @@ std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64
 void PeerLink::accept(const FrameHeader& header, const std::byte* control) {
   for (uint32_t at = 0; at + sizeof(RecordHeader) <= header.control_bytes;) {
     const auto record = read<RecordHeader>(control + at);
-    if (record.bytes < sizeof record || record.bytes > header.control_bytes - at) break;
+    if (!is_whole(record, header.control_bytes - at)) break;
     apply(record, control + at + sizeof record);
     at += record.bytes;
   }

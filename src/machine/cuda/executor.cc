@@ -28,6 +28,7 @@ constexpr uint64_t kReplayBudgetNs = 500'000;
 constexpr uint64_t kReplayBytesANs = 100;  // peers read a buffer at least so fast, and its owner waits
 
 constexpr uint64_t kRingPatience = 4;  // tiles
+constexpr uint64_t kLineTileBytes = 8 << 20;  // of all blocks, at least: who is late is not so for less
 
 // Rings, and chains of puts: a late block keeps the next ones waiting, tile by tile.
 bool is_line(const PlanView& plan) {
@@ -48,9 +49,11 @@ uint64_t moving_ns(const StreamLaunch& launch) {
   const PlanHeader& plan = *launch.plan;
   if (plan.protocol != Protocol::kPull) return 0;
   const uint64_t tile = launch.operation.tile_bytes * plan.block_count;
-  const uint64_t moving = std::min(launch.operation.group_bytes, tile) / kMessageBytesANs;
-  if (plan.collective == Collective::kSendRecv) return moving;
-  return is_line(PlanView{&plan}) ? kRingPatience * moving : 0;
+  const auto moving = [&](uint64_t bytes) {
+    return std::min(launch.operation.group_bytes, bytes) / kMessageBytesANs;
+  };
+  if (plan.collective == Collective::kSendRecv) return moving(tile);
+  return is_line(PlanView{&plan}) ? kRingPatience * moving(std::max(tile, kLineTileBytes)) : 0;
 }
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {

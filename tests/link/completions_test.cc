@@ -1,5 +1,5 @@
 // Goal: over what sockets become, transfers are recorded by its own completions and under its name; a path
-// that comes back as a socket is one again. Method: TCP's rig with an upgrade that keeps the socket and holds
+// that comes back as a socket is one again, and one that does not come back says why. Method: TCP's rig with an upgrade that keeps the socket and holds
 // back what it says of transfers, as a device does, until the test tells it in an order of its own.
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@ namespace {
 struct Device {
   bool there = true;
   bool holds = false;
+  const char* trouble = "";
   std::vector<uint64_t> held;
 };
 
@@ -45,6 +46,7 @@ class DeviceChannel final : public Channel {
   }
   int read(FrameSink& sink) override { return socket_->read(sink); }
   int fence(FrameSink& sink) override { return socket_->fence(sink); }
+  const char* trouble() const override { return device_.trouble; }
 
  private:
   Device& device_;
@@ -143,6 +145,24 @@ TEST(Completions, OfAPathThatBecameASocketAreNone) {
     const uint64_t before = (*rings)[0].written;
     rig.deliver(20);
     EXPECT_EQ((*rings)[0].written, before + 20);
+  });
+}
+
+// When the flow gives up, each path waits for an answer to its hello.
+TEST(Completions, WhatADeviceDiedOfIsToldAmidAnotherConnection) {
+  checked([] {
+    Device devices[2];
+    uint32_t made = 0;
+    TcpRig rig({.give_up_ns = 1'500'000'000}, 0, {},
+               [&] { return std::make_unique<DeviceUpgrades>(devices[made++]); });
+    rig.deliver(20);
+    const std::string trouble = devices[0].trouble = "a cable that mice ate";
+    rig.add(1);
+    for (const uint32_t path : {0u, 1u}) rig.fail(path, kSilent);
+    rig.run_until("an error", [&] { return !rig.failure(0, 0).empty(); });
+    const std::string text = rig.failure(0, 0);
+    EXPECT_NE(text.find(trouble), std::string::npos) << text;
+    EXPECT_NE(text.find(trouble), text.rfind(trouble)) << "not of both paths: " << text;
   });
 }
 

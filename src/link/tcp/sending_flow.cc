@@ -131,7 +131,7 @@ void SendingFlow::only_queue_pairs() {
 
 void SendingFlow::refuse_socket(Path& path) {
   broke(path, 0);
-  path.refusal =
+  path.trouble =
       "one end has no RDMA there now, and slots of messages lie in a GPU's memory: "
       "STARLING_GPUDIRECT=never lets paths fall back to TCP";
 }
@@ -147,6 +147,7 @@ std::optional<bool> SendingFlow::has_only_queue_pairs() const {
 void SendingFlow::opened(Path& path) {
   if (only_queue_pairs_ && path.connection->kind() == LinkKind::kTcp) return refuse_socket(path);
   path.connecting = false;
+  path.trouble.clear();
   path.connect_end_ns = Timers::kNever;
   path.calls = 0;
   if (path.at_heard) std::swap(options_.paths[path.number_].second.address, *path.heard);
@@ -162,7 +163,7 @@ void SendingFlow::drop(Path& path) {
   path.upgrade.reset();
   if (path.connection == nullptr) return;
   const int error = path.connection->fence(path);
-  path.refusal = path.connection->trouble();
+  if (const char* trouble = path.connection->trouble(); *trouble != '\0') path.trouble = trouble;
   if (started_ && classify(error) == Completion::kFatal) {
     Event event = event_of(EventKind::kCompleted, path);
     event.status = Completion::kFatal;
@@ -391,7 +392,7 @@ void SendingFlow::note_failure() {
   FlowNames names{options_.peer, {}};
   for (const auto& path : paths_) {
     names.ports.push_back(path_text(options_.paths[path->number_]));
-    names.refusals.push_back(path->refusal);
+    names.refusals.push_back(path->refusal.empty() ? path->trouble : path->refusal);
   }
   failure_ = failure_text(state_.error, state_.paths, names);
   log(LogLevel::error, failure_);

@@ -101,7 +101,8 @@ class SendingFlow final : private Link {
     std::optional<Address> heard;  // where the peer called from, if it is not where it was called at
     uint32_t calls = 0;  // since it was open; every second one goes there
     bool at_heard = false;  // the last one did
-    std::string refusal;  // of the system, when it was opened last, or of the device since; "": none
+    std::string refusal;  // of the system, when it was to be opened last; "": none
+    std::string trouble;  // what it died of, by its device or by us, until it is open again; "": not known
   };
 
   // Link.

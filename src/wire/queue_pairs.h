@@ -30,7 +30,7 @@ struct QueuePairs {
   // Of the receiver: which of its keys are good here (RemoteKeys), and how many of its offers are not: those
   // before this number were taken back (OfferRecord).
   uint32_t device;
-  uint32_t reserved;
+  uint32_t gave_up;  // of the receiver: 1: its link broke, and all that follows is its last word
   uint64_t offers_void;
 };
 static_assert(sizeof(QueuePairs) == 80);

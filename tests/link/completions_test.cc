@@ -1,6 +1,7 @@
 // Goal: over what sockets become, transfers are recorded by its own completions and under its name; a path
-// that comes back as a socket is one again, and one that does not come back says why. Method: TCP's rig with an upgrade that keeps the socket and holds
-// back what it says of transfers, as a device does, until the test tells it in an order of its own.
+// that comes back as a socket is one again, and one that does not come back says why. Method: TCP's rig with
+// an upgrade that keeps the socket and holds back what it says of transfers, as a device does, until the test
+// tells it in an order of its own.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -164,6 +165,23 @@ TEST(Completions, WhatADeviceDiedOfIsToldAmidAnotherConnection) {
     EXPECT_NE(text.find(trouble), std::string::npos) << text;
     EXPECT_NE(text.find(trouble), text.rfind(trouble)) << "not of both paths: " << text;
   });
+}
+
+// With queue pairs it is said in the answer, behind which no socket is read where those are refused.
+TEST(Completions, WhoCallsALinkThatBrokeHearsItAtOnce) {
+  for (const bool queue_pairs : {false, true})
+    checked([&] {
+      Device devices[2];
+      uint32_t made = 0;
+      TcpRig::MakeUpgrades upgrades;
+      if (queue_pairs) upgrades = [&] { return std::make_unique<DeviceUpgrades>(devices[made++]); };
+      TcpRig rig({}, 0, {}, upgrades);
+      rig.deliver(20);
+      if (queue_pairs) rig.only_queue_pairs(0);
+      rig.give_up(1);
+      rig.run_until("an error", [&] { return !rig.failure(0, 0).empty(); });
+      EXPECT_NE(rig.failure(0, 0).find("rank 1 gave up"), std::string::npos) << rig.failure(0, 0);
+    });
 }
 
 }  // namespace

@@ -190,5 +190,20 @@ TEST_F(ProxyFailures, SurviveEachAllocationThatFails) {
   EXPECT_GT(told, 0u);
 }
 
+// The paths are well, and nobody would give up for two minutes.
+TEST_F(ProxyFailures, ThePeerHearsAtOnceThatALinkBroke) {
+  tcp::TimerLengths lengths;
+  lengths.give_up_ns = 2 * std::chrono::nanoseconds(kBound).count();
+  TwoHosts hosts(lengths);
+  ASSERT_TRUE(hosts.join());
+  allocations_left = 5;
+  EXPECT_FALSE(exchange(hosts, 1000));
+  allocations_left = INT64_MAX;
+  ASSERT_TRUE(wait_until([&] { return hosts.a.failed() && hosts.b.failed(); })) << "it calls in vain";
+  const std::string both = hosts.a.way().failure() + hosts.b.way().failure();
+  EXPECT_NE(both.find("no memory"), std::string::npos) << both;
+  EXPECT_NE(both.find(" gave up"), std::string::npos) << both;
+}
+
 }  // namespace
 }  // namespace starling::link::carry

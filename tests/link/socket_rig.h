@@ -36,6 +36,12 @@ class SocketRig : public Rig {
     return ends_[from] ? &ends_[from]->sending->state() : nullptr;
   }
   void die() override { ends_[1].reset(); }
+  void only_queue_pairs(uint32_t from) { ends_[from]->sending->only_queue_pairs(); }
+  // As a link does that broke: its flows go without a word, and who calls hears of it.
+  void give_up(uint32_t rank) {
+    ends_[rank]->gave_up = true;
+    ends_[rank]->receiving.reset();
+  }
   std::string failure(uint32_t rank, uint32_t from) const override {
     if (!ends_[rank]) return "";
     if (rank == from) return ends_[rank]->sending->failure();
@@ -117,6 +123,7 @@ class SocketRig : public Rig {
 
    private:
     void called(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port) {
+      if (gave_up) return connection->give_up(hello);
       if (!receiving)
         receiving.emplace(hello.path_count, Policy(hello.policy), 1 - rank_, rig_.lengths_, reactor,
                           static_cast<tcp::TransferSink&>(*this), cpu::monotonic_ns(), upgrades.get());
@@ -131,6 +138,7 @@ class SocketRig : public Rig {
     tcp::Reactor reactor;
     std::vector<tcp::Port> ports;
     bool held = false;
+    bool gave_up = false;
     // Before the flows that use them, after the reactor that they use.
     std::unique_ptr<Upgrades> upgrades;
     std::optional<tcp::PortWatch> watch;

@@ -385,8 +385,9 @@ Outgoing PeerLink::transfer(uint64_t sequence) {
 
 void PeerLink::adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
                      uint64_t now_ns) {
-  if (gone() || hello.path_count == 0 || hello.path_count > kMaxPaths || hello.path >= hello.path_count)
-    return;
+  if (hello.path_count == 0 || hello.path_count > kMaxPaths || hello.path >= hello.path_count) return;
+  if (!failure_.empty()) return connection->give_up(hello);  // it would call until it gives up
+  if (gone()) return;
   if (!receiving_)
     receiving_.emplace(hello.path_count, Policy(hello.policy), peer_rank_, common_.lengths, common_.reactor,
                        static_cast<tcp::TransferSink&>(*this), now_ns, common_.upgrades, common_.recorded);

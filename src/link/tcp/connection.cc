@@ -80,6 +80,17 @@ void Connection::queue(const QueuePairs& answer) {
   out_.push_back(out);
 }
 
+void Connection::give_up(const Hello& caller) {
+  QueuePairs answer{};
+  answer.gave_up = 1;
+  if (caller.queue_pairs.count != 0) queue(answer);
+  LinkMessage last{};
+  last.kind = uint32_t(LinkMessageKind::kFailed);
+  queue(last, nullptr);
+  std::vector<uint64_t> none;
+  flush(none);
+}
+
 bool Connection::queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) {
   if (queued_bytes_ >= kMostQueuedBytes * (bulk_ != nullptr ? 2 : 1)) return false;
   STARLING_ASSERT(transfer.source == nullptr || *transfer.source == nullptr || !(*transfer.source)->on_device,

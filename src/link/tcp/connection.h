@@ -24,6 +24,8 @@ class Connection final : public Channel {
 
   void queue(const Hello& hello);
   void queue(const QueuePairs& answer);
+  // The last word of a link that broke, to who called: its flow ends.
+  void give_up(const Hello& caller);
   void queue(const LinkMessage& message, const ArrivalAges* ages) override;
   bool queue(uint32_t epoch, uint64_t sequence, const Outgoing& transfer) override;
   void free_below(uint64_t) override {}

@@ -110,6 +110,7 @@ void SendingFlow::answered(Path& path) {
   if (const int error = socket.read_answer(theirs, whole); error != 0) return broke(path, error);
   if (!whole) return;
   const std::unique_ptr<Upgrade> upgrade = std::move(path.upgrade);
+  if (theirs.gave_up != 0 && started_) return peer_gave_up(path);
   if (theirs.count != 0) {
     reactor_.remove(path.watch, socket.fd());
     std::unique_ptr<Connection> own(static_cast<Connection*>(path.connection.release()));
@@ -120,6 +121,16 @@ void SendingFlow::answered(Path& path) {
   if (theirs.count != 0)
     log(LogLevel::info, "flow to rank ", options_.peer, ": path ", path.number_, " goes over RDMA");
   opened(path);
+}
+
+// Said with the answer, too: where sockets are refused nothing behind it would be read.
+void SendingFlow::peer_gave_up(Path& path) {
+  path.connecting = false;
+  path.connect_end_ns = Timers::kNever;
+  events_.push_back(event_of(EventKind::kOpened, path));
+  Event last = event_of(EventKind::kMessage, path);
+  last.message.kind = uint32_t(LinkMessageKind::kFailed);
+  events_.push_back(last);
 }
 
 void SendingFlow::only_queue_pairs() {

@@ -117,6 +117,7 @@ class SendingFlow final : private Link {
   void connected(Path& path);
   void answered(Path& path);
   void opened(Path& path);
+  void peer_gave_up(Path& path);
   void connect(Path& path, uint32_t incarnation);
   void drop(Path& path);
   void broke(Path& path, int error);

@@ -27,7 +27,8 @@
 #                gpu_tune_N.json, gpu_choice_N.json): 195 s at most
 #   figure7      GC3's Fig. 7 on two GPUs (figure_7_gpu.json, .png)
 #   many         1,000 registered collectives, a million small operations (OPERATIONS=n), ranks that are killed
-#   sanitizer    compute-sanitizer, memcheck and racecheck, over small collectives and small cases of the conformance suite
+#   sanitizer    compute-sanitizer, memcheck and racecheck (TOOLS), over small collectives (racecheck: KINDS, in SANITIZER_S) and small
+#                cases of the conformance suite
 #   ipc          processes that read each other's buffers through CUDA IPC (STARLING_PULL=1): whether an opening stands behind
 #                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
@@ -138,12 +139,13 @@ bench() { # seconds, result's name, arguments of `starling bench`
 # Small counts: the sanitizer runs kernels some hundred times slower. Of PyTorch's kernels none is loaded.
 sanitized() { # tool
   local tool=(compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20)
+  local limit=${SANITIZER_S:-100}
   local shared=$((GPUS > 2 ? GPUS : 2)) # of the suite's ranks several may share a GPU
   # racecheck is so slow that all seven take more than 90 s.
   local kinds=all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv
-  [ "$1" = memcheck ] || kinds=all_reduce,send_recv
-  bounded 100 "sanitizer_$1" "${tool[@]}" "$PREBUILT/gpu.collective_bench" "gpus=$GPUS" as=threads libraries=starling \
-    repetitions=1 slice_us=1 "kinds=$kinds" sizes=8,20000 limit_s=90
+  [ "$1" = memcheck ] || kinds=${KINDS:-all_reduce,send_recv}
+  bounded "$limit" "sanitizer_$1" "${tool[@]}" "$PREBUILT/gpu.collective_bench" "gpus=$GPUS" as=threads libraries=starling \
+    repetitions=1 slice_us=1 "kinds=$kinds" sizes=8,20000 limit_s=$((limit - 10))
   build_package
   CUDA_MODULE_LOADING=LAZY bounded 130 "sanitizer_$1_conformance" "${tool[@]}" "$PYTHON" tests/gpu/small_cases.py "${CASES:-60}" $shared
 }
@@ -266,7 +268,7 @@ for step in "${steps[@]}"; do
     build_adapter
     OPERATIONS=${OPERATIONS:-1000000} run_pytest 300 many tests/gpu/test_many.py
     ;;
-  sanitizer) for tool in memcheck racecheck; do sanitized $tool; done ;;
+  sanitizer) for tool in ${TOOLS:-memcheck racecheck}; do sanitized "$tool"; done ;;
   ipc)
     build_adapter
     bounded 60 ipc_call "$PREBUILT/gpu.resident_probe" ipc_call

@@ -251,6 +251,7 @@ StreamLaunch Context::launch_of(const HostLane& lane, const Flight& flight) cons
 void Context::submit(HostLane& lane, Flight&& flight) {
   const std::string refused = check_buffers(lane, flight.lowered);
   flight.submit_at(cpu::monotonic_ns());
+  if (lane.alone()) return submit_alone(lane, std::move(flight), refused);
   if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
   std::unique_lock lock = lock_to_submit();
   if (flight.on_stream) checked_streams();

@@ -179,6 +179,10 @@ class Context {
   bool take_told(bool polite);
   // Lanes of copies (copies.cc).
   void submit_copies(HostLane& lane, Flight&& flight, const std::string& refused);
+  // Lanes of groups of one rank (alone.cc).
+  void submit_alone(HostLane& lane, Flight&& flight, const std::string& refused);
+  bool take_alone();
+  static bool stands_behind(HostLane& lane, uint64_t sequence, device::Stream stream);
   void await_engine(const Request& request);
   void feed_copies(HostLane& lane, uint64_t now_ns);
   bool take_copied();
@@ -315,6 +319,7 @@ class Context {
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> told_;  // with operations on the device that began as kernels
+  std::vector<HostLane*> alone_;  // likewise, that their streams copy
   std::vector<HostLane*> twins_;  // of captured operations
   bool replaying_ = false;  // an operation of one was under way at the last look
   uint32_t parked_places_ = 0;  // of each ParkedRing, that twins may take

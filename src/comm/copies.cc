@@ -134,7 +134,7 @@ HostLane& Context::copy_lane(const LaneKey& key, const std::string& name, uint32
                              const std::vector<Member>& members, HostLane* control,
                              const monitor::FlightPlace& place) {
   std::lock_guard lock(mutex_);
-  if (copies_ == nullptr)
+  if (copies_ == nullptr && members.size() > 1)
     copies_ = std::make_unique<CopyProxy>(place_->make_copy_engine(), [this] {
       bool looked = false;
       try {

@@ -114,6 +114,8 @@ class HostLane {
   // Some peer is on another host.
   bool carried() const { return carried_; }
   bool by_copies() const { return options_.copies; }
+  // Of a group of one rank, whose streams copy by themselves (alone.cc).
+  bool alone() const { return options_.copies && size() == 1; }
   // It is that of one pair and tag, between hosts, and no GPU's: large messages need no slots.
   bool names_buffers() const {
     return carried_ && options_.place.source >= 0 && !options_.copies && place_.traits().direct;
@@ -203,6 +205,10 @@ class HostLane {
   // The same, where the other rank is on another host.
   CarriedCopyJob begin_carried_copies(Flight& flight);
   bool has_flight(uint64_t sequence) const;
+  // The same, where the rank is alone: its stream is to make the copy.
+  void begin_alone(Flight& flight);
+  // Of a lane of one rank: its stream has made the oldest operation's copy.
+  bool oldest_alone_is_done(cpu::CpuMachine& host) const;
   // What an operation that the proxy has still waits for, for messages.
   std::string copies_text(cpu::CpuMachine& host, const Flight& flight) const;
   uint64_t* mark(uint64_t sequence) const { return &marks_[sequence % kCopyDepth]; }

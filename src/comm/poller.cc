@@ -157,7 +157,7 @@ bool Context::look(bool polite) {
     for (HostLane* lane : lanes_by_id_)
       if (lane != nullptr && lane->in_use() && lane->shared() != nullptr)
         guarded_for(*lane, [&] { meet_peers(*lane); });
-  bool any = drain_completions(polite) | take_copied();
+  bool any = drain_completions(polite) | take_copied() | take_alone();
   if (!keeping_.empty()) any |= give_back();
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
@@ -308,6 +308,7 @@ void Context::fail_all(const std::string& why) {
   }
   keeping_.clear();
   told_.clear();
+  alone_.clear();
   on_device_ = for_callers_ = called_ = 0;
   for (CallStream& one : call_streams_) one.taken = false;
 }
@@ -326,6 +327,7 @@ void Context::maintain(uint64_t now) {
     if (std::find(broken_.begin(), broken_.end(), lane.get()) != broken_.end()) return false;
     if (!lane->lingered(now)) return false;
     std::erase(told_, lane.get());
+    std::erase(alone_, lane.get());
     free_ids_.push_back(lane->id());
     return true;
   });

@@ -71,6 +71,17 @@ Transfers transfers_of(const Lowered& lowered, uint32_t rank, uint32_t size) {
   return all;
 }
 
+OwnCopy own_copy_of(const Lowered& lowered) {
+  const Operation& op = lowered.operation;
+  const GroupExtent from = part_of(lowered.input_groups, op.group_bytes, 0, 1);
+  const GroupExtent to = part_of(lowered.output_groups, op.group_bytes, 0, 1);
+  OwnCopy copy{op.buffers[uint32_t(BufferKind::kOutput)].base + to.offset_bytes,
+               op.buffers[uint32_t(BufferKind::kInput)].base + from.offset_bytes,
+               std::min(from.bytes, to.bytes)};
+  if (copy.to == copy.from) copy.bytes = 0;
+  return copy;
+}
+
 bool only_moves(const starling_operation& call) {
   switch (call.kind) {
     case STARLING_ALL_GATHER:

@@ -31,6 +31,14 @@ struct Transfers {
 // it, once. Only a large broadcast to several is passed on, from each rank to the next, in pieces.
 Transfers transfers_of(const Lowered& lowered, uint32_t rank, uint32_t size);
 
+// What a rank that is alone in its group has to do of an operation.
+struct OwnCopy {
+  std::byte* to;
+  const std::byte* from;
+  uint64_t bytes;  // 0: it is there already
+};
+OwnCopy own_copy_of(const Lowered& lowered);
+
 // Can copies alone do it, in whatever group? Not what reduces, and no all_to_all in place, where a peer's
 // message would overwrite what has not been sent.
 bool only_moves(const starling_operation& call);

@@ -80,6 +80,8 @@ class StreamOperations {
   virtual void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) = 0;
   // *word := value, in shared memory, when the stream has come there.
   virtual void mark(device::Stream stream, uint64_t* word, uint64_t value) = 0;
+  // When the stream has come there.
+  virtual void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes) = 0;
   // Lives as long as the executor.
   virtual device::Stream make_stream(bool urgent) = 0;
 

@@ -48,6 +48,9 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void mark(device::Stream stream, uint64_t* word, uint64_t value) override {
     device_.write_value(stream, word, value);
   }
+  void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes) override {
+    device_.copy(stream, to, from, bytes);
+  }
   void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) override;
   device::Stream make_stream(bool urgent) override { return device_.make_stream(urgent); }
   bool may_capture() const override;

@@ -196,6 +196,13 @@ void CudaStreamDevice::wait_value(device::Stream stream, const uint64_t* word, u
   put(stream);
 }
 
+void CudaStreamDevice::copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes) {
+  const DeviceGuard guard(options_.device);
+  note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+       "a copy could not be put into a stream");
+  put(stream);
+}
+
 bool CudaStreamDevice::idle(device::Stream stream) {
   const DeviceGuard guard(options_.device);
   const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));

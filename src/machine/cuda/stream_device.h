@@ -73,6 +73,7 @@ class CudaStreamDevice {
   void launch_gate(device::Stream stream, const device::GateArguments& gate);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);
+  void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes);
   bool idle(device::Stream stream);
   uint32_t queued(device::Stream stream);
   void release(uint64_t* word, uint64_t value);

@@ -28,10 +28,13 @@ std::string failure_text(FlowError error, const PathEnd (&paths)[kMaxPaths], con
     case FlowError::kFatal:
       text = "a transfer with " + peer + " failed in a way that no other path could help";
       break;
-    case FlowError::kPeer: text = peer + " gave up"; break;
+    case FlowError::kPeer: text = peer + " gave up (its log says why)"; break;
   }
   for (size_t p = 0; p < names.ports.size(); ++p) {
-    text += (p == 0 ? ": " : "; ") + names.ports[p] + ": " + cause_text(paths[p].cause);
+    text += (p == 0 ? ": " : "; ") + names.ports[p];
+    // It is the peer's log that says what its paths died of.
+    if (error != FlowError::kPeer || paths[p].cause != FailureCause::kNone)
+      text += std::string(": ") + cause_text(paths[p].cause);
     if (p < names.refusals.size() && !names.refusals[p].empty()) text += " (" + names.refusals[p] + ")";
   }
   return text;

@@ -61,7 +61,7 @@ struct PathEnd {
   uint32_t incarnation;    // the open one, or the last one
   uint32_t floor;          // incarnations below it are dead at the other end (sender) or here (receiver)
   uint32_t outstanding;    // sender: transfers posted and not completed
-  FailureCause cause;      // of the last failure
+  FailureCause cause;      // of the last failure since which it was open
   uint64_t probed_below;   // sender: transfers before this one were posted ahead of the probe
   uint32_t probed_epoch;
   uint32_t probe;          // number of the last one; 0 is none's

@@ -53,7 +53,8 @@ inline void leave(Link& link, PathEnd& path, uint32_t p, FailureCause cause, boo
   if (path.asked) link.disarm(Timer::kProbe, p);
   path.asked = 0;
   path.answered = 0;
-  path.cause = cause;
+  // That it cannot be opened again does not say what it died of.
+  if (cause != FailureCause::kOpen || path.cause == FailureCause::kNone) path.cause = cause;
   if (path.failures < kMostFailures) ++path.failures;
   path.condition = closed ? PathCondition::kClosed : PathCondition::kClosing;
   if (closed)

@@ -184,5 +184,30 @@ TEST(Completions, WhoCallsALinkThatBrokeHearsItAtOnce) {
     });
 }
 
+// Nobody has started yet.
+class LateRig final : public SocketRig {
+ public:
+  LateRig(Device (&devices)[2], uint64_t give_up_ns)
+      : SocketRig({.give_up_ns = give_up_ns}, 100'000, tcp::TimerLengths()) {
+    for (uint32_t rank = 0; rank < 2; ++rank)
+      add_end(rank, std::vector<tcp::Port>(2, tcp::usable_ports("lo").front())).upgrades =
+          std::make_unique<DeviceUpgrades>(devices[rank]);
+    for (uint32_t from = 0; from < 2; ++from) SocketRig::connect(from, ends_[1 - from]->ports);
+    give_up(1);
+    only_queue_pairs(0);
+  }
+  void fail(uint32_t, Fault) override {}
+  void heal(uint32_t) override {}
+};
+
+TEST(Completions, WhoCallsALinkThatBrokeHearsItBeforeItHasStarted) {
+  checked([] {
+    Device devices[2];
+    LateRig rig(devices, 100'000'000'000);
+    rig.run_until("an error", [&] { return !rig.failure(0, 0).empty(); });
+    EXPECT_NE(rig.failure(0, 0).find("rank 1 gave up"), std::string::npos) << rig.failure(0, 0);
+  });
+}
+
 }  // namespace
 }  // namespace starling::link::conformance

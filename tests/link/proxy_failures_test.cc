@@ -205,5 +205,25 @@ TEST_F(ProxyFailures, ThePeerHearsAtOnceThatALinkBroke) {
   EXPECT_NE(both.find(" gave up"), std::string::npos) << both;
 }
 
+// A firewall lets b call a, and not the reverse: a gives up, while b's own flow is well, and would wait for
+// two minutes.
+TEST_F(ProxyFailures, WhoCannotBeCalledHearsThatThePeerGaveUp) {
+  tcp::TimerLengths soon, late;
+  soon.give_up_ns = 500'000'000;
+  late.give_up_ns = 2 * std::chrono::nanoseconds(kBound).count();
+  Host a(0, soon, "lo", false), b(1, late, "lo", false);
+  std::string nobody = b.proxy().ports();
+  nobody.replace(nobody.rfind(':') + 1, std::string::npos, "1");
+  a.attach(b, nobody);
+  b.attach(a);
+  b.open_lane();
+  ASSERT_TRUE(wait_until([&] { return a.failed(); }));
+  EXPECT_NE(a.way().failure().find("no path to rank 1 lives"), std::string::npos);
+  ASSERT_TRUE(wait_until([&] { return b.failed(); })) << "nobody told it";
+  const std::string told = b.way().failure();
+  EXPECT_NE(told.find("rank 0 gave up"), std::string::npos) << told;
+  EXPECT_EQ(told.find("has not failed"), std::string::npos) << told;
+}
+
 }  // namespace
 }  // namespace starling::link::carry

@@ -36,6 +36,33 @@ TEST(Tcp, StartsWithoutAPathThatCannotBeConnected) {
   });
 }
 
+// Without wires, so that nobody listens where the peer has died.
+class DirectRig final : public SocketRig {
+ public:
+  explicit DirectRig(const RigOptions& options) : SocketRig(options, 100'000, tcp::TimerLengths()) {
+    for (uint32_t rank = 0; rank < 2; ++rank)
+      add_end(rank, std::vector<tcp::Port>(options.paths, tcp::usable_ports("lo").front()));
+    for (uint32_t from = 0; from < 2; ++from) connect(from, ends_[1 - from]->ports);
+    start();
+  }
+  void fail(uint32_t, Fault) override {}
+  void heal(uint32_t) override {}
+};
+
+// Not that they could not be opened again since.
+TEST(Tcp, PathsSayWhatTheyDiedOf) {
+  checked([] {
+    DirectRig rig({.give_up_ns = 1'000'000'000});
+    rig.deliver(20);
+    rig.dead = true;
+    rig.die();
+    rig.run_until("an error", [&] { return !rig.failure(0, 0).empty(); });
+    const std::string text = rig.failure(0, 0);
+    EXPECT_NE(text.find(": its connection was closed"), std::string::npos) << text;
+    EXPECT_EQ(text.find("connected again"), std::string::npos) << text;
+  });
+}
+
 // By transfers alone, one path would have all the large ones.
 TEST(Tcp, StripesShareTheBytes) {
   checked([] {

@@ -66,11 +66,12 @@ class Host {
   ArenaHeader* header() { return arena_.header(); }
   void leave() { proxy_.reset(); }
 
-  void attach(Host& other) {
+  // `ports`: where it is called at; "": where it listens.
+  void attach(Host& other, const std::string& ports = "") {
     RemoteRank remote;
     remote.arena = other.arena_.name();
     remote.rank = other.rank_;
-    way_ = &proxy_->attach(remote, other.proxy_->ports());
+    way_ = &proxy_->attach(remote, ports.empty() ? other.proxy_->ports() : ports);
     seen_ = std::make_unique<cpu::PeerArena>(way_->shadow_name());
   }
 

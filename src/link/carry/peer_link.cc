@@ -431,8 +431,8 @@ bool PeerLink::round(uint64_t now_ns) {
 
 void PeerLink::check_flows() {
   if (gone()) return;
-  if (sending_->failed()) return lose(sending_->failure());
-  if (receiving_ && receiving_->failed()) return lose(receiving_->failure());
+  if (sending_->failed()) return lose(std::string(sending_->failure()));
+  if (receiving_ && receiving_->failed()) return lose(std::string(receiving_->failure()));
 }
 
 void PeerLink::lose_by(const std::exception& why) noexcept {
@@ -462,8 +462,14 @@ void PeerLink::lose_by(const std::exception& why) noexcept {
   end_shadow();
 }
 
+// Without its sockets, so that a peer whose own calls come here calls again, and hears of it: it may have
+// nothing to send, and wait for what our flow cannot bring there.
 void PeerLink::lose(const std::string& failure) {
   failure_ = failure;
+  sending_.reset();
+  receiving_.reset();
+  transfers_.clear();
+  batch_.clear();
   end_shadow();
 }
 

@@ -110,7 +110,7 @@ void SendingFlow::answered(Path& path) {
   if (const int error = socket.read_answer(theirs, whole); error != 0) return broke(path, error);
   if (!whole) return;
   const std::unique_ptr<Upgrade> upgrade = std::move(path.upgrade);
-  if (theirs.gave_up != 0 && started_) return peer_gave_up(path);
+  if (theirs.gave_up != 0) return peer_gave_up(path);
   if (theirs.count != 0) {
     reactor_.remove(path.watch, socket.fd());
     std::unique_ptr<Connection> own(static_cast<Connection*>(path.connection.release()));
@@ -125,6 +125,7 @@ void SendingFlow::answered(Path& path) {
 
 // Said with the answer, too: where sockets are refused nothing behind it would be read.
 void SendingFlow::peer_gave_up(Path& path) {
+  if (!started_) return end_before_start(FlowError::kPeer, FailureCause::kNone);
   path.connecting = false;
   path.connect_end_ns = Timers::kNever;
   events_.push_back(event_of(EventKind::kOpened, path));
@@ -357,22 +358,24 @@ void SendingFlow::expire(uint64_t now_ns) {
     // The first one again, unless the peer may have taken it for open.
     if (!started_ && none) connect(*path, path->incarnation + (path->greeted ? 1 : 0));
   }
-  if (!started_ && now_ns >= give_up_ns_) {
-    state_ = new_sender(uint32_t(paths_.size()), options_.policy, kProbation);
-    state_.phase = SenderPhase::kFailed;
-    state_.error = FlowError::kNoPath;
-    for (auto& path : paths_) {
-      drop(*path);
-      path->connect_end_ns = Timers::kNever;
-      state_.paths[path->number_].cause = FailureCause::kOpen;
-      state_.paths[path->number_].condition = PathCondition::kClosed;
-    }
-    started_ = true;
-  }
+  if (!started_ && now_ns >= give_up_ns_) end_before_start(FlowError::kNoPath, FailureCause::kOpen);
   for (Event event{}; started_ && timers_.expire(now_ns, event);) {
     suspects_ |= event.timer == Timer::kWatchdog && state_.acked < state_.transmitted;
     events_.push_back(event);
   }
+}
+
+void SendingFlow::end_before_start(FlowError error, FailureCause cause) {
+  state_ = new_sender(uint32_t(paths_.size()), options_.policy, kProbation);
+  state_.phase = SenderPhase::kFailed;
+  state_.error = error;
+  for (auto& path : paths_) {
+    drop(*path);
+    path->connect_end_ns = Timers::kNever;
+    state_.paths[path->number_].cause = cause;
+    state_.paths[path->number_].condition = PathCondition::kClosed;
+  }
+  started_ = true;
 }
 
 uint64_t SendingFlow::next_deadline() const {

@@ -118,6 +118,7 @@ class SendingFlow final : private Link {
   void answered(Path& path);
   void opened(Path& path);
   void peer_gave_up(Path& path);
+  void end_before_start(FlowError error, FailureCause cause);
   void connect(Path& path, uint32_t incarnation);
   void drop(Path& path);
   void broke(Path& path, int error);

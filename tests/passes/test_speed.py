@@ -1,23 +1,24 @@
 """Goal: programs of hundreds of ranks compile and verify in seconds.
 
 Method: calls of Python functions, which are the same on every machine; `starling bench compile` measures times. The
-largest program (FULL_TESTS=1: of 256 ranks, else of 128) is bound in seconds, too: of this process's processor time, which others on the machine hardly change,
-at 9 and 20 times what was measured (bench/results/compile.json). With margins as wide as that it is a judgement of the
-compiler and the verifier, not of the machine.
+largest program (FULL_TESTS=1: of 256 ranks, else of 128) is bound in seconds, too: of this process's processor time,
+which others on the machine hardly change, at 9 and 20 times what was measured (bench/results/compile.json). With
+margins as wide as that it is a judgement of the compiler and the verifier, not of the machine.
 """
 
 import cProfile
 import time
 
 import pytest
-from full_tests import FULL
 from starling.plans import program
 
+from full_tests import FULL
 from starling import ir
 
 MOST_CALLS = 700  # for an instruction
 NODES = 32 if FULL else 16
-MOST_COMPILE_S, MOST_VERIFY_S = 60 * NODES / 32, 30 * NODES / 32  # of processor time; measured: 6.2 and 1.4 of 32
+# Of processor time; of 32 nodes 6.2 and 1.4 were measured.
+MOST_COMPILE_S, MOST_VERIFY_S = 60 * NODES / 32, 30 * NODES / 32
 
 
 def compiled(name: str, ranks: int, **more: int) -> tuple[ir.Plan, float]:

@@ -1,6 +1,6 @@
 // Goal: DFCCL's two programs (section 6.1) finish at their full size: eight all-reduces of 256 B to 1 MB, 200
-// iterations. Method: three seeds each on two threads, every check on; FULL_TESTS=1: ten. sanitize: no
-// (sanitizers do not follow fibers)
+// iterations. Method: three seeds each on two threads, every check on; FULL_TESTS=1: ten.
+// sanitize: no (sanitizers do not follow fibers)
 #include "sim/run_seeds.h"
 
 namespace starling::sim {

@@ -1,4 +1,5 @@
-// FULL_TESTS=1 in the environment: all seeds of tests that otherwise take a fixed part of them, the first quarter.
+// FULL_TESTS=1 in the environment: all seeds of tests that otherwise take a fixed part of them, the first
+// quarter.
 #pragma once
 #include <cstdint>
 #include <cstdlib>

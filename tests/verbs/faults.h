@@ -45,8 +45,8 @@ inline void command(const std::string& text) {
   if (std::system(text.c_str()) != 0) throw Failure{"cannot: " + text};
 }
 
-// What is not as it was at the start, of all processes that the first one forks: to set a rail right takes an emulated
-// processor a good part of a second, so only what is wrong is set right.
+// What is not as it was at the start, of all processes that the first one forks: to set a rail right takes an
+// emulated processor a good part of a second, so only what is wrong is set right.
 struct Wrongs {
   std::atomic<bool> down[2][2], lossy[2][2];  // of a rail's ends: its port, and what is behind its switch
 };
@@ -87,7 +87,8 @@ inline void lose(int rail, char end, const std::string& share) { hinder(rail, en
 inline void heal(int rail) {
   for (const char end : {'a', 'b'}) {
     if (wrongs().lossy[rail][end == 'b'].exchange(false))
-      command("/tools/tc qdisc del dev m" + std::string(1, end == 'a' ? 'b' : 'a') + std::to_string(rail) + " root");
+      command("/tools/tc qdisc del dev m" + std::string(1, end == 'a' ? 'b' : 'a') + std::to_string(rail) +
+              " root");
     if (wrongs().down[rail][end == 'b']) port(rail, end, true);
   }
 }

@@ -28,8 +28,8 @@ using Round = void (*)(const Rank&, uint32_t round);
 struct Progress {
   std::atomic<uint32_t> rounds[kRanks];  // that a rank has finished
   std::atomic<bool> ending{false};
-  // A rank stops there. Rank 0 sets it as it begins a round, without which rank 1 cannot finish that round: so both
-  // stop behind it.
+  // A rank stops there. Rank 0 sets it as it begins a round, without which rank 1 cannot finish that round:
+  // so both stop behind it.
   std::atomic<uint32_t> limit{~0u};
   // What a rank sent by RDMA, payloads alone (wire/monitor.h).
   std::atomic<uint64_t> straight_bytes[kRanks], copied_bytes[kRanks];

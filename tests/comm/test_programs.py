@@ -3,22 +3,21 @@
 Method: eight ranks launch eight all-reduces in random orders, or in a Latin square's (program 1), with a device
 synchronization after every k-th submission (program 2); as threads and as processes, with adaptive, fixed and
 minimal budgets, with one and two blocks. Every element is checked. ``FULL_TESTS=1`` runs all for 200
-iterations.
+iterations, else the first ones take 50, the others 10.
 """
 
 import functools
 import itertools
-import os
 
 import pytest
 
 from comm import programs
 from conformance.machines import MACHINES
+from full_tests import FULL
 from starling import Scheduling
 
 SEED = 7
-FULL = os.environ.get("FULL_TESTS") == "1"
-ITERATIONS = 200
+ITERATIONS = 200 if FULL else 50
 
 BUDGETS = {
     "adaptive": Scheduling(),

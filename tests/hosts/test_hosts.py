@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from comm.programs import disordered
+from full_tests import FULL, part
 from hosts import broken_paths, failovers, programs
 from hosts.network import Network, why_not
 from hosts.ranks import Job
@@ -60,10 +61,11 @@ def rails(network: Network | None) -> Iterator[Network]:
 @pytest.mark.parametrize("hosts", ([[0], [1]], [[0, 1], [2, 3]], [[0, 3], [1], [2]]), ids=str)
 @pytest.mark.parametrize("settings", ({}, POLLS), ids=("rung", "polls"))
 def test_collectives(network: Network | None, hosts: list[list[int]], settings: dict[str, str]) -> None:
-    """Every collective, both kinds of blocks; also a host between whose ranks another's stand."""
+    """Every collective, both kinds of blocks; also a host between whose ranks another's stand. FULL_TESTS=1: twice the
+    cases."""
     if network is not None and len(hosts) > 2:
         hosts = [[0, 3], [1, 2]]
-    arguments = {"seed": SEED, "share": len(hosts[0]), "shares": 40}
+    arguments = {"seed": SEED, "share": len(hosts[0]), "shares": 40 if FULL else 80}
     job = Job(network, hosts, programs.conformance, arguments, blocks=len(hosts[0]), settings=settings)
     for problems in job.results():
         assert problems == []
@@ -343,8 +345,10 @@ def test_many_failovers(rails: Network, striping: bool) -> None:
     assert failovers.run(rails, 8, SEED, striping=striping).count == 8
 
 
-@pytest.mark.parametrize("striping", (False, True), ids=("primary-backup", "striping"))
-@pytest.mark.parametrize(("order", "every"), [("random", 0), ("latin", 3)], ids=("program 1", "program 2"))
+@pytest.mark.parametrize(
+    ("order", "every", "striping"),
+    part([("random", 0, False), ("random", 0, True), ("latin", 3, True), ("latin", 3, False)]),
+)
 def test_disorder_through_failovers(rails: Network, order: str, every: int, striping: bool) -> None:
     """As test_disorder, while rails that carry the programs fail: traffic has left them and come back."""
     found = failovers.run(

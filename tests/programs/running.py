@@ -2,7 +2,9 @@
 Results are compared with the mathematics (ir/oracle.py)."""
 
 import contextlib
+import functools
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +18,18 @@ from starling.ir.plan import REDUCING, ROOTED
 HASTY = Scheduling(initial_budget_ns=1, minimum_budget_ns=1, success_factor=1, position_shift=1)
 
 
+# Ranks that are threads share what they compile and compute: one does it, the others wait.
+ONE_AT_A_TIME = threading.Lock()
+
+
 def plans_for(ranks: int, blocks: int, protocol: str = "slots", tile_bytes: int = 0) -> list[ir.Plan]:
     """Those that cannot travel by the protocol are left out."""
+    with ONE_AT_A_TIME:
+        return _plans_for(ranks, blocks, protocol, tile_bytes)
+
+
+@functools.lru_cache(maxsize=1)
+def _plans_for(ranks: int, blocks: int, protocol: str, tile_bytes: int) -> list[ir.Plan]:
     plans = []
     for collective, name in NAMES:
         if name in NODED and ranks % 2:
@@ -39,6 +51,17 @@ def case_of(plan: ir.Plan, count: int, seed: int) -> Case:
     if plan.collective in REDUCING:  # who pulls does not know the other's factor
         ops = ["sum", "max", "avg", *([] if plan.protocol == "pull" else ["premul_sum"])]
     return make_case(plan, count, "int32", random.Random(seed).choice(ops), seed)
+
+
+def case_and_results(plan: ir.Plan, count: int, seed: int) -> tuple[Case, Any]:
+    with ONE_AT_A_TIME:
+        if (found := _results.get(key := (plan.name, plan.rank_count, plan.protocol, count, seed))) is None:
+            case = case_of(plan, count, seed)
+            found = _results[key] = (case, expected(case))
+        return found
+
+
+_results: dict[tuple[Any, ...], tuple[Case, Any]] = {}
 
 
 class Memory:
@@ -118,9 +141,9 @@ def run_all(
                 wanted = source[comm.rank - 1] if comm.rank else None
                 prepared.append((given, out, out, wanted, {}))
                 continue
-            case = case_of(plan, count, seed + which)
+            case, results = case_and_results(plan, count, seed + which)
             given, out, result = buffers_of(plan, case, comm.rank, count, memory.put)
-            wanted = expected(case)[comm.rank]
+            wanted = results[comm.rank]
             prepared.append((given, out, result, wanted, {"op": case.reduce_op, "scalar": case.scalar}))
         memory.settle()
         running = []

@@ -10,7 +10,7 @@
 namespace starling::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 1000;  // of each campaign
+const uint64_t kSeeds = part_of(1000);  // of each campaign
 
 TEST(Hosts, Streams) {
   const Report report = run_seeds(Campaign::kHosts, 1, kSeeds);

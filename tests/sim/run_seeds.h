@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "machine/sim/soak.h"
+#include "support/full_tests.h"
 
 namespace starling::sim {
 

@@ -69,6 +69,7 @@ const LinkKind kVerbs = {"verbs", kAllFaults & ~uint32_t(kCut), 8,
                          [](const RigOptions& options) { return std::make_unique<VerbsRig>(options); }};
 
 bool run(const Case& entry) {
+  const uint64_t begin = cpu::monotonic_ns();
   std::string why;
   try {
     entry.run(kVerbs);
@@ -80,7 +81,10 @@ bool run(const Case& entry) {
     why = error.what();
   }
   for (const int rail : {0, 1}) guest::heal(rail);
-  std::printf("CASE %s %s%s\n", entry.name, why.empty() ? "passed" : "failed: ", why.c_str());
+  if (why.empty())
+    std::printf("CASE %s passed (%.1f s)\n", entry.name, double(cpu::monotonic_ns() - begin) / 1e9);
+  else
+    std::printf("CASE %s failed: %s\n", entry.name, why.c_str());
   std::fflush(stdout);
   return why.empty();
 }

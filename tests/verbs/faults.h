@@ -1,6 +1,9 @@
 // What fails in the guest (init.sh), and how its programs tell of their cases.
 #pragma once
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -42,27 +45,51 @@ inline void command(const std::string& text) {
   if (std::system(text.c_str()) != 0) throw Failure{"cannot: " + text};
 }
 
+// What is not as it was at the start, of all processes that the first one forks: to set a rail right takes an
+// emulated processor a good part of a second, so only what is wrong is set right.
+struct Wrongs {
+  std::atomic<bool> down[2][2], lossy[2][2];  // of a rail's ends: its port, and what is behind its switch
+};
+inline Wrongs& wrongs() {
+  static Wrongs* const shared = [] {
+    void* memory = mmap(nullptr, sizeof(Wrongs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw Failure{"no memory to share"};
+    return new (memory) Wrongs{};
+  }();
+  return *shared;
+}
+
+inline void set_port(int rail, char end, const std::string& how) {
+  command("/bin/port " + std::to_string(rail) + " " + end + " " + how);
+}
+
 inline void port(int rail, char end, bool up) {
-  command("/bin/port " + std::to_string(rail) + " " + end + (up ? " up" : " down"));
+  wrongs().down[rail][end == 'b'] = !up;
+  set_port(rail, end, up ? "up" : "down");
 }
 
 // With another address than before, until it comes up the next time.
 inline void come_up_elsewhere(int rail, char end) {
-  command("/bin/port " + std::to_string(rail) + " " + end + " up elsewhere");
+  wrongs().down[rail][end == 'b'] = true;  // where it was
+  set_port(rail, end, "up elsewhere");
+}
+
+// What `end` sends meets `discipline` behind the switch.
+inline void hinder(int rail, char end, const std::string& discipline) {
+  wrongs().lossy[rail][end == 'b'] = true;
+  command("/tools/tc qdisc replace dev m" + std::string(1, end == 'a' ? 'b' : 'a') + std::to_string(rail) +
+          " root netem " + discipline);
 }
 
 // What `end` sent is lost behind the switch.
-inline void lose(int rail, char end, const std::string& share) {
-  command("/tools/tc qdisc replace dev m" + std::string(1, end == 'a' ? 'b' : 'a') + std::to_string(rail) +
-          " root netem loss " + share);
-}
+inline void lose(int rail, char end, const std::string& share) { hinder(rail, end, "loss " + share); }
 
 inline void heal(int rail) {
   for (const char end : {'a', 'b'}) {
-    const std::string name = end + std::to_string(rail);
-    const int none = std::system(("/tools/tc qdisc del dev m" + name + " root 2>/dev/null").c_str());
-    (void)none;  // there may have been none
-    port(rail, end, true);
+    if (wrongs().lossy[rail][end == 'b'].exchange(false))
+      command("/tools/tc qdisc del dev m" + std::string(1, end == 'a' ? 'b' : 'a') + std::to_string(rail) +
+              " root");
+    if (wrongs().down[rail][end == 'b']) port(rail, end, true);
   }
 }
 
@@ -112,6 +139,7 @@ inline bool run(const Case& entry) {
 
 // Those that are named, or all. 0: they passed.
 inline int run_those(std::span<const Case> cases, int count, char** names) {
+  wrongs();  // before ranks are forked
   bool good = true;
   for (const Case& entry : cases) {
     const auto wanted = [&](const char* name) { return std::strcmp(name, entry.name) == 0; };

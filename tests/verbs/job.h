@@ -27,7 +27,10 @@ using Round = void (*)(const Rank&, uint32_t round);
 
 struct Progress {
   std::atomic<uint32_t> rounds[kRanks];  // that a rank has finished
-  std::atomic<uint32_t> limit{~0u};  // a rank stops there; both agree, since it is set far ahead
+  std::atomic<bool> ending{false};
+  // A rank stops there. Rank 0 sets it as it begins a round, without which rank 1 cannot finish that round:
+  // so both stop behind it.
+  std::atomic<uint32_t> limit{~0u};
   // What a rank sent by RDMA, payloads alone (wire/monitor.h).
   std::atomic<uint64_t> straight_bytes[kRanks], copied_bytes[kRanks];
   std::atomic<uint64_t> closed_paths[kRanks];  // that it sent by, so far
@@ -77,6 +80,7 @@ inline void be_rank(uint32_t number, Round round, Progress& progress) {
   options.name = "world";
   check(starling_comm_create(rank.context, &options, &rank.comm));
   for (uint32_t done = 0; done < progress.limit; ++done) {
+    if (number == 0 && progress.ending) progress.limit = done + 1;
     round(rank, done);
     look_at_payloads(number, progress);
     progress.rounds[number] = done + 1;
@@ -111,7 +115,7 @@ class Job {
   // All ranks finish so many more rounds.
   void go_on(uint32_t more) {
     const uint32_t target = furthest() + more;
-    const uint64_t begin = cpu::monotonic_ns(), end = begin + patiently(kBoundNs);
+    const uint64_t end = cpu::monotonic_ns() + patiently(kBoundNs);
     while (nearest() < target) {
       if (progress_->wrong) throw Failure{progress_->why};
       if (cpu::monotonic_ns() > end)
@@ -119,7 +123,6 @@ class Job {
                       " rounds of " + std::to_string(target)};
       usleep(1000);
     }
-    round_ns_ = (cpu::monotonic_ns() - begin) / more;
   }
   // Round by round, until traffic goes by the first rail again, both ways, and by RDMA.
   void return_to_the_first_rail() {
@@ -138,11 +141,9 @@ class Job {
   uint64_t straight_bytes(uint32_t rank) const { return progress_->straight_bytes[rank]; }
   uint64_t copied_bytes(uint32_t rank) const { return progress_->copied_bytes[rank]; }
   uint64_t closed_paths() const { return progress_->closed_paths[0] + progress_->closed_paths[1]; }
-  // They end in order, some rounds on: both ranks must have read the limit before they come there.
+  // They end in order, after the round that they are in.
   void end() {
-    constexpr uint64_t kAheadNs = 1'000'000'000;
-    const uint64_t rounds = kAheadNs / std::max<uint64_t>(round_ns_, 1) + 2;
-    progress_->limit = furthest() + uint32_t(std::min<uint64_t>(rounds, 10));
+    progress_->ending = true;
     for (pid_t& process : processes_) {
       int status = 0;
       waitpid(process, &status, 0);
@@ -180,7 +181,6 @@ class Job {
 
   const Settings settings_, of_first_;
   Progress* progress_;
-  uint64_t round_ns_ = 0;  // that the last ones took, each
   pid_t processes_[kRanks] = {};
 };
 

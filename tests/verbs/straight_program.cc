@@ -293,8 +293,7 @@ void a_gpus_memory_is_refused_in_words() {
 // -------------------------------------------------------------------------------------- Rail 0 is so slow
 // that a message is under way for seconds; nobody takes that for silence.
 void slow_down(char end) {
-  command("/tools/tc qdisc replace dev m" + std::string(1, end == 'a' ? 'b' : 'a') + "0 root netem rate " +
-          std::to_string(int(8000 / slowness())) + "kbit limit 10000");
+  hinder(0, end, "rate " + std::to_string(int(8000 / slowness())) + "kbit limit 10000");
 }
 const Job::Settings kPatient = {{"STARLING_VERBS_TIMEOUT", "21"}, {"STARLING_PROBE_S", "100"}};
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from starling.diagnose.finding import Diagnosis
 from starling.diagnose.host import Hosts
 from starling.diagnose.job import Job, jobs_of
 from starling.diagnose.judge import judge
+from starling.diagnose.paths import Look
 
 AFTER_S = 5.0
 
@@ -40,7 +42,18 @@ def diagnose(
         jobs = live or _last(jobs)
     # Of ranks that are gone, and of files, their records say it.
     look = paths.NOTHING if files else paths.watch(record for one in jobs for record in one.records)
-    return [judge(one, hosts, after_s, look) for one in sorted(jobs, key=lambda one: -_began(one))]
+    return [_judged(one, hosts, after_s, look) for one in sorted(jobs, key=lambda one: -_began(one))]
+
+
+def _judged(job: Job, hosts: Hosts, after_s: float, look: Look) -> Diagnosis:
+    """A job that we fail at must not hide the others."""
+    try:
+        return judge(job, hosts, after_s, look)
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(at.filename).name}:{at.lineno}"
+        why = f"it could not be judged: {type(error).__name__}: {error} ({place}); remedy: report it"
+        return Diagnosis(job.name, job.size, (), live=job.live, not_known=why)
 
 
 def _last(jobs: list[Job]) -> list[Job]:

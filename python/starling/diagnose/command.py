@@ -15,7 +15,7 @@ from starling.diagnose.api import AFTER_S, diagnose
 from starling.diagnose.finding import Diagnosis
 from starling.diagnose.record import NotARecordError
 
-HEALTHY, CULPRIT, USAGE = 0, 1, 2
+HEALTHY, CULPRIT, USAGE, NOT_KNOWN = 0, 1, 2, 3
 
 app = typer.Typer(add_completion=False)
 
@@ -43,7 +43,7 @@ def command(
     """Say who holds a job up: who has not called, called something else, stands still, died, is slow or starved.
 
     Without files it looks at all jobs of this user on this host: those that run, else the last that left records.
-    Exit codes: 0 healthy, 1 a culprit was found, 2 wrong usage.
+    Exit codes: 0 healthy, 1 a culprit was found, 2 wrong usage, 3 no culprit was found and too little is known.
     """
     try:
         found = diagnose(files or (), job=job, after_s=after, ended=ended, root=root)
@@ -58,7 +58,13 @@ def command(
         )
     else:
         _show(found, job)
-    raise typer.Exit(HEALTHY if all(one.healthy for one in found) else CULPRIT)
+    raise typer.Exit(_exit_code(found))
+
+
+def _exit_code(found: list[Diagnosis]) -> int:
+    if any(one.findings for one in found):
+        return CULPRIT
+    return HEALTHY if all(one.healthy for one in found) else NOT_KNOWN
 
 
 def _show(found: list[Diagnosis], job: str | None) -> None:
@@ -67,13 +73,15 @@ def _show(found: list[Diagnosis], job: str | None) -> None:
         which = f"job '{job}'" if job is not None else "job of this user"
         console.print(f"[green]healthy[/]: no {which} has left a record on this host", soft_wrap=True)
     # The sick ones first: the first line is the verdict.
-    for one in sorted(found, key=lambda one: one.healthy):
+    for one in sorted(found, key=lambda one: (not one.findings, one.healthy)):
         _show_job(console, one)
 
 
 def _show_job(console: Console, one: Diagnosis) -> None:
     title = f"job '{escape(one.job)}', {one.size} rank{'s' if one.size != 1 else ''}"
-    if one.verdict is None:
+    if one.not_known:
+        console.print(f"[bold yellow]not known[/]: {title}: {escape(one.not_known)}", soft_wrap=True)
+    elif one.verdict is None:
         calls = sum(rank.calls for rank in one.ranks)
         console.print(f"[green]healthy[/]: {title}, {calls} calls, nobody is waited for", soft_wrap=True)
     else:
@@ -99,4 +107,5 @@ def _show_job(console: Console, one: Diagnosis) -> None:
             str(rank.rank), escape(rank.host), str(rank.pid), escape(rank.state), str(rank.calls), escape(rank.last),
             escape(rank.waits),
         )  # fmt: skip
-    console.print(table)
+    if one.ranks:
+        console.print(table)

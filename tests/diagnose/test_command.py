@@ -1,0 +1,87 @@
+"""Goal: the command says which jobs there are, of which it knows nothing, and ends with the exit code for that.
+
+Method: records made by hand in place of this host's; the real command in this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from diagnose.records import Call, records_of
+from starling.cli.root import app
+from starling.diagnose import api, sources
+from starling.diagnose.job import Job
+from starling.diagnose.record import Record
+
+Here = Callable[..., None]
+HEALTHY, CULPRIT, USAGE, NOT_KNOWN = 0, 1, 2, 3
+DONE: list[list[Call]] = [[("x", 0, 9, 8)], [("x", 0, 9, 8)]]
+HANGS: list[list[Call]] = [[("x", 0, 9, None)], []]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Puts the records of these jobs in place of this host's."""
+
+    def put(*jobs: list[Record]) -> None:
+        monkeypatch.setattr(sources, "of_this_host", lambda: [record for job in jobs for record in job])
+
+    return put
+
+
+def job_named(name: str, calls: list[list[Call]], number: int = 0, **changes: Any) -> list[Record]:
+    """Its ranks have ids of their own."""
+    shift = 50 * number
+    return [
+        dataclasses.replace(
+            record,
+            id=record.id + shift,
+            job=name,
+            groups=tuple(
+                dataclasses.replace(group, members=tuple(member + shift for member in group.members))
+                for group in record.groups
+            ),
+        )
+        for record in records_of(calls, **changes)
+    ]
+
+
+def diagnosis(*arguments: str) -> Any:
+    return CliRunner(env={"COLUMNS": "240"}).invoke(app, ["diagnose", *arguments])
+
+
+@pytest.fixture
+def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job "broken" cannot be judged."""
+
+    def judge(job: Job, *arguments: Any) -> Any:
+        return {}[0] if job.name == "broken" else real(job, *arguments)
+
+    real = api.judge
+    monkeypatch.setattr(api, "judge", judge)
+
+
+def test_a_job_that_cannot_be_judged_hides_no_other(here: Here, breaks: None) -> None:
+    broken, hangs, done = (
+        job_named(name, calls, number)
+        for number, (name, calls) in enumerate((("broken", DONE), ("hangs", HANGS), ("done", DONE)))
+    )
+    here(broken, hangs, done)
+    found = diagnosis()
+    assert found.exit_code == CULPRIT
+    assert found.stdout.startswith("rank 1 (process 1001 on here) has not called ")
+    assert "job 'done', 2 ranks, 2 calls, nobody is waited for" in found.stdout
+    here(broken, done)
+    found = diagnosis()
+    assert found.exit_code == NOT_KNOWN
+    assert found.stdout.startswith("not known: job 'broken', 2 ranks: it could not be judged: KeyError")
+    told = json.loads(diagnosis("--json").stdout)
+    assert not told["healthy"]
+    assert [(one["job"], one["healthy"]) for one in told["jobs"]] == [("broken", False), ("done", True)]
+    assert "KeyError" in told["jobs"][0]["not_known"]

@@ -198,6 +198,13 @@ def test_prometheus_server_at_an_address_of_others(running: str) -> None:
     assert "192.0.2.1" in done.output
 
 
+@pytest.mark.parametrize("port", ("65536", "99999999", "²"))
+def test_prometheus_server_at_no_port(port: str) -> None:
+    done = top("--once", "--prometheus", port)
+    assert done.exit_code == 2
+    assert f"there is no port {port}" in done.output
+
+
 def test_records(running: str, tmp_path: Path) -> None:
     table, trace, blocks = tmp_path / "paths.csv", tmp_path / "trace.json", tmp_path / "rank0.jsonl"
     timeline.save(blocks, [timeline.Event(now_ns(), 0, 0, "launch", "", 0, 0)])

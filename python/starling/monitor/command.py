@@ -29,6 +29,7 @@ from starling.write_whole import write_whole
 app = typer.Typer(help=__doc__, add_completion=False)
 
 KEPT_SAMPLES = 1 << 20  # between two refreshes, of a rank
+LAST_PORT = 65535
 FIRST_LOOK_S = 0.5  # before the only one, or the first: rates need two
 
 
@@ -135,6 +136,9 @@ def _exported(prometheus: str, address: str, look: Any) -> Iterator[Any]:
     if not prometheus:
         yield lambda ranks: None
     elif prometheus.isdigit():
+        # Where names are looked up, a larger number is cut to one that is a port.
+        if not prometheus.isdecimal() or int(prometheus) > LAST_PORT:
+            raise typer.BadParameter(f"there is no port {prometheus}: the last is {LAST_PORT}")
         try:
             server = make_server(int(prometheus), look, address)
         except (OSError, OverflowError) as error:

@@ -85,3 +85,30 @@ def test_a_job_that_cannot_be_judged_hides_no_other(here: Here, breaks: None) ->
     assert not told["healthy"]
     assert [(one["job"], one["healthy"]) for one in told["jobs"]] == [("broken", False), ("done", True)]
     assert "KeyError" in told["jobs"][0]["not_known"]
+
+
+def test_a_job_by_all_of_its_names(here: Here) -> None:
+    """As it is shown, with the blank that launchers' names end with or without it; its run id; its group's name."""
+    abc = "TORCHELASTIC_RUN_ID=abc MASTER_PORT=29511"
+    here(job_named(abc + " ", DONE), job_named("SLURM_JOB_ID=17 SLURM_STEP_ID=0 ", HANGS, 1))
+    for name in (abc, abc + " ", "abc"):
+        found = diagnosis("--job", name)
+        assert (found.exit_code, f"healthy: job '{abc}', 2 ranks" in found.stdout) == (HEALTHY, True), name
+    assert diagnosis("--job", "17").exit_code == CULPRIT
+    assert diagnosis("--job", "SLURM_JOB_ID=17 SLURM_STEP_ID=0").exit_code == CULPRIT
+    assert [one["job"] for one in json.loads(diagnosis("--job", "abc", "--json").stdout)["jobs"]] == [abc]
+    both = json.loads(diagnosis("--job", "group 0", "--json").stdout)["jobs"]
+    assert len(both) == 2, "both jobs' groups are called so, as starling top calls them"
+    assert diagnosis("--job", "29511").exit_code == USAGE, "a port alone is no name"
+
+
+def test_a_job_that_is_not_there(here: Here) -> None:
+    here(job_named("one", DONE), job_named("two", DONE, 1, state="dead"))
+    found = diagnosis("--job", "three")
+    assert (found.exit_code, found.stdout) == (USAGE, "")
+    assert "no job 'three' has left a record; there are: 'one', 'two' (ended)" in found.stderr
+    assert diagnosis("--job", "two").exit_code == CULPRIT
+    here()
+    found = diagnosis("--job", "three")
+    assert found.exit_code == USAGE and "no job 'three' has left a record; there are none" in found.stderr
+    assert diagnosis().exit_code == HEALTHY

@@ -26,23 +26,30 @@ def diagnose(
 ) -> list[Diagnosis]:
     """Of all jobs of this user on this host, or of those that left these files (folders: all ``*.flight`` in them).
 
-    job: only jobs of this name. after_s: a call that waits for less is no hang. ended: jobs that have ended too;
+    job: of this name only (Job.names). after_s: a call that waits for less is no hang. ended: jobs that have ended too;
     without it they are looked at only where none lives, and then the last one. root: where /proc and control groups
     are read.
     """
     hosts = Hosts(root)
-    if files:
-        jobs = jobs_of(sources.of_files(Path(file) for file in files))
-    else:
-        jobs = jobs_of(sources.of_this_host())
+    jobs = _jobs(files)
     if job is not None:
-        jobs = [one for one in jobs if job in (one.name, one.world.name if one.world else None)]
+        jobs = [one for one in jobs if job.strip() in one.names]
     if not files and not ended:
         live = [one for one in jobs if one.live]
         jobs = live or _last(jobs)
     # Of ranks that are gone, and of files, their records say it.
     look = paths.NOTHING if files else paths.watch(record for one in jobs for record in one.records)
     return [_judged(one, hosts, after_s, look) for one in sorted(jobs, key=lambda one: -_began(one))]
+
+
+def known_jobs(files: Sequence[Path | str] = ()) -> list[str]:
+    """The names of all that left records, for whoever asked for another: those that live first, then the latest."""
+    ordered = sorted(_jobs(files), key=lambda one: (not one.live, -_began(one)))
+    return list(dict.fromkeys(f"'{one.name}'" + ("" if one.live else " (ended)") for one in ordered))
+
+
+def _jobs(files: Sequence[Path | str]) -> list[Job]:
+    return jobs_of(sources.of_files(Path(file) for file in files) if files else sources.of_this_host())
 
 
 def _judged(job: Job, hosts: Hosts, after_s: float, look: Look) -> Diagnosis:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from starling.diagnose import names
 from starling.diagnose.record import Fault, Group, Lane, Operation, Record
 
 CONTROL = "control"  # the lane that carries no operations
@@ -71,6 +72,12 @@ class Job:
     @property
     def records(self) -> list[Record]:
         return [rank.record for rank in self.ranks.values() if rank.record is not None]
+
+    @property
+    def names(self) -> set[str]:
+        """All that it may be asked for by: also its group's, as `starling top` calls it."""
+        groups = {record.groups[0].name for record in self.records if record.groups}
+        return names.given(self.name) | groups | ({self.world.name} if self.world else set())
 
     @property
     def size(self) -> int:
@@ -213,4 +220,4 @@ def _job(records: list[Record]) -> Job:
     ranks = {member: Rank(number, member, of_id.get(member)) for member, number in numbers.items()}
     name = next((record.job for record in records if record.job), "")
     ranks = dict(sorted(ranks.items(), key=lambda item: item[1].number))
-    return Job(name or (world.name if world is not None else "unnamed"), world, ranks)
+    return Job(name.strip() or (world.name if world is not None else "unnamed"), world, ranks)

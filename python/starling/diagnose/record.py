@@ -232,6 +232,13 @@ def _name(names: tuple[str, ...], number: int) -> str:
     return names[number] if number < len(names) else "?"
 
 
+def job_in(header: bytes) -> str:
+    """The job's name alone, of a record's first HEADER_BYTES."""
+    if len(header) < HEADER_BYTES or int.from_bytes(header[:8], "little") != MAGIC:
+        raise NotARecordError("it does not begin as a flight record of this version does")
+    return _text(_HEADER.unpack_from(header)[25])
+
+
 def parse(data: bytes, state: State, again: bytes | None = None, seen_ns: int | None = None) -> Record:
     """A record from its bytes; ``again``: read a little later from a rank that runs, to find what was being written."""
     if len(data) < BYTES:

@@ -85,6 +85,24 @@ def test_files_of_two_hosts(tmp_path: Path) -> None:
     assert [rank.state for rank in found.ranks[1:]] == ["no record", "no record"]
 
 
+def test_files_of_a_host_that_was_lost(tmp_path: Path) -> None:
+    """A rank that stands still answers on no path. What the other one copies shows its own call under way."""
+    folder = tmp_path / "flight"
+    settings = {"STARLING_FLIGHT_DIR": str(folder), "STARLING_TCP_GIVE_UP_S": "2"}
+    with started(ranks.calls_on_command, 2, tmp_path, hosts="ab", **settings) as job:
+        job.hear()
+        os.kill(job.processes[1].pid, signal.SIGSTOP)
+        job.tell(0)
+        assert job.hear(0) == ["PeerFailedError"]
+    (path,) = folder.glob("*.flight")
+    copy = parse(path.read_bytes(), "dead")
+    assert copy.state == "copy" and not copy.operations[-1].completed_ns
+    # Its call has waited for longer than what is called a hang.
+    (found,) = diagnose([folder], after_s=ranks.AFTER_S)
+    assert found.verdict is not None and (found.verdict.kind, found.verdict.ranks) == ("lost", (1,))
+    assert "no path" in found.verdict.what and "lo 127.0.0.1" in found.verdict.what
+
+
 def test_calls_that_do_not_match(tmp_path: Path) -> None:
     """The lane breaks when two have called: the third may come too late to be counted."""
     with started(ranks.calls_something_else, 3, tmp_path) as job:

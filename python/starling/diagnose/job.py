@@ -125,6 +125,28 @@ class Job:
         """0: there was none."""
         return self.first_fault.time_ns if self.first_fault else 0
 
+    @property
+    def is_copied(self) -> bool:
+        """Ranks copied their records when they saw a fault."""
+        return any(record.state == "copy" for record in self.records)
+
+    @property
+    def broken_ns(self) -> int:
+        """When the first fault came; in copies the first one that ended what they show under way, as others before
+        may have been overcome. 0: there was none."""
+        under_way = min(
+            (
+                op.submitted_ns
+                for record in self.records
+                if record.state == "copy"
+                for op in record.operations
+                if not op.completed_ns
+            ),
+            default=0,
+        )
+        times = [fault.time_ns for record in self.records for fault in record.faults]
+        return min((time for time in times if time >= under_way), default=self.first_fault_ns)
+
 
 @dataclass(frozen=True)
 class Moment:

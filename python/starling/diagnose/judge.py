@@ -23,12 +23,7 @@ def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagn
     path = slow.finding if slow else None
     found: list[Finding | None] = [failures.died(job), failures.stopped(job, hosts), failures.mismatch(job)]
     if not any(found):
-        found += _hang(now, hosts, after_s)
-    if not any(found) and job.first_fault_ns:
-        held_up = _hang(Moment(job, job.first_fault_ns), hosts, after_s)
-        left = failures.left(job)
-        # Who waits without a path to the others says nothing of what those do.
-        found += [left, *held_up] if left is not None and left.kind == "lost" else [*held_up, left]
+        found += _held_up(job, hosts, after_s)
     found += [failures.not_joined(job, after_s), _starved(job, hosts)]
     if any(found):
         # That it does not end, or that nothing is known of who is waited for, says less than a path that is slow.
@@ -51,13 +46,28 @@ def _is_vague(found: list[Finding | None], job: Job) -> bool:
     return first.kind == "unfinished" or (first.kind == "not called" and not known & set(first.ranks))
 
 
-def _hang(moment: Moment, hosts: Hosts, after_s: float) -> list[Finding | None]:
+def _held_up(job: Job, hosts: Hosts, after_s: float) -> list[Finding | None]:
+    """Who is waited for: now, or when operations ended by a fault. Copies show that fault's moment, and what their
+    ranks did until each made its own says nothing of it."""
+    at_ns = job.broken_ns
+    moments = [Moment(job, at_ns), Moment(job)] if job.is_copied else [Moment(job), Moment(job, at_ns)]
+    for moment in moments if at_ns else [Moment(job)]:
+        finding = _hang(moment, hosts, after_s)
+        if finding is None:
+            continue
+        # Who waits without a path to the others says nothing of what those do.
+        lost = failures.lost(job, moment.calls[0].operation.submitted_ns)
+        return [lost, finding] if moment.at_ns == 0 else [lost, finding, failures.left(job)]
+    return [failures.lost(job), failures.left(job)]
+
+
+def _hang(moment: Moment, hosts: Hosts, after_s: float) -> Finding | None:
     if moment.at_ns:  # a shorter timeout than what we call a hang may have ended it
         oldest = max((call.waited_s for call in moment.calls), default=0.0)
         after_s = min(after_s, oldest / 2)
     waits = waits_of(moment, after_s)
     finding = circle(moment, waits, after_s) or not_called(moment, waits, hosts, after_s)
-    return [finding or _unfinished(moment, hosts, after_s)]
+    return finding or _unfinished(moment, hosts, after_s)
 
 
 def _unfinished(moment: Moment, hosts: Hosts, after_s: float) -> Finding | None:

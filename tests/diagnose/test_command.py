@@ -43,6 +43,7 @@ def job_named(name: str, calls: list[list[Call]], number: int = 0, **changes: An
             record,
             id=record.id + shift,
             job=name,
+            arena="",  # nothing is looked for in /dev/shm
             groups=tuple(
                 dataclasses.replace(group, members=tuple(member + shift for member in group.members))
                 for group in record.groups
@@ -112,3 +113,11 @@ def test_a_job_that_is_not_there(here: Here) -> None:
     found = diagnosis("--job", "three")
     assert found.exit_code == USAGE and "no job 'three' has left a record; there are none" in found.stderr
     assert diagnosis().exit_code == HEALTHY
+
+
+def test_ranks_of_other_hosts_of_which_nothing_is_known(here: Here) -> None:
+    """Nobody here is waited for, but that is not healthy."""
+    here(job_named("half", DONE, linked=True)[1:])
+    found = diagnosis()
+    assert found.exit_code == NOT_KNOWN
+    assert found.stdout.startswith("not known: job 'half', 2 ranks: ") and "rank 0" in found.stdout

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from starling.diagnose import paths, sources
+from starling.diagnose import paths, remote, sources
 from starling.diagnose.finding import Diagnosis
 from starling.diagnose.host import Hosts
 from starling.diagnose.job import Job, jobs_of
@@ -39,7 +39,8 @@ def diagnose(
         jobs = live or _last(jobs)
     # Of ranks that are gone, and of files, their records say it.
     look = paths.NOTHING if files else paths.watch(record for one in jobs for record in one.records)
-    return [_judged(one, hosts, after_s, look) for one in sorted(jobs, key=lambda one: -_began(one))]
+    told = [] if files else remote.listen((record for one in jobs for record in one.records), after_s)
+    return [_judged(one, hosts, after_s, look, told) for one in sorted(jobs, key=lambda one: -_began(one))]
 
 
 def known_jobs(files: Sequence[Path | str] = ()) -> list[str]:
@@ -52,10 +53,10 @@ def _jobs(files: Sequence[Path | str]) -> list[Job]:
     return jobs_of(sources.of_files(Path(file) for file in files) if files else sources.of_this_host())
 
 
-def _judged(job: Job, hosts: Hosts, after_s: float, look: Look) -> Diagnosis:
+def _judged(job: Job, hosts: Hosts, after_s: float, look: Look, told: list[remote.Heard]) -> Diagnosis:
     """A job that we fail at must not hide the others."""
     try:
-        return judge(job, hosts, after_s, look)
+        return judge(job, hosts, after_s, look, told)
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(at.filename).name}:{at.lineno}"

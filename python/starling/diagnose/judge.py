@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from starling.diagnose import failures, gpus, stages, words
+from starling.diagnose import failures, gpus, remote, stages, words
 from starling.diagnose.finding import Diagnosis, Finding, RankView
 from starling.diagnose.host import THROTTLED_SHARE, CpuLimit, Hosts
 from starling.diagnose.job import Job, Moment
@@ -14,8 +15,11 @@ from starling.diagnose.record import Record
 from starling.diagnose.waits import circle, not_called, waits_of
 
 
-def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagnosis:
-    """``after_s``: a call that waits for less is no hang. ``look``: at the paths of this host's live ranks."""
+def judge(
+    job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING, told: Sequence[remote.Heard] = ()
+) -> Diagnosis:
+    """``after_s``: a call that waits for less is no hang. ``look``: at the paths of this host's live ranks.
+    ``told``: to them by ranks of other hosts."""
     now = Moment(job)
     on_gpus = any(record.device.startswith("cuda") for record in job.records)
     of_host = gpus.of_this_host() if on_gpus else []
@@ -24,6 +28,8 @@ def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagn
     found: list[Finding | None] = [failures.died(job), failures.stopped(job, hosts), failures.mismatch(job)]
     if not any(found):
         found += _held_up(job, hosts, after_s)
+    if not any(found):
+        found.append(remote.not_called(job, told, hosts, after_s))
     found += [failures.not_joined(job, after_s), _starved(job, hosts)]
     if any(found):
         # That it does not end, or that nothing is known of who is waited for, says less than a path that is slow.
@@ -36,7 +42,13 @@ def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagn
         found.append(_killed(job))
     findings = tuple(finding for finding in found if finding is not None)
     return Diagnosis(
-        job.name, job.size, findings, _table(now, hosts), tuple(_notes(job, hosts, of_host)), job.live
+        job.name,
+        job.size,
+        findings,
+        _table(now, hosts),
+        tuple(_notes(job, hosts, of_host)),
+        job.live,
+        "" if findings else remote.not_known(job, told),
     )
 
 

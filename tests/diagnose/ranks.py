@@ -162,6 +162,15 @@ def does_not_call(comm: Communicator, pipe: Any) -> None:
     pipe.recv()
 
 
+def opens_no_lane(comm: Communicator, pipe: Any) -> None:
+    """Rank 1 stays away from a lane that it has never used."""
+    comm.barrier(timeout=2 * BOUND_S).wait()
+    pipe.send("once")
+    if comm.rank == 1:
+        pipe.recv()
+    comm.all_reduce(ones(), lane="x").wait()
+
+
 def calls_something_else(comm: Communicator, pipe: Any) -> None:
     """After all have finished the first round: the second breaks the lane."""
     comm.all_reduce(ones(), lane="x").wait()

@@ -18,7 +18,7 @@ from starling.diagnose.host import Hosts
 from starling.diagnose.job import jobs_of
 from starling.diagnose.judge import judge
 from starling.diagnose.record import BYTES, Fault, NotARecordError, Record, parse
-from starling.diagnose.stages import dimensions, name_of
+from starling.diagnose.stages import EITHER, dimensions, name_of
 
 
 def verdict_of(records: list[Record], hosts: Hosts = NOWHERE, after_s: float = 1.0) -> Finding | None:
@@ -207,6 +207,16 @@ def test_a_mismatch_of_plans() -> None:
     assert "by plan 0000000000000005" in found.what
     found = verdict_of([records[1], dataclasses.replace(records[2], operations=(other,))])
     assert found is not None and found.ranks == (1, 2), "one against one"
+
+
+def test_messages_to_oneself() -> None:
+    """They say nothing of how ranks are laid out, with groups that split the job and without."""
+    calls: list[list[Call]] = [[("own", 0, 9, 8), ("x", 0, 7, None)], [("own", 0, 9, 8)]]
+    found = verdict_of(records_of(calls, lanes={"own": (0, 0)}))
+    assert found is not None and (found.kind, found.ranks) == ("not called", (1,))
+    calls = [[("own", 0, 9, 8), (f"row {rank // 2}", 0, 7, 6)] for rank in range(4)]
+    job = job_of(records_of(calls, [[0, 1], [2, 3]], {"own": (0, 0), "row 0": 1, "row 1": 2}))
+    assert [one.kind for one in dimensions(job)] == [EITHER]
 
 
 def test_two_jobs_are_two() -> None:

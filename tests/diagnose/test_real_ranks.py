@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from diagnose import ranks
 from diagnose.ranks import started
 from starling.cli.root import app
-from starling.diagnose import diagnose
+from starling.diagnose import diagnose, sources
 from starling.diagnose.record import parse
 
 
@@ -83,6 +83,58 @@ def test_files_of_two_hosts(tmp_path: Path) -> None:
     (found,) = diagnose([files[job.processes[0].pid]])
     assert found.verdict is not None and 1 in found.verdict.ranks
     assert [rank.state for rank in found.ranks[1:]] == ["no record", "no record"]
+
+
+def test_files_of_a_host_that_was_lost(tmp_path: Path) -> None:
+    """A rank that stands still answers on no path. What the other one copies shows its own call under way."""
+    folder = tmp_path / "flight"
+    settings = {"STARLING_FLIGHT_DIR": str(folder), "STARLING_TCP_GIVE_UP_S": "2"}
+    with started(ranks.calls_on_command, 2, tmp_path, hosts="ab", **settings) as job:
+        job.hear()
+        os.kill(job.processes[1].pid, signal.SIGSTOP)
+        job.tell(0)
+        assert job.hear(0) == ["PeerFailedError"]
+    (path,) = folder.glob("*.flight")
+    copy = parse(path.read_bytes(), "dead")
+    assert copy.state == "copy" and not copy.operations[-1].completed_ns
+    # Its call has waited for longer than what is called a hang.
+    (found,) = diagnose([folder], after_s=ranks.AFTER_S)
+    assert found.verdict is not None and (found.verdict.kind, found.verdict.ranks) == ("lost", (1,))
+    assert "no path" in found.verdict.what and "lo 127.0.0.1" in found.verdict.what
+
+
+def test_the_culprit_is_found_on_its_own_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0, whose record is not there, has told this host what it waits for. Once all have called, nobody waits."""
+    everywhere = sources.of_this_host
+    with started(ranks.does_not_call, 2, tmp_path, hosts="ab") as job:
+        job.hear()
+        here = job.processes[1].pid
+        monkeypatch.setattr(sources, "of_this_host", lambda: [one for one in everywhere() if one.pid == here])
+        verdict = job.until("not called").verdict
+        assert verdict is not None
+        assert (verdict.ranks, verdict.lane, verdict.sequence) == ((1,), "x", 1)
+        assert (
+            f"rank 1 (process {here}" in verdict.what
+            and "has not called all_reduce of 4 float32, sum in lane 'x' at position 1, for which rank 0 on another "
+            "host waits; its last call was all_reduce"
+            in verdict.what
+        )
+        assert str(here) in verdict.remedy
+        job.tell(1)
+        assert job.hear() == ["", ""]
+        assert job.until(None).healthy, "rank 0 has said that it waits for nothing"
+
+
+def test_the_first_call_of_a_lane_on_its_own_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank here has not even opened the lane."""
+    everywhere = sources.of_this_host
+    with started(ranks.opens_no_lane, 2, tmp_path, hosts="ab") as job:
+        job.hear()
+        here = job.processes[1].pid
+        monkeypatch.setattr(sources, "of_this_host", lambda: [one for one in everywhere() if one.pid == here])
+        verdict = job.until("not called").verdict
+        assert verdict is not None
+        assert (verdict.ranks, verdict.lane, verdict.sequence) == ((1,), "x", 0)
 
 
 def test_calls_that_do_not_match(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 from hosts.ranks import Job
 from monitor import programs
 from starling import timeline
+from starling.diagnose import diagnose
 from starling.monitor.command import app
 from starling.monitor.views import now_ns
 
@@ -68,6 +69,22 @@ def test_the_user_names_the_job() -> None:
     try:
         assert len(ranks_in(top("--once", "--json", "--job", "mine").stdout)) == 2
         assert not ranks_in(top("--once", "--json", "--job", group).stdout)
+        job.say("stop")
+        job.results()
+    finally:
+        job.end()
+
+
+def test_the_launcher_names_the_job() -> None:
+    """By its run id, and as `starling diagnose` shows it; that also takes the name that is shown here."""
+    run_id = f"run {os.getpid()}"
+    job, group = start_job(TORCHELASTIC_RUN_ID=run_id, MASTER_PORT="29511")
+    try:
+        shown = f"TORCHELASTIC_RUN_ID={run_id} MASTER_PORT=29511"
+        for name in (group, run_id, shown):
+            assert len(ranks_in(top("--once", "--json", "--job", name).stdout)) == 2, name
+            assert [one.job for one in diagnose(job=name)] == [shown]
+        assert not ranks_in(top("--once", "--json", "--job", "29511").stdout)
         job.say("stop")
         job.results()
     finally:
@@ -196,6 +213,13 @@ def test_prometheus_server_at_an_address_of_others(running: str) -> None:
     done = top("--once", "--prometheus", "0", "--prometheus-address", "192.0.2.1", "--job", running)
     assert done.exit_code == 2
     assert "192.0.2.1" in done.output
+
+
+@pytest.mark.parametrize("port", ("65536", "99999999", "²"))
+def test_prometheus_server_at_no_port(port: str) -> None:
+    done = top("--once", "--prometheus", port)
+    assert done.exit_code == 2
+    assert f"there is no port {port}" in done.output
 
 
 def test_records(running: str, tmp_path: Path) -> None:

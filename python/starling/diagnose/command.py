@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from starling.diagnose.api import AFTER_S, diagnose
+from starling.diagnose.api import AFTER_S, diagnose, known_jobs
 from starling.diagnose.finding import Diagnosis
 from starling.diagnose.record import NotARecordError
 
-HEALTHY, CULPRIT, USAGE = 0, 1, 2
+HEALTHY, CULPRIT, USAGE, NOT_KNOWN = 0, 1, 2, 3
+MOST_NAMES = 10  # of jobs, where another was asked for
 
 app = typer.Typer(add_completion=False)
 
@@ -29,7 +30,8 @@ def command(
         ),
     ] = None,
     job: Annotated[
-        str | None, typer.Option(help="Only the job of this name (STARLING_JOB, or its group's).")
+        str | None,
+        typer.Option(help="Only the job of this name (STARLING_JOB, the launcher's run id, or its group's)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     after: Annotated[
@@ -43,13 +45,21 @@ def command(
     """Say who holds a job up: who has not called, called something else, stands still, died, is slow or starved.
 
     Without files it looks at all jobs of this user on this host: those that run, else the last that left records.
-    Exit codes: 0 healthy, 1 a culprit was found, 2 wrong usage.
+    Exit codes: 0 healthy, 1 a culprit was found, 2 wrong usage, 3 no culprit was found and too little is known.
     """
     try:
         found = diagnose(files or (), job=job, after_s=after, ended=ended, root=root)
+        others = known_jobs(files or ()) if job is not None and not found else []
     except (OSError, NotARecordError) as error:
         typer.secho(f"starling diagnose: {error}", fg="red", err=True)
         raise typer.Exit(USAGE) from None
+    if job is not None and not found:
+        there_are = "are: " + ", ".join(others[:MOST_NAMES]) if others else "are none"
+        there_are += f", and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
+        typer.secho(
+            f"starling diagnose: no job '{job}' has left a record; there {there_are}", fg="red", err=True
+        )
+        raise typer.Exit(USAGE)
     if as_json:
         typer.echo(
             json.dumps(
@@ -57,23 +67,30 @@ def command(
             )
         )
     else:
-        _show(found, job)
-    raise typer.Exit(HEALTHY if all(one.healthy for one in found) else CULPRIT)
+        _show(found)
+    raise typer.Exit(_exit_code(found))
 
 
-def _show(found: list[Diagnosis], job: str | None) -> None:
+def _exit_code(found: list[Diagnosis]) -> int:
+    if any(one.findings for one in found):
+        return CULPRIT
+    return HEALTHY if all(one.healthy for one in found) else NOT_KNOWN
+
+
+def _show(found: list[Diagnosis]) -> None:
     console = Console(highlight=False)
     if not found:
-        which = f"job '{job}'" if job is not None else "job of this user"
-        console.print(f"[green]healthy[/]: no {which} has left a record on this host", soft_wrap=True)
+        console.print("[green]healthy[/]: no job of this user has left a record on this host", soft_wrap=True)
     # The sick ones first: the first line is the verdict.
-    for one in sorted(found, key=lambda one: one.healthy):
+    for one in sorted(found, key=lambda one: (not one.findings, one.healthy)):
         _show_job(console, one)
 
 
 def _show_job(console: Console, one: Diagnosis) -> None:
     title = f"job '{escape(one.job)}', {one.size} rank{'s' if one.size != 1 else ''}"
-    if one.verdict is None:
+    if one.not_known:
+        console.print(f"[bold yellow]not known[/]: {title}: {escape(one.not_known)}", soft_wrap=True)
+    elif one.verdict is None:
         calls = sum(rank.calls for rank in one.ranks)
         console.print(f"[green]healthy[/]: {title}, {calls} calls, nobody is waited for", soft_wrap=True)
     else:
@@ -99,4 +116,5 @@ def _show_job(console: Console, one: Diagnosis) -> None:
             str(rank.rank), escape(rank.host), str(rank.pid), escape(rank.state), str(rank.calls), escape(rank.last),
             escape(rank.waits),
         )  # fmt: skip
-    console.print(table)
+    if one.ranks:
+        console.print(table)

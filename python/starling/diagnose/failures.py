@@ -85,21 +85,28 @@ def _died_elsewhere(job: Job) -> Finding | None:
     )
 
 
+def lost(job: Job, since_ns: int = 0) -> Finding | None:
+    """No path to a rank of another host lives, as was found at this time or later."""
+    for record, fault in _faults(job, "peer failed"):
+        match = _LOST.search(fault.text)
+        if match is None or fault.time_ns < since_ns:
+            continue
+        return Finding(
+            "lost",
+            f"{words.who(job.ranks[record.id])} lost rank {match[1]} on another host: {match[2]}",
+            "see that rank's log, and these ports",
+            (int(match[1]),),
+            _lane_of(record, fault),
+        )
+    return None
+
+
 def left(job: Job) -> Finding | None:
     for record, fault in _faults(job, "peer failed"):
-        match, lost = _LEFT.search(fault.text), _LOST.search(fault.text)
-        if match is None and lost is None:
+        match = _LEFT.search(fault.text)
+        if match is None:
             continue
-        lane = record.lanes[fault.lane].name if fault.lane in record.lanes else ""
-        if lost is not None:
-            return Finding(
-                "lost",
-                f"{words.who(job.ranks[record.id])} lost rank {lost[1]} on another host: {lost[2]}",
-                "see that rank's log, and these ports",
-                (int(lost[1]),),
-                lane,
-            )
-        assert match is not None
+        lane = _lane_of(record, fault)
         numbers = [rank.number for rank, r in _ranks(job) if (r.host, r.pid) == (record.host, int(match[1]))]
         return Finding(
             "left",
@@ -110,6 +117,10 @@ def left(job: Job) -> Finding | None:
             lane,
         )
     return None
+
+
+def _lane_of(record: Record, fault: Fault) -> str:
+    return record.lanes[fault.lane].name if fault.lane in record.lanes else ""
 
 
 def stopped(job: Job, hosts: Hosts) -> Finding | None:
@@ -140,7 +151,7 @@ def mismatch(job: Job) -> Finding | None:
     for record, fault in _faults(
         job, "mismatch"
     ):  # the record has the calls no more, or counts differ by pairs
-        lane_name = record.lanes[fault.lane].name if fault.lane in record.lanes else ""
+        lane_name = _lane_of(record, fault)
         text, _, remedy = fault.text.partition("; remedy: ")
         return Finding("mismatch", text, remedy or _ORDER, lane=lane_name, sequence=fault.sequence)
     return None
@@ -207,7 +218,7 @@ def aborted(job: Job) -> Finding | None:
     for kind in ("internal", "aborted", "timeout", "peer failed"):
         for record, fault in _faults(job, kind):
             text, _, remedy = fault.text.partition("; remedy: ")
-            lane = record.lanes[fault.lane].name if fault.lane in record.lanes else ""
+            lane = _lane_of(record, fault)
             return Finding(
                 kind, text, remedy or "see the ranks' logs", (job.number(record.id),), lane, fault.sequence
             )

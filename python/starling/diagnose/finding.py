@@ -40,7 +40,7 @@ class RankView:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Of one job. The first finding is the verdict; none: it is healthy."""
+    """Of one job. The first finding is the verdict; none: it is healthy, if enough of it is known."""
 
     job: str
     size: int
@@ -48,11 +48,13 @@ class Diagnosis:
     ranks: tuple[RankView, ...] = ()
     notes: tuple[str, ...] = ()
     live: bool = True
+    not_known: str = ""
+    """Why it cannot be called healthy, though nothing was found."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def healthy(self) -> bool:
-        return not self.findings
+        return not self.findings and not self.not_known
 
     @property
     def verdict(self) -> Finding | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from starling.diagnose import names
 from starling.diagnose.record import Fault, Group, Lane, Operation, Record
 
 CONTROL = "control"  # the lane that carries no operations
@@ -73,6 +74,12 @@ class Job:
         return [rank.record for rank in self.ranks.values() if rank.record is not None]
 
     @property
+    def names(self) -> set[str]:
+        """All that it may be asked for by: also its group's, as `starling top` calls it."""
+        groups = {record.groups[0].name for record in self.records if record.groups}
+        return names.given(self.name) | groups | ({self.world.name} if self.world else set())
+
+    @property
     def size(self) -> int:
         return len(self.ranks)
 
@@ -117,6 +124,28 @@ class Job:
     def first_fault_ns(self) -> int:
         """0: there was none."""
         return self.first_fault.time_ns if self.first_fault else 0
+
+    @property
+    def is_copied(self) -> bool:
+        """Ranks copied their records when they saw a fault."""
+        return any(record.state == "copy" for record in self.records)
+
+    @property
+    def broken_ns(self) -> int:
+        """When the first fault came; in copies the first one that ended what they show under way, as others before
+        may have been overcome. 0: there was none."""
+        under_way = min(
+            (
+                op.submitted_ns
+                for record in self.records
+                if record.state == "copy"
+                for op in record.operations
+                if not op.completed_ns
+            ),
+            default=0,
+        )
+        times = [fault.time_ns for record in self.records for fault in record.faults]
+        return min((time for time in times if time >= under_way), default=self.first_fault_ns)
 
 
 @dataclass(frozen=True)
@@ -213,4 +242,4 @@ def _job(records: list[Record]) -> Job:
     ranks = {member: Rank(number, member, of_id.get(member)) for member, number in numbers.items()}
     name = next((record.job for record in records if record.job), "")
     ranks = dict(sorted(ranks.items(), key=lambda item: item[1].number))
-    return Job(name or (world.name if world is not None else "unnamed"), world, ranks)
+    return Job(name.strip() or (world.name if world is not None else "unnamed"), world, ranks)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from starling.diagnose import failures, gpus, stages, words
+from starling.diagnose import failures, gpus, remote, stages, words
 from starling.diagnose.finding import Diagnosis, Finding, RankView
 from starling.diagnose.host import THROTTLED_SHARE, CpuLimit, Hosts
 from starling.diagnose.job import Job, Moment
@@ -14,8 +15,11 @@ from starling.diagnose.record import Record
 from starling.diagnose.waits import circle, not_called, waits_of
 
 
-def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagnosis:
-    """``after_s``: a call that waits for less is no hang. ``look``: at the paths of this host's live ranks."""
+def judge(
+    job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING, told: Sequence[remote.Heard] = ()
+) -> Diagnosis:
+    """``after_s``: a call that waits for less is no hang. ``look``: at the paths of this host's live ranks.
+    ``told``: to them by ranks of other hosts."""
     now = Moment(job)
     on_gpus = any(record.device.startswith("cuda") for record in job.records)
     of_host = gpus.of_this_host() if on_gpus else []
@@ -23,12 +27,9 @@ def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagn
     path = slow.finding if slow else None
     found: list[Finding | None] = [failures.died(job), failures.stopped(job, hosts), failures.mismatch(job)]
     if not any(found):
-        found += _hang(now, hosts, after_s)
-    if not any(found) and job.first_fault_ns:
-        held_up = _hang(Moment(job, job.first_fault_ns), hosts, after_s)
-        left = failures.left(job)
-        # Who waits without a path to the others says nothing of what those do.
-        found += [left, *held_up] if left is not None and left.kind == "lost" else [*held_up, left]
+        found += _held_up(job, hosts, after_s)
+    if not any(found):
+        found.append(remote.not_called(job, told, hosts, after_s))
     found += [failures.not_joined(job, after_s), _starved(job, hosts)]
     if any(found):
         # That it does not end, or that nothing is known of who is waited for, says less than a path that is slow.
@@ -41,7 +42,13 @@ def judge(job: Job, hosts: Hosts, after_s: float, look: Look = NOTHING) -> Diagn
         found.append(_killed(job))
     findings = tuple(finding for finding in found if finding is not None)
     return Diagnosis(
-        job.name, job.size, findings, _table(now, hosts), tuple(_notes(job, hosts, of_host)), job.live
+        job.name,
+        job.size,
+        findings,
+        _table(now, hosts),
+        tuple(_notes(job, hosts, of_host)),
+        job.live,
+        "" if findings else remote.not_known(job, told),
     )
 
 
@@ -51,13 +58,28 @@ def _is_vague(found: list[Finding | None], job: Job) -> bool:
     return first.kind == "unfinished" or (first.kind == "not called" and not known & set(first.ranks))
 
 
-def _hang(moment: Moment, hosts: Hosts, after_s: float) -> list[Finding | None]:
+def _held_up(job: Job, hosts: Hosts, after_s: float) -> list[Finding | None]:
+    """Who is waited for: now, or when operations ended by a fault. Copies show that fault's moment, and what their
+    ranks did until each made its own says nothing of it."""
+    at_ns = job.broken_ns
+    moments = [Moment(job, at_ns), Moment(job)] if job.is_copied else [Moment(job), Moment(job, at_ns)]
+    for moment in moments if at_ns else [Moment(job)]:
+        finding = _hang(moment, hosts, after_s)
+        if finding is None:
+            continue
+        # Who waits without a path to the others says nothing of what those do.
+        lost = failures.lost(job, moment.calls[0].operation.submitted_ns)
+        return [lost, finding] if moment.at_ns == 0 else [lost, finding, failures.left(job)]
+    return [failures.lost(job), failures.left(job)]
+
+
+def _hang(moment: Moment, hosts: Hosts, after_s: float) -> Finding | None:
     if moment.at_ns:  # a shorter timeout than what we call a hang may have ended it
         oldest = max((call.waited_s for call in moment.calls), default=0.0)
         after_s = min(after_s, oldest / 2)
     waits = waits_of(moment, after_s)
     finding = circle(moment, waits, after_s) or not_called(moment, waits, hosts, after_s)
-    return [finding or _unfinished(moment, hosts, after_s)]
+    return finding or _unfinished(moment, hosts, after_s)
 
 
 def _unfinished(moment: Moment, hosts: Hosts, after_s: float) -> Finding | None:

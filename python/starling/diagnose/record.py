@@ -60,7 +60,7 @@ TYPES = (
 )
 LINKS = {1: "tcp", 2: "verbs"}
 FAULT_KINDS = ("none", "mismatch", "timeout", "peer failed", "aborted", "internal")
-_REDUCTIONS = tuple(REDUCTIONS)
+REDUCTION_NAMES = tuple(REDUCTIONS)
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
@@ -228,8 +228,15 @@ def _text(raw: bytes) -> str:
     return raw.partition(b"\0")[0].decode(errors="replace")
 
 
-def _name(names: tuple[str, ...], number: int) -> str:
+def name_of(names: tuple[str, ...], number: int) -> str:
     return names[number] if number < len(names) else "?"
+
+
+def job_in(header: bytes) -> str:
+    """The job's name alone, of a record's first HEADER_BYTES."""
+    if len(header) < HEADER_BYTES or int.from_bytes(header[:8], "little") != MAGIC:
+        raise NotARecordError("it does not begin as a flight record of this version does")
+    return _text(_HEADER.unpack_from(header)[25])
 
 
 def parse(data: bytes, state: State, again: bytes | None = None, seen_ns: int | None = None) -> Record:
@@ -303,7 +310,7 @@ def _group(data: bytes, k: int, clock: Callable[[int], int]) -> Group:
 
 def _fault(data: bytes, k: int, clock: Callable[[int], int]) -> Fault:
     kind, sequence, time, lane, text = _FAULT.unpack_from(data, _HEADER.size + k * _FAULT.size)
-    return Fault(_name(FAULT_KINDS, kind), lane, sequence, clock(time), _text(text))
+    return Fault(name_of(FAULT_KINDS, kind), lane, sequence, clock(time), _text(text))
 
 
 def _operations(data: bytes, again: bytes, clock: Callable[[int], int]) -> tuple[Operation, ...]:
@@ -320,10 +327,10 @@ def _operations(data: bytes, again: bytes, clock: Callable[[int], int]) -> tuple
                 number=number,
                 lane=lane,
                 sequence=sequence,
-                kind=_name(KINDS, kind),
+                kind=name_of(KINDS, kind),
                 count=count,
-                data_type=_name(TYPES, data_type),
-                reduction=_name(_REDUCTIONS, reduction),
+                data_type=name_of(TYPES, data_type),
+                reduction=name_of(REDUCTION_NAMES, reduction),
                 root=root,
                 bytes=bytes_,
                 varying=flags & 1 != 0,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from starling.diagnose.record import NotARecordError, Record, State, parse
+from starling.diagnose.record import HEADER_BYTES, NotARecordError, Record, State, job_in, parse
 
 SHARED = Path("/dev/shm")
 PREFIX = "starling-flight."
@@ -56,6 +56,14 @@ def of_this_host(folder: Path = SHARED) -> list[Record]:
         with contextlib.suppress(NotARecordError):
             records.append(parse(again, state, data, time.time_ns()))
     return records
+
+
+def job_of_segment(segment: str, folder: Path = SHARED) -> str:
+    """As the user or the launcher of the segment's rank calls its job; "" if that is not known."""
+    path = folder / (PREFIX + segment.removeprefix("starling."))
+    with contextlib.suppress(OSError, NotARecordError), path.open("rb") as file:
+        return job_in(file.read(HEADER_BYTES))
+    return ""
 
 
 def of_files(paths: Iterable[Path]) -> list[Record]:

@@ -58,10 +58,10 @@ def dimensions(job: Job) -> list[Dimension]:
                 found[shape].add(tuple(job.number(member) for member in group.members))
     whole = {shape: sorted(groups) for shape, groups in found.items() if _splits(groups, job.size)}
     messages, calls = _messages(job), _calls(job, shapes)
-    pipeline = max(whole, key=lambda shape: messages[shape[1]], default=(0, 0))
+    pipeline = max(whole, key=lambda shape: messages[shape[1]], default=None)
     told = []
     passes = ForwardPasses()
-    if messages[pipeline[1]]:
+    if pipeline is not None and messages[pipeline[1]]:
         told.append(Dimension("pipeline", tuple(whole[pipeline]), f"{messages[pipeline[1]]} messages"))
         passes = forward_passes(job, whole.pop(pipeline), shapes)
     kinds = _kinds({shape: calls[shape] for shape in whole if calls[shape].ever}, passes)
@@ -84,12 +84,12 @@ def _splits(groups: set[tuple[int, ...]], size: int) -> bool:
 
 
 def _messages(job: Job) -> dict[int, int]:
-    """All that the ranks ever sent and received, by distance."""
+    """All that the ranks ever sent to others and received from them, by distance."""
     messages: dict[int, int] = defaultdict(int)
     for record in job.records:
         for index, lane in record.lanes.items():
             ends = ends_of(job, record, index)
-            if ends is not None:
+            if ends is not None and ends[0] != ends[1]:
                 messages[abs(ends[0] - ends[1])] += lane.submitted
     return messages
 

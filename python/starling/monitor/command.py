@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from types import FrameType
@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from starling.diagnose import names, sources
 from starling.monitor.prometheus import make_server, prometheus_text, write_file
 from starling.monitor.rates import Rates
 from starling.monitor.record import Recording
@@ -29,6 +30,7 @@ from starling.write_whole import write_whole
 app = typer.Typer(help=__doc__, add_completion=False)
 
 KEPT_SAMPLES = 1 << 20  # between two refreshes, of a rank
+LAST_PORT = 65535
 FIRST_LOOK_S = 0.5  # before the only one, or the first: rates need two
 
 
@@ -43,7 +45,7 @@ def top(
     window: Annotated[
         int, typer.Option(min=0, max=1024, help="Transfers in a window; 0: as the ranks were told.")
     ] = 0,
-    job: Annotated[str, typer.Option(help="Only the job of this name.")] = "",
+    job: Annotated[str, typer.Option(help="Only the job of this name, or the launcher's run id.")] = "",
     prometheus: Annotated[
         str, typer.Option(metavar="PORT|FILE", help="Also serve, or write, Prometheus' text format.")
     ] = "",
@@ -76,8 +78,10 @@ def top(
     except OSError as error:
         raise typer.BadParameter(f"cannot write there: {error}") from error
 
+    wanted = _wanted(job)
+
     def look() -> list[Rank]:
-        return [rank for rank in watcher.look() if not job or rank.job == job]
+        return [rank for rank in watcher.look() if wanted(rank)]
 
     seen: list[Rank] = []
     try:
@@ -103,6 +107,20 @@ def top(
     if trace_path:
         _write_trace(trace_path, recording, events or [])
     raise typer.Exit(1 if once and not seen else 0)
+
+
+def _wanted(job: str) -> Callable[[Rank], bool]:
+    """Whether a rank is of the job: by the name that is shown, or by those of its flight record; "": all are."""
+    known: dict[str, set[str]] = {}  # by segment: ranks are remembered for longer than their records
+
+    def is_wanted(rank: Rank) -> bool:
+        if not job or rank.job == job:
+            return True
+        if rank.segment not in known and (name := sources.job_of_segment(rank.segment)):
+            known[rank.segment] = names.given(name)
+        return job.strip() in known.get(rank.segment, ())
+
+    return is_wanted
 
 
 def _document(ranks: list[Rank]) -> str:
@@ -135,6 +153,9 @@ def _exported(prometheus: str, address: str, look: Any) -> Iterator[Any]:
     if not prometheus:
         yield lambda ranks: None
     elif prometheus.isdigit():
+        # Where names are looked up, a larger number is cut to one that is a port.
+        if not prometheus.isdecimal() or int(prometheus) > LAST_PORT:
+            raise typer.BadParameter(f"there is no port {prometheus}: the last is {LAST_PORT}")
         try:
             server = make_server(int(prometheus), look, address)
         except (OSError, OverflowError) as error:

@@ -23,6 +23,9 @@ constexpr uint32_t kMostMessages = 32;  // posted at once, of a queue pair
 // Of the largest size. More than the transfers that a receiver may leave unreported (tcp/receiving_flow.cc):
 // a full ring must not wait for a report that waits for more transfers.
 constexpr uint32_t kRingFrames = 20;
+// Not delivered, of a queue pair: those of one wait for the others', which are a window of transfers and
+// kMostMessages behind at most.
+constexpr size_t kMostItems = 4 * kReceives;
 constexpr uint64_t kDrainNs = 50'000'000;
 constexpr const char* kRemedy = "set STARLING_LINK=tcp, or allow more locked memory (ulimit -l)";
 
@@ -358,6 +361,8 @@ void VerbsChannel::take_receive(const ibv_wc& done, uint32_t lane, uint32_t slot
                 has_.receives.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage),
                 sizeof item.message);
   }
+  if (lanes_[lane].items.size() >= kMostItems) broken_ = kEnded;
+  if (broken_ == kEnded) return;
   lanes_[lane].items.push_back(item);
   if (!fenced_) post_receive(lane, slot);
 }

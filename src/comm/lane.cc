@@ -277,7 +277,9 @@ bool HostLane::resolve() {
   for (uint32_t peer = 0; unresolved_ > 0 && peer < size(); ++peer) {
     if (peer == rank() || peers_[peer] != nullptr) continue;
     LaneShared* found = member(peer).peer.arena->find_lane(options_.key.low, options_.key.high);
-    if (found == nullptr || met(*found, rank()).load(std::memory_order_relaxed) == kLeft) continue;
+    // Of another size it is no lane of these ranks: their link ends (link/carry/arrivals.cc).
+    if (found == nullptr || found->size != size()) continue;
+    if (met(*found, rank()).load(std::memory_order_relaxed) == kLeft) continue;
     peers_[peer] = found;
     met(*found, rank()).store(kMet, std::memory_order_relaxed);
     if (member(peer).peer.way != nullptr) member(peer).peer.way->pair(numbers_[peer], found);

@@ -56,6 +56,8 @@ class FrameSink {
   virtual bool begin(const FrameHeader& header, std::byte*& control, std::byte*& payload) = 0;
   virtual void end(const FrameHeader& header, uint64_t at_ns) = 0;  // all of it is there; as Heard::at_ns
   virtual void message(const LinkMessage& message, const Heard& heard) = 0;
+  // What came makes no sense, in words that stay; the channel ends.
+  virtual void refuse(const char* /*what*/) {}
 };
 
 class Channel {

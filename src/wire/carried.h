@@ -20,6 +20,13 @@ inline constexpr uint32_t kCarriedSlotBytes = 1 << 18;
 inline constexpr uint32_t kNamedSlotBytes = 1 << 20;
 inline constexpr uint64_t kNamedBytes = 2 << 20;
 
+// What a proxy takes from another one at most, of each lane: places in a lane, and channels, are 16 bits wide
+// (wire/connector.h). With it no product of these numbers wraps.
+inline constexpr uint32_t kMostLaneRanks = 1 << 16;
+inline constexpr uint32_t kMostLaneChannels = 1 << 16;
+inline constexpr uint32_t kMostBoardSize = 1 << 20;
+inline constexpr uint64_t kMostOffered = uint64_t(1) << 40;  // messages, by one offer
+
 enum class RecordKind : uint32_t {
   // Of the teller's region.
   kOpen = 1,  // it is there
@@ -115,6 +122,12 @@ struct WordRecord {
 struct WaitingRecord {
   char text[sizeof(ArenaHeader::waiting_text)];
 };
+
+constexpr bool is_known(RecordKind kind) {
+  return (kind >= RecordKind::kOpen && kind <= RecordKind::kSlots) ||
+         (kind >= RecordKind::kGrants && kind <= RecordKind::kOffer) || kind == RecordKind::kWaiting ||
+         kind == RecordKind::kLeft;
+}
 
 // What is read behind the header of a record; of a kind that is not known nothing is.
 constexpr uint32_t body_bytes(RecordKind kind) {

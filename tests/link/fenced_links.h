@@ -156,6 +156,14 @@ class FencedHost {
     inbox.bytes[k % kMaxCredits] = bytes | kElsewhere;
     released(inbox.posted, k + 1);
   }
+  // The slot of message k, which was read.
+  void grant(uint64_t k) {
+    Credit& credit = *channels_->departures().credit;
+    const uint64_t granted = k + kShape.private_slots;
+    credit.grants[granted % kMaxCredits] = uint32_t(k % kShape.private_slots);
+    released(credit.granted, granted + 1);
+  }
+  bool may_name(uint64_t k) const { return acquired(channels_->arrivals().credit->granted) > k; }
   uint64_t posted() const { return acquired(channels_->arrivals().inbox->posted); }
   const std::byte* slot_of(uint64_t k) const {
     return channels_->slot(channels_->arrivals(), 0, uint32_t(k % kShape.private_slots));

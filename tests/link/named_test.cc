@@ -304,9 +304,12 @@ TEST_F(Quarantine, WhatIsAmongOthersIsNotOffered) {
 TEST_F(Quarantine, WhatIsLentIsOneStepsAmongOthers) {
   const auto message = message_of(0);
   const auto used_by = [&](uint64_t k) {
+    EXPECT_TRUE(hosts_.look_until([&] { return hosts_.a.may_name(k); }));
     hosts_.a.name(k, message.data(), kBytes);
     hosts_.a.link().round(cpu::monotonic_ns());
     const bool used = hosts_.a.link().is_used_by_devices(kLane);
+    EXPECT_TRUE(hosts_.look_until([&] { return hosts_.b.posted() > k; }));
+    hosts_.b.grant(k);
     EXPECT_TRUE(hosts_.look_until([&] { return hosts_.a.link().unsaid() == 0; }));
     return used;
   };

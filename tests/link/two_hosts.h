@@ -59,6 +59,7 @@ class Host {
   }
 
   Proxy& proxy() { return *proxy_; }
+  const std::string& name() const { return arena_.name(); }
   Way& way() { return *way_; }
   LaneShared* lane() { return lane_; }
   ArenaHeader* shadow() { return seen_->header(); }
@@ -71,7 +72,10 @@ class Host {
     RemoteRank remote;
     remote.arena = other.arena_.name();
     remote.rank = other.rank_;
-    way_ = &proxy_->attach(remote, ports.empty() ? other.proxy_->ports() : ports);
+    attach(remote, ports.empty() ? other.proxy_->ports() : ports);
+  }
+  void attach(const RemoteRank& remote, const std::string& ports) {
+    way_ = &proxy_->attach(remote, ports);
     seen_ = std::make_unique<cpu::PeerArena>(way_->shadow_name());
   }
 

@@ -2,8 +2,10 @@
 // regions, as if the peer's hosts and blocks had written there.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "device/carrying.h"
+#include "link/carry/checks.h"
 #include "link/carry/peer_link.h"
 #include "link/carry/words.h"
 #include "machine/cpu/doorbell.h"
@@ -20,6 +22,11 @@ void release(T& word, T value) {
 template <class T>
 void relaxed(T& word, T value) {
   std::atomic_ref<T>(word).store(value, std::memory_order_relaxed);
+}
+
+template <class T>
+T load_relaxed(const T& word) {
+  return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_relaxed);
 }
 
 template <class Body>
@@ -46,19 +53,32 @@ bool matches(const Signature& a, const Signature& b, const Traffic& ours, const 
 
 }  // namespace
 
+// Of a lane that is gone nothing is wrong.
+const char* PeerLink::wrong_with_place(const MessagePlace& place, uint32_t bytes) const {
+  if (place.lane >= own_.size()) return "a message of a lane that was never there";
+  const OwnLane* lane = own_[place.lane].get();
+  if (lane == nullptr) return nullptr;
+  if (lane->channels == nullptr) return "a message of a lane without channels";
+  const Channels& channels = *lane->channels;
+  if (place.channel >= channels.shape().channels) return "a message of a channel that is not there";
+  // Relaxed: what the peer may know of it this thread has read before.
+  const uint64_t granted = load_relaxed(channels.departures().credit[place.channel].granted);
+  return wrong_with(place, bytes, channels.shape(), channels.arrivals().inbox[place.channel].posted, granted);
+}
+
 std::byte* PeerLink::destination(const FrameHeader& header) {
   MessagePlace place;
   std::memcpy(&place, header.place, sizeof place);
-  if (header.payload_bytes > nowhere_.size()) return nullptr;
+  const char* wrong = header.payload_bytes > nowhere_.size() ? "a transfer that is longer than any" : nullptr;
+  if (wrong == nullptr) wrong = wrong_with_place(place, header.payload_bytes);
+  if (wrong != nullptr) {
+    refuse(wrong);
+    return nullptr;
+  }
   OwnLane* lane = own_lane(place.lane);
   if (lane == nullptr) return nowhere_.data();
-  if (lane->channels == nullptr) return nullptr;
   const Channels& channels = *lane->channels;
-  const ChannelShape& shape = channels.shape();
   const uint64_t at = uint64_t(place.piece & ~kLastPiece) * kCarriedSlotBytes;
-  if (place.channel >= shape.channels || place.slot >= shape.slots ||
-      at + header.payload_bytes > shape.slot_bytes)
-    return nullptr;
   std::byte* const slot = channels.named_slot(channels.arrivals(), place.channel, place.slot) + at;
   std::byte* const wanted = landing_of(*lane, place, at, header);
   if (wanted == nullptr && channels.on_device() != nullptr && header.placed == Placed::kInFrame) {
@@ -99,22 +119,28 @@ std::byte* PeerLink::landing_of(OwnLane& lane, const MessagePlace& place, uint64
 }
 
 void PeerLink::accept(const FrameHeader& header, const std::byte* control) {
-  for (uint32_t at = 0; at + sizeof(RecordHeader) <= header.control_bytes;) {
+  for (uint32_t at = 0; at < header.control_bytes && wrong_ == nullptr;) {
+    const uint32_t rest = header.control_bytes - at;
+    if (rest < sizeof(RecordHeader)) return refuse("a record that is cut");
     const auto record = read<RecordHeader>(control + at);
-    if (!is_whole(record, header.control_bytes - at)) break;
+    if (const char* wrong = wrong_with(record, rest); wrong != nullptr) return refuse(wrong);
     apply(record, control + at + sizeof record);
     at += record.bytes;
   }
-  if (header.payload_bytes == 0) return;
+  if (header.payload_bytes == 0 || wrong_ != nullptr) return;
   MessagePlace place;
   std::memcpy(&place, header.place, sizeof place);
-  publish(place);
+  publish(place, header.payload_bytes);
 }
 
-void PeerLink::publish(const MessagePlace& place) {
+void PeerLink::publish(const MessagePlace& place, uint32_t bytes) {
+  // Its lane may have come or gone since destination() looked.
+  if (const char* wrong = wrong_with_place(place, bytes); wrong != nullptr) return refuse(wrong);
   OwnLane* lane = own_lane(place.lane);
   // Ranks that mean different things exchange no byte (contract, point 6): hosts will break the lane.
   if (lane == nullptr || lane->mismatch || !(place.piece & kLastPiece)) return;
+  if (place.message != uint32_t(lane->channels->arrivals().inbox[place.channel].posted))
+    return refuse("a message out of turn");
   Words words;
   device::deliver_message(words, lane->channels->arrivals().of(place.channel));
   auto& wanted = lane->landings[place.channel].wanted;
@@ -123,6 +149,9 @@ void PeerLink::publish(const MessagePlace& place) {
   for (; !wanted.empty() && posted >= wanted.front().landing.messages.end(); wanted.pop_front()) {
     awaited_ = true;
     coming_ -= wanted.front().comes;
+    // Its owner has it back now. Nothing of it should be on its way any more.
+    const Landing& over = wanted.front().landing;
+    if (receiving_) receiving_->move_destination(over.to, over.bytes, nowhere_.data());
   }
   cpu::ring(&common_.arena.header()->daemon);
 }
@@ -131,19 +160,7 @@ void PeerLink::apply(const RecordHeader& record, const std::byte* body) {
   ArenaHeader* header = shadow_.header();
   ArenaHeader* own = common_.arena.header();
   switch (record.kind) {
-    case RecordKind::kOpen: {
-      const auto open = read<OpenRecord>(body);
-      if (record.lane >= theirs_.size()) theirs_.resize(record.lane + 1);
-      auto lane = std::make_unique<TheirLane>();
-      lane->description = open;
-      lane->number = record.lane;
-      lane->carried.assign(open.channel_count, {0, open.private_slots, 0, open.private_slots});
-      if (open.slots_on_device != 0) leave_sockets();
-      lane->shadow = shadow_.open(open);
-      theirs_[record.lane] = std::move(lane);
-      cpu::ring(&own->host);  // lanes that wait for it
-      return;
-    }
+    case RecordKind::kOpen: return open_theirs(record.lane, read<OpenRecord>(body));
     case RecordKind::kWaiting: {
       // As publish_waiting_text() writes it there: odd while it changes.
       const auto waiting = read<WaitingRecord>(body);
@@ -168,19 +185,49 @@ void PeerLink::apply(const RecordHeader& record, const std::byte* body) {
   }
 }
 
+// Lanes are numbered in the order in which they are told.
+void PeerLink::open_theirs(uint32_t number, const OpenRecord& open) {
+  if (number != theirs_.size()) return refuse("a lane that is not the next one");
+  if (const char* wrong = wrong_with(open); wrong != nullptr) return refuse(wrong);
+  if (std::any_of(own_.begin(), own_.end(),
+                  [&](const auto& lane) { return lane != nullptr && !may_pair(lane->description, open); }))
+    return refuse(kNotLikeOurs);
+  auto lane = std::make_unique<TheirLane>();
+  lane->description = open;
+  lane->number = number;
+  if (open.slots_on_device != 0) leave_sockets();
+  lane->shadow = shadow_.open(open);
+  theirs_.push_back(std::move(lane));
+  cpu::ring(&common_.arena.header()->host);  // lanes that wait for it
+}
+
 void PeerLink::apply_to_theirs(const RecordHeader& record, const std::byte* body) {
-  if (record.lane >= theirs_.size() || theirs_[record.lane] == nullptr) return;
+  if (record.lane >= theirs_.size() || theirs_[record.lane] == nullptr)
+    return refuse("a word of a lane that is not there");
   TheirLane& lane = *theirs_[record.lane];
   switch (record.kind) {
     case RecordKind::kUnpublished:
       return shadow_.unpublish(lane.shadow, lane.description.key_low, lane.description.key_high);
     case RecordKind::kGone:
       shadow_.unpublish(lane.shadow, lane.description.key_low, lane.description.key_high);
-      shadow_.release(lane.shadow);
+      // Released memory reads as zeros, and our host divides by what it finds there. A peer in order waits
+      // for its word that it looks no more; else it stays until the link is gone. Acquire: pairs with the
+      // release in HostLane::close().
+      if (std::atomic_ref<uint64_t>(lane.shadow->closed).load(std::memory_order_acquire) != 0)
+        shadow_.release(lane.shadow);
       theirs_[record.lane].reset();
       return;
-    case RecordKind::kBoard: return post_board(lane, read<BoardRecord>(body));
-    case RecordKind::kSlots: lane.slots = read<SlotsRecord>(body); return;
+    case RecordKind::kBoard: {
+      const auto board = read<BoardRecord>(body);
+      if (const char* wrong = wrong_with(board); wrong != nullptr) return refuse(wrong);
+      return post_board(lane, board);
+    }
+    case RecordKind::kSlots: {
+      const auto slots = read<SlotsRecord>(body);
+      if (const char* wrong = wrong_with(slots, lane.description); wrong != nullptr) return refuse(wrong);
+      lane.slots = slots;
+      return;
+    }
     case RecordKind::kSubmitted:
       // Release: pairs with the acquire in match_any_source(). Nothing but the count is read by it.
       release(lane.shadow->submitted, read<WordRecord>(body).value);
@@ -245,31 +292,39 @@ void PeerLink::compare(TheirLane& lane, const BoardRecord& board) {
   cpu::ring(&common_.arena.header()->host);
 }
 
+void PeerLink::take_grants(OwnLane& lane, const GrantsRecord& grants) {
+  if (lane.channels == nullptr || grants.channel >= lane.channels->shape().channels)
+    return refuse("grants of a channel that is not there");
+  const Channels& channels = *lane.channels;
+  // Relaxed: the first word is this thread's own; of the second one it has read what the peer can know.
+  const char* wrong =
+      wrong_with(grants, channels.shape(), load_relaxed(channels.arrivals().credit[grants.channel].granted),
+                 load_relaxed(channels.departures().inbox[grants.channel].posted));
+  if (wrong != nullptr) return refuse(wrong);
+  Words words;
+  device::deliver_grants(words, channels.arrivals().of(grants.channel), grants);
+  ArenaHeader* header = common_.arena.header();
+  if (const uint32_t slots = channels.shape().slots; grants.granted > slots)
+    note_taken(channels, grants.channel, grants.granted - slots, header);
+  cpu::ring(&header->daemon);
+}
+
+void PeerLink::take_offer(OwnLane& lane, const OfferRecord& offer) {
+  if (offer.channel >= lane.offers.size()) return refuse("an offer of a channel that is not there");
+  if (const char* wrong = wrong_with(offer, offers_heard_); wrong != nullptr) return refuse(wrong);
+  offers_heard_ = offer.number;
+  lane.offers[offer.channel].push_back(offer);
+}
+
 void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
+  if (record.lane >= own_.size()) return refuse("a word of a lane that was never there");
   OwnLane* lane = own_lane(record.lane);
   if (lane == nullptr) return;
   LaneShared* own = lane->shared;
   ArenaHeader* header = common_.arena.header();
   switch (record.kind) {
-    case RecordKind::kGrants: {
-      const auto grants = read<GrantsRecord>(body);
-      if (lane->channels == nullptr || grants.channel >= lane->channels->shape().channels ||
-          grants.count > kMaxCredits)
-        return;
-      for (uint32_t k = 0; k < grants.count; ++k)
-        if (grants.grants[k] >= lane->channels->shape().slots) return;
-      Words words;
-      device::deliver_grants(words, lane->channels->arrivals().of(grants.channel), grants);
-      if (const uint32_t slots = lane->channels->shape().slots; grants.granted > slots)
-        note_taken(*lane->channels, grants.channel, grants.granted - slots, header);
-      cpu::ring(&header->daemon);
-      return;
-    }
-    case RecordKind::kOffer: {
-      const auto offer = read<OfferRecord>(body);
-      if (offer.channel < lane->offers.size()) lane->offers[offer.channel].push_back(offer);
-      return;
-    }
+    case RecordKind::kGrants: return take_grants(*lane, read<GrantsRecord>(body));
+    case RecordKind::kOffer: return take_offer(*lane, read<OfferRecord>(body));
     case RecordKind::kFault: {
       const auto fault = read<FaultRecord>(body);
       cpu::write_fault(own, header, lane->peer, known_kind(fault.kind), fault.note.sequence, fault.note.text);
@@ -284,6 +339,8 @@ void PeerLink::apply_to_own(const RecordHeader& record, const std::byte* body) {
       cpu::ring(&header->host);
       return;
     case RecordKind::kClosed:
+      // The region is used again when all its peers have said so.
+      if (std::exchange(lane->closed, true)) return refuse("that it closed a lane twice");
       // Release: likewise; pairs with the acquire in HostLane::abandoned(). Acquire: of what other proxies
       // and hosts did before their additions, so that who reads the last one has them all.
       std::atomic_ref<uint64_t>(own->closed).fetch_add(1, std::memory_order_acq_rel);

@@ -1,16 +1,15 @@
 #include "link/carry/peer_link.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "device/carrying.h"
+#include "link/carry/checks.h"
 #include "link/carry/words.h"
+#include "link/checks.h"
 #include "machine/cpu/doorbell.h"
 #include "machine/cpu/lane_fault.h"
 #include "monitor/publish.h"
@@ -31,17 +30,15 @@ T relaxed(const T& word) {
 constexpr uint64_t kAtOnce = ~uint64_t(0);
 constexpr uint64_t kMostHeldNs = 20'000;
 
-// Room for why a link ended that is there before memory is short.
-constexpr size_t kMostFailureBytes = 1024;
-
 std::string texts_of(const std::vector<std::pair<tcp::Port, tcp::Port>>& paths) {
   std::string text;
   for (const auto& path : paths) text += (text.empty() ? "" : "; ") + tcp::path_text(path);
   return text;
 }
 
-bool same_shape(const LaneShared& a, const LaneShared& b) {
-  return a.size == b.size && a.channel_count == b.channel_count && a.slot_bytes == b.slot_bytes;
+bool same_shape(const OpenRecord& theirs, const ChannelShape& ours) {
+  return theirs.channel_count == ours.channels && theirs.slot_bytes == ours.slot_bytes &&
+         theirs.private_slots == ours.slots;
 }
 
 // One for each path, or none.
@@ -79,8 +76,12 @@ PeerLink::PeerLink(const Common& common, const RemoteRank& remote,
 // ---- what hosts say -----------------------------------------------------------------------------------
 uint32_t PeerLink::open_lane(LaneShared* own, std::shared_ptr<Channels> channels,
                              const OpenRecord& description) {
+  if (std::any_of(theirs_.begin(), theirs_.end(), [&](const auto& lane) {
+        return lane != nullptr && !may_pair(description, lane->description);
+      }))
+    refuse(kNotLikeOurs);
   own_.push_back(
-      std::make_unique<OwnLane>(OwnLane{own, std::move(channels), description.rank, description.hearer}));
+      std::make_unique<OwnLane>(OwnLane{own, std::move(channels), description, description.hearer}));
   OwnLane& lane = *own_.back();
   const auto number = uint32_t(own_.size() - 1);
   tell(RecordKind::kOpen, number, description);
@@ -100,7 +101,12 @@ uint32_t PeerLink::open_lane(LaneShared* own, std::shared_ptr<Channels> channels
 void PeerLink::pair(uint32_t lane, LaneShared* theirs, RegistrationPtr slots) {
   OwnLane& own = *own_[lane];
   for (auto& known : theirs_)
-    if (known != nullptr && known->shadow == theirs) known->own = &own;
+    if (known != nullptr && known->shadow == theirs) {
+      known->own = &own;
+      if (own.channels == nullptr || !same_shape(known->description, own.channels->shape())) continue;
+      const uint64_t slots = own.channels->shape().slots;  // granted from the start
+      known->carried.assign(own.channels->shape().channels, {0, slots, 0, slots});
+    }
   if (slots == nullptr) return;
   own.slots = std::move(slots);
   tell_slots(lane, own);
@@ -231,8 +237,7 @@ void PeerLink::read_words(TheirLane& lane) {
 }
 
 void PeerLink::read_counters(TheirLane& lane) {
-  if (lane.own == nullptr || lane.own->channels == nullptr || !same_shape(*lane.shadow, *lane.own->shared))
-    return;
+  if (lane.own == nullptr) return;
   Words words;
   for (uint32_t c = 0; c < lane.carried.size(); ++c)
     device::look_at_departures(words, lane.own->channels->departures().of(c), lane.carried[c]);
@@ -385,14 +390,22 @@ Outgoing PeerLink::transfer(uint64_t sequence) {
 
 void PeerLink::adopt(const Hello& hello, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port,
                      uint64_t now_ns) {
-  if (hello.path_count == 0 || hello.path_count > kMaxPaths || hello.path >= hello.path_count) return;
   if (!failure_.empty()) return connection->give_up(hello);  // it would call until it gives up
   if (gone()) return;
+  if (const char* wrong = link::wrong_with(hello); wrong != nullptr) return refuse(wrong);
+  if (receiving_ && (hello.path_count != receiving_->path_count() || hello.policy != policy_))
+    return refuse("a hello that is not what its first hello said");
+  policy_ = hello.policy;
   if (!receiving_)
     receiving_.emplace(hello.path_count, Policy(hello.policy), peer_rank_, common_.lengths, common_.reactor,
                        static_cast<tcp::TransferSink&>(*this), now_ns, common_.upgrades, common_.recorded);
   if (const auto from = tcp::peer_address(connection->fd()); from && sending_)
     sending_->peer_called(port, *from);
+  try {
+    receiving_->pump();  // what breaks there is more than this connection
+  } catch (const std::exception& why) {
+    return lose_by(why);
+  }
   receiving_->adopt(hello, std::move(connection), port);
 }
 
@@ -406,7 +419,8 @@ bool PeerLink::round(uint64_t now_ns) {
   if (copied_for_device_ && !gone())
     throw Error(Code::system, "a message came by copies, and slots are on this rank's device",
                 "use STARLING_GPUDIRECT=never on all ranks, and report it");
-  if (receiving_) receiving_->pump();
+  if (receiving_ && wrong_ == nullptr) receiving_->pump();
+  if (wrong_ != nullptr) return end_by_nonsense();
   if (receiving_ && (left_ || awaited_)) receiving_->report_now();
   awaited_ = false;
   if (left_ && sending_) {
@@ -427,55 +441,6 @@ bool PeerLink::round(uint64_t now_ns) {
   }
   check_flows();
   return any;
-}
-
-void PeerLink::check_flows() {
-  if (gone()) return;
-  if (sending_->failed()) return lose(std::string(sending_->failure()));
-  if (receiving_ && receiving_->failed()) return lose(std::string(receiving_->failure()));
-}
-
-void PeerLink::lose_by(const std::exception& why) noexcept {
-  // Sockets first: from here on nothing is read into our memory, and the peer hears of it. The flows may
-  // stand amid a step; to close their sockets is all that is asked of them.
-  sending_.reset();
-  receiving_.reset();
-  transfers_.clear();
-  batch_.clear();
-  if (gone()) return;
-  char text[kMostFailureBytes];
-  const auto* known = dynamic_cast<const Error*>(&why);
-  const bool memory = dynamic_cast<const std::bad_alloc*>(&why) != nullptr;
-  std::snprintf(text, sizeof text, "the link to rank %u broke by an error here: %s (%s); %s", peer_rank_,
-                known    ? known->happened().c_str()
-                : memory ? "no memory"
-                         : why.what(),
-                ports_.c_str(),
-                known && !known->remedy().empty() ? known->remedy().c_str()
-                : memory                          ? "give the process more memory"
-                                                  : "report it, with what STARLING_LOG=debug writes");
-  failure_.assign(text);  // fits in what was reserved
-  try {
-    log(LogLevel::error, failure_);
-  } catch (...) {  // no memory for a line: the operations' errors tell it
-  }
-  end_shadow();
-}
-
-// Without its sockets, so that a peer whose own calls come here calls again, and hears of it: it may have
-// nothing to send, and wait for what our flow cannot bring there.
-void PeerLink::lose(const std::string& failure) {
-  failure_ = failure;
-  sending_.reset();
-  receiving_.reset();
-  transfers_.clear();
-  batch_.clear();
-  end_shadow();
-}
-
-void PeerLink::end_shadow() {
-  shadow_.close(false);
-  cpu::ring(&common_.arena.header()->host);
 }
 
 uint64_t PeerLink::next_deadline() const {

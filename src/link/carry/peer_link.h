@@ -153,12 +153,13 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   struct OwnLane {
     LaneShared* shared;
     std::shared_ptr<Channels> channels;
-    uint32_t rank;
+    OpenRecord description;
     uint32_t peer;  // the peer's rank in the lane
     uint64_t next_board = 0;
     uint64_t submitted = 0;
     bool fault_told = false;
     bool mismatch = false;  // nothing of it is published any more
+    bool closed = false;  // the peer has said that it looks at it no more
     std::vector<Landings> landings = {};  // by channel
     bool offers_due = false;  // a landing may not have been offered
     RegistrationPtr slots = nullptr;
@@ -170,7 +171,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     OpenRecord description;
     uint32_t number;
     OwnLane* own = nullptr;
-    std::vector<Carried> carried;  // by channel
+    std::vector<Carried> carried;  // by channel; none before it is paired, or where ours has another shape
     SlotsRecord slots{};
     uint64_t fault_seen = 0, met = 0, met_seen = 0, out_seen = 0, closed_seen = 0;
     bool fault_known = false, out_told = false, closed_told = false;
@@ -187,6 +188,9 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
     uint64_t taken = 0;  // so many messages of the channel are here no more when this one has landed
     std::vector<std::byte> copy = {};  // that the payload lies in since it was taken back
   };
+
+  // Room for why a link ended that is there before memory is short.
+  static constexpr size_t kMostFailureBytes = 1024;
 
   bool gone() const { return left_ || !failure_.empty(); }
 
@@ -212,6 +216,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   void close_batch();
   void check_flows();
   void lose(const std::string& failure);
+  bool end_by_nonsense();
   // Slots of a lane are on a device.
   void leave_sockets();
   void tell_slots(uint32_t number, const OwnLane& lane);
@@ -220,12 +225,17 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // What comes from the peer (arrivals.cc).
   std::byte* destination(const FrameHeader& header) override;
   void accept(const FrameHeader& header, const std::byte* control) override;
+  void refuse(const char* what) override;  // of both flows
   void apply(const RecordHeader& record, const std::byte* body);
   void apply_to_theirs(const RecordHeader& record, const std::byte* body);
   void apply_to_own(const RecordHeader& record, const std::byte* body);
   void post_board(TheirLane& lane, const BoardRecord& board);
   void compare(TheirLane& lane, const BoardRecord& board);
-  void publish(const MessagePlace& place);
+  void open_theirs(uint32_t number, const OpenRecord& open);
+  void take_grants(OwnLane& lane, const GrantsRecord& grants);
+  void take_offer(OwnLane& lane, const OfferRecord& offer);
+  const char* wrong_with_place(const MessagePlace& place, uint32_t bytes) const;
+  void publish(const MessagePlace& place, uint32_t bytes);
   std::byte* landing_of(OwnLane& lane, const MessagePlace& place, uint64_t at, const FrameHeader& header);
   OwnLane* own_lane(uint32_t number) { return number < own_.size() ? own_[number].get() : nullptr; }
 
@@ -244,8 +254,12 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // wait for its buffer.
   bool awaited_ = false;
   uint64_t offers_ = 0;  // that were made
+  uint64_t offers_heard_ = 0;  // number of the peer's last one
   uint64_t coming_ = 0;  // landings to which something comes, of all lanes
   std::vector<std::byte> batch_;  // records that go with the next transfer
+  // What the peer said that makes no sense: round() ends the link. Null: nothing.
+  const char* wrong_ = nullptr;
+  uint32_t policy_ = 0;  // of the peer's first hello
   // A message came in a frame whose slot is on our device: round() ends the link.
   bool copied_for_device_ = false;
   uint64_t waiting_version_ = 0;

@@ -19,7 +19,6 @@ namespace starling::link::carry {
 namespace {
 
 constexpr uint32_t kLooks = 6;  // in vain, before it sleeps
-constexpr size_t kMostGreetings = 1024;
 constexpr uint64_t kLeavingNs = 2'000'000'000;  // without progress
 constexpr uint32_t kLastLooks = 3;  // of a helper that leaves, while there is something to carry
 constexpr uint64_t kLongestSleepMs = 1000;
@@ -58,29 +57,6 @@ class Proxy::Alarm final : public tcp::Watched {
   const int fd_;
 };
 
-class Proxy::Greeting final : public tcp::Watched {
- public:
-  Greeting(Proxy& proxy, std::unique_ptr<tcp::Connection> connection, const tcp::Port& port)
-      : proxy_(proxy), connection_(std::move(connection)), port_(port) {
-    watch_ = proxy_.reactor_.add(connection_->fd(), this, false);
-  }
-  ~Greeting() override {
-    if (connection_ != nullptr && watched_) proxy_.reactor_.remove(watch_, connection_->fd());
-  }
-  void ready(uint32_t) override { proxy_.greet(*this); }
-  void unwatch() {
-    if (watched_) proxy_.reactor_.remove(watch_, connection_->fd());
-    watched_ = false;
-  }
-
-  Proxy& proxy_;
-  std::unique_ptr<tcp::Connection> connection_;
-  const tcp::Port port_;
-  uint64_t watch_ = 0;
-  bool watched_ = true;
-  Hello hello_{};
-};
-
 // Where the system has no room for another connection, the callers stay in its queue, and the listener, which
 // would be ready at every look, is not watched for a while.
 class Proxy::Listener final : public tcp::Watched {
@@ -92,9 +68,8 @@ class Proxy::Listener final : public tcp::Watched {
     int error = 0;
     try {
       while (tcp::Descriptor socket = tcp::accept_from(socket_.get(), error)) {
-        if (proxy_.greetings_.size() >= kMostGreetings) continue;  // strangers
-        proxy_.greetings_.push_back(
-            std::make_unique<Greeting>(proxy_, std::make_unique<tcp::Connection>(std::move(socket)), port_));
+        proxy_.greetings_.add(std::make_unique<tcp::Connection>(std::move(socket)), port_,
+                              cpu::monotonic_ns());
       }
     } catch (const Error& refused) {
       return rest(refused.happened(), refused.remedy());
@@ -137,7 +112,10 @@ Proxy::Proxy(cpu::Arena& arena, const ProxyOptions& options)
       options_(options),
       port_list_(ports_of(options)),
       event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      helper_event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      helper_event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      greetings_(reactor_, identity_of(arena.name()), options_.lengths,
+                 [this](const Hello& hello, std::unique_ptr<tcp::Connection>& connection,
+                        const tcp::Port& port) { return introduce(hello, connection, port); }) {
   if (!event_ || !helper_event_)
     throw system_error("cannot make an eventfd", "allow the process more open files (ulimit -n)");
   alarm_ = std::make_unique<Alarm>(event_.get(), reactor_);
@@ -208,33 +186,22 @@ uint64_t Proxy::unsaid() {
 void Proxy::wake() { cpu::notify_event(event_.get()); }
 
 // ---- who calls ----------------------------------------------------------------------------------------
-void Proxy::greet(Greeting& greeting) {
-  bool whole = false;
-  const int error = greeting.connection_->read_hello(greeting.hello_, whole);
-  if (error == 0 && !whole) return;
-  const auto at = std::find_if(greetings_.begin(), greetings_.end(),
-                               [&](const auto& entry) { return entry.get() == &greeting; });
-  std::unique_ptr<Greeting> own = std::move(*at);
-  greetings_.erase(at);
-  own->unwatch();
-  if (error == 0 && own->hello_.to == identity_of(arena_.name())) introduce(std::move(own));
-}
-
-// A peer may call before this rank has heard of it: then it waits. What it sends meanwhile, the system keeps.
-void Proxy::introduce(std::unique_ptr<Greeting> greeting) {
-  const auto found = ways_.find(greeting->hello_.from);
-  if (found == ways_.end()) return greetings_.push_back(std::move(greeting));
+// False: its rank is not known yet.
+bool Proxy::introduce(const Hello& hello, std::unique_ptr<tcp::Connection>& connection,
+                      const tcp::Port& port) {
+  const auto found = ways_.find(hello.from);
+  if (found == ways_.end()) return false;
   PeerLink& link = *found->second->link_;
   try {
-    link.adopt(greeting->hello_, std::move(greeting->connection_), greeting->port_, cpu::monotonic_ns());
+    link.adopt(hello, std::move(connection), port, cpu::monotonic_ns());
   } catch (const Error& refused) {
     // Its sender finds it closed, and calls again, until it gives up.
-    log(LogLevel::error, "a connection to rank ", link.peer_rank(), " at ", greeting->port_.name, " ",
-        tcp::address_text(greeting->port_.address), " is refused: ", refused.happened(), "; ",
-        refused.remedy());
+    log(LogLevel::error, "a connection to rank ", link.peer_rank(), " at ", port.name, " ",
+        tcp::address_text(port.address), " is refused: ", refused.happened(), "; ", refused.remedy());
   } catch (const std::exception& broken) {
     link.lose_by(broken);
   }
+  return true;
 }
 
 Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
@@ -272,15 +239,7 @@ Way& Proxy::attach(const RemoteRank& remote, const std::string& ports) {
     ways_.erase(identity_of(remote.arena));
     throw;
   }
-  for (auto it = greetings_.begin(); it != greetings_.end();) {
-    if ((*it)->watched_ || (*it)->hello_.from != identity_of(remote.arena)) {
-      ++it;
-      continue;
-    }
-    std::unique_ptr<Greeting> waiting = std::move(*it);
-    it = greetings_.erase(it);
-    introduce(std::move(waiting));
-  }
+  greetings_.introduce(identity_of(remote.arena));
   wake();
   return *way;
 }
@@ -366,6 +325,7 @@ bool Proxy::look_at_all() {
   const uint64_t now = cpu::monotonic_ns();
   bool any = guarded(nullptr, [&] { return reactor_.poll(0) > 0; });
   for (auto& listener : listeners_) listener->expire(now);
+  greetings_.expire(now);
   bool bulky = false;
   for (auto& [identity, way] : ways_) {
     any |= guarded(way->link_.get(), [&] { return way->link_->round(now); });
@@ -376,7 +336,7 @@ bool Proxy::look_at_all() {
 }
 
 uint64_t Proxy::next_deadline() const {
-  uint64_t next = tcp::Timers::kNever;
+  uint64_t next = greetings_.deadline();
   for (const auto& listener : listeners_) next = std::min(next, listener->deadline());
   for (const auto& [identity, way] : ways_) next = std::min(next, way->link_->next_deadline());
   return next;

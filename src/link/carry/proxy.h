@@ -11,7 +11,6 @@
 // more seldom. With none under way it sleeps as above.
 #pragma once
 #include <chrono>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "link/carry/greetings.h"
 #include "link/carry/peer_link.h"
 #include "link/tcp/port_watch.h"
 #include "link/tcp/topology_file.h"
@@ -98,7 +98,6 @@ class Proxy final : public Carrier {
 
  private:
   class Listener;
-  class Greeting;
   class Alarm;
   friend class Way;
 
@@ -115,8 +114,7 @@ class Proxy final : public Carrier {
   uint64_t next_deadline() const;
   template <class Step>
   bool guarded(PeerLink* link, Step&& step);
-  void greet(Greeting& greeting);
-  void introduce(std::unique_ptr<Greeting> greeting);
+  bool introduce(const Hello& hello, std::unique_ptr<tcp::Connection>& connection, const tcp::Port& port);
   void port_changed(uint32_t interface_index, bool up);
 
   cpu::Arena& arena_;
@@ -151,7 +149,7 @@ class Proxy final : public Carrier {
   bool resting_ = false;
   bool helper_sleeps_ = false;  // or is about to
   uint64_t wakes_ns_ = 0;  // when its sleep ends by itself
-  std::list<std::unique_ptr<Greeting>> greetings_;  // connections whose rank is not known yet
+  Greetings greetings_;
   std::map<uint64_t, std::unique_ptr<Way>> ways_;  // by identity
   std::unique_ptr<tcp::PortWatch> port_watch_;
   std::thread thread_;

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "base/assert.h"
+#include "link/checks.h"
 #include "machine/cpu/futex.h"
 
 namespace starling::link::tcp {
@@ -276,10 +277,16 @@ bool Connection::parse(FrameSink& sink) {
 bool Connection::begin_frame(FrameSink& sink) {
   std::byte* control = reinterpret_cast<std::byte*>(&said_);
   payload_ = nullptr;
-  if (header_.kind == FrameKind::kTransfer) {
-    if (header_.control_bytes > kMostControlBytes || !sink.begin(header_, control, payload_)) return false;
-  } else if (header_.kind != FrameKind::kMessage || header_.payload_bytes != 0 ||
+  if (header_.kind != FrameKind::kMessage) {
+    const char* wrong = wrong_with_transfer(header_, ~uint32_t(0));
+    // Nobody writes into our memory beside a socket.
+    if (wrong == nullptr && header_.placed != Placed::kInFrame)
+      wrong = "a transfer that is placed by no device";
+    if (wrong != nullptr) sink.refuse(wrong);
+    if (wrong != nullptr || !sink.begin(header_, control, payload_)) return false;
+  } else if (header_.payload_bytes != 0 ||
              (header_.control_bytes != sizeof(LinkMessage) && header_.control_bytes != sizeof(Said))) {
+    sink.refuse("a message of no such length");
     return false;
   }
   expect(Part::kControl, control, header_.control_bytes);

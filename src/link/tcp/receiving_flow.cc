@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "link/checks.h"
 #include "link/failure_text.h"
 #include "link/path.h"
 #include "link/receiver.h"
@@ -106,6 +107,7 @@ void ReceivingFlow::drop(Path& path) {
   path.trouble = path.connection->trouble();
   reactor_.remove(path.watch, path.connection->fd());
   path.connection.reset();
+  path.coming.reset();
 }
 
 void ReceivingFlow::on_ready(Path& path, uint32_t events) {
@@ -129,7 +131,12 @@ void ReceivingFlow::broke(Path& path, int error) {
 // A transfer goes straight to its place: the connection is the path's newest incarnation, so it is either of
 // the epoch that is accepted, or of the one that was agreed to a moment ago.
 bool ReceivingFlow::Path::begin(const FrameHeader& header, std::byte*& control_to, std::byte*& payload) {
-  if (header.sequence < flow_.delivered_ || header.sequence - flow_.delivered_ >= kFlowWindow) return false;
+  if (header.sequence < flow_.delivered_) return false;
+  if (header.sequence - flow_.delivered_ >= kFlowWindow) {
+    refuse("a transfer from beyond the window");
+    return false;
+  }
+  coming = header.sequence;
   control.resize(header.control_bytes);
   control_to = control.data();
   payload = nullptr;
@@ -139,6 +146,7 @@ bool ReceivingFlow::Path::begin(const FrameHeader& header, std::byte*& control_t
 }
 
 void ReceivingFlow::Path::end(const FrameHeader& header, uint64_t at_ns) {
+  coming.reset();
   Arrived& arrived = flow_.arrived_[header.sequence % kFlowWindow];
   arrived.header = header;
   arrived.at_ns = at_ns;
@@ -150,6 +158,7 @@ void ReceivingFlow::Path::end(const FrameHeader& header, uint64_t at_ns) {
 }
 
 void ReceivingFlow::Path::message(const LinkMessage& message, const Heard&) {
+  if (const char* wrong = wrong_with(message); wrong != nullptr) return refuse(wrong);
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
   flow_.events_.push_back(event);
@@ -283,6 +292,12 @@ void ReceivingFlow::deliver() {
   for (; delivered_ < state_.done; ++delivered_) {
     Arrived& arrived = arrived_[delivered_ % kFlowWindow];
     STARLING_ASSERT(arrived.header.sequence == delivered_, "a transfer that is counted has come");
+    // By another path it could still be written into what is about to be read, and given back.
+    for (const auto& path : paths_)
+      if (path->coming == delivered_) {
+        sink_.refuse("a transfer that came twice");
+        broke(*path, 0);
+      }
     sink_.accept(arrived.header, arrived.control.data());
   }
 }

@@ -24,6 +24,8 @@ class TransferSink {
   virtual std::byte* destination(const FrameHeader& header) = 0;
   // In order of sequence, each once: all before it came, too.
   virtual void accept(const FrameHeader& header, const std::byte* control) = 0;
+  // What came makes no sense, in words that stay. Its path ends; the owner may end all.
+  virtual void refuse(const char* /*what*/) {}
 };
 
 class ReceivingFlow final : private Link {
@@ -41,6 +43,7 @@ class ReceivingFlow final : private Link {
   bool failed() const { return !failure_.empty(); }
   const std::string& failure() const { return failure_; }
   uint64_t done() const { return state_.done; }
+  uint32_t path_count() const { return uint32_t(paths_.size()); }
   bool has_queue_pairs() const {
     return std::any_of(paths_.begin(), paths_.end(), [](const auto& path) {
       return path->connection != nullptr && path->connection->kind() == LinkKind::kVerbs;
@@ -91,6 +94,7 @@ class ReceivingFlow final : private Link {
     bool begin(const FrameHeader& header, std::byte*& control, std::byte*& payload) override;
     void end(const FrameHeader& header, uint64_t at_ns) override;
     void message(const LinkMessage& message, const Heard& heard) override;
+    void refuse(const char* what) override { flow_.sink_.refuse(what); }
 
     ReceivingFlow& flow_;
     const uint32_t number_;
@@ -102,6 +106,7 @@ class ReceivingFlow final : private Link {
     std::optional<Address> caller;  // the peer's end; none: it had ended before we looked
     const char* trouble = "";  // Channel::trouble() of the last connection
     std::vector<std::byte> control;  // of the transfer that is coming
+    std::optional<uint64_t> coming;  // its number
   };
 
   // Link.

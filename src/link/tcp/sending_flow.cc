@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "link/checks.h"
 #include "link/failure_text.h"
 #include "link/sender.h"
 #include "machine/cpu/futex.h"
@@ -238,7 +239,17 @@ void SendingFlow::on_ready(Path& path, uint32_t events) {
   if (refused_) offer(offered_);  // there may be room now
 }
 
+// Incarnations that a receiver refuses are below the one that was opened next.
+const char* SendingFlow::wrong_with_word(const LinkMessage& message) const {
+  if (LinkMessageKind(message.kind) != LinkMessageKind::kReport) return wrong_with(message);
+  for (const auto& path : paths_)
+    if (message.incarnations[path->number_] > uint64_t(path->incarnation) + 1)
+      return "a report of incarnations that were never opened";
+  return wrong_with_report(message, sent_below_);
+}
+
 void SendingFlow::Path::message(const LinkMessage& message, const Heard& heard) {
+  if (const char* wrong = flow_.wrong_with_word(message); wrong != nullptr) return refuse(wrong);
   Event event = flow_.event_of(EventKind::kMessage, *this);
   event.message = message;
   const bool reports = LinkMessageKind(message.kind) == LinkMessageKind::kReport;
@@ -282,6 +293,7 @@ bool SendingFlow::post(uint32_t path, uint32_t epoch, uint64_t sequence) {
   const PayloadBytes before = channel->payloads();
   refused_ = !channel->queue(epoch, sequence, transfer);
   if (refused_) return false;
+  sent_below_ = std::max(sent_below_, sequence + 1);
   const PayloadBytes after = channel->payloads();
   recorder_.went(path, after.straight - before.straight, after.copied - before.copied);
   bytes_[sequence % kFlowWindow] = transfer.control_bytes + transfer.payload_bytes;

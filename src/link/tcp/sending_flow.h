@@ -28,6 +28,8 @@ class TransferSource {
  public:
   virtual ~TransferSource() = default;
   virtual Outgoing transfer(uint64_t sequence) = 0;
+  // As TransferSink's.
+  virtual void refuse(const char* /*what*/) {}
 };
 
 struct SendingOptions {
@@ -84,9 +86,13 @@ class SendingFlow final : private Link {
    public:
     Path(SendingFlow& flow, uint32_t number) : flow_(flow), number_(number) {}
     void ready(uint32_t events) override { flow_.on_ready(*this, events); }
-    bool begin(const FrameHeader&, std::byte*&, std::byte*&) override { return false; }
+    bool begin(const FrameHeader&, std::byte*&, std::byte*&) override {
+      refuse("a transfer to who sends them");
+      return false;
+    }
     void end(const FrameHeader&, uint64_t) override {}
     void message(const LinkMessage& message, const Heard& heard) override;
+    void refuse(const char* what) override { flow_.source_.refuse(what); }
 
     SendingFlow& flow_;
     const uint32_t number_;
@@ -127,6 +133,7 @@ class SendingFlow final : private Link {
   bool has_least_under_way(uint32_t path) const;
   void start_when_connected();
   void note_failure();
+  const char* wrong_with_word(const LinkMessage& message) const;
   Event event_of(EventKind kind, const Path& path) const;
 
   SendingOptions options_;
@@ -137,6 +144,7 @@ class SendingFlow final : private Link {
   bool started_ = false;
   bool only_queue_pairs_ = false;
   uint64_t offered_ = 0;
+  uint64_t sent_below_ = 0;  // transfers before this one were, at least once
   bool refused_ = false;  // a transfer had no room
   uint64_t now_ns_;
   uint64_t give_up_ns_;  // without a connection at the start

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "link/checks.h"
 #include "link/verbs/completion.h"
 #include "link/verbs/place.h"
 #include "machine/cpu/futex.h"
@@ -22,6 +23,9 @@ constexpr uint32_t kMostMessages = 32;  // posted at once, of a queue pair
 // Of the largest size. More than the transfers that a receiver may leave unreported (tcp/receiving_flow.cc):
 // a full ring must not wait for a report that waits for more transfers.
 constexpr uint32_t kRingFrames = 20;
+// Not delivered, of a queue pair: those of one wait for the others', which are a window of transfers and
+// kMostMessages behind at most.
+constexpr size_t kMostItems = 4 * kReceives;
 constexpr uint64_t kDrainNs = 50'000'000;
 constexpr const char* kRemedy = "set STARLING_LINK=tcp, or allow more locked memory (ulimit -l)";
 
@@ -43,6 +47,10 @@ const char* work_text(Work work) {
     case Work::kPayload: return "payload of transfer";
   }
   return "work";
+}
+
+uint32_t most_frame_bytes(uint64_t most_payload_bytes) {
+  return uint32_t((sizeof(FrameHeader) + kMostControlBytes + most_payload_bytes + 63) & ~uint64_t{63});
 }
 
 bool is_plain_report(const LinkMessage& message) {
@@ -82,8 +90,7 @@ VerbsChannel::VerbsChannel(const Device& device, const Gid& gid, const Options& 
   if (options.sending) return;
   ours_.device = device.number();
   ours_.offers_void = options.offers_void;
-  ours_.most_frame_bytes =
-      uint32_t((sizeof(FrameHeader) + kMostControlBytes + options.most_payload_bytes + 63) & ~uint64_t{63});
+  ours_.most_frame_bytes = most_frame_bytes(options.most_payload_bytes);
   ours_.ring_bytes = kRingFrames * ours_.most_frame_bytes;
   has_.ring = allocate(uint64_t(options.count) * ours_.ring_bytes);
   ours_.ring_address = reinterpret_cast<uint64_t>(has_.ring.bytes.get());
@@ -124,7 +131,9 @@ bool VerbsChannel::connect(const QueuePairs& theirs, std::unique_ptr<tcp::Connec
   try {
     watch(socket_->fd());
     if (options_.sending) {
-      if (theirs.ring_bytes < theirs.most_frame_bytes) return false;
+      // What we send has to fit, and as much is allocated here.
+      const uint32_t most = most_frame_bytes(options_.most_payload_bytes);
+      if (theirs.most_frame_bytes != most || theirs.ring_bytes != kRingFrames * most) return false;
       has_.ring = allocate(uint64_t(options_.count) * theirs.ring_bytes);
       for (Lane& lane : lanes_) lane.frames = FrameQueue(theirs.ring_bytes, theirs.most_frame_bytes);
     }
@@ -346,10 +355,14 @@ void VerbsChannel::take_receive(const ibv_wc& done, uint32_t lane, uint32_t slot
   if (done.wc_flags & IBV_WC_WITH_IMM) {
     item.immediate = be32toh(done.imm_data);
   } else {
+    // Shorter: the rest would be an older message's.
+    if (done.byte_len != sizeof(LinkMessage)) broken_ = kEnded;
     std::memcpy(&item.message,
                 has_.receives.bytes.get() + (uint64_t(lane) * kReceives + slot) * sizeof(LinkMessage),
                 sizeof item.message);
   }
+  if (lanes_[lane].items.size() >= kMostItems) broken_ = kEnded;
+  if (broken_ == kEnded) return;
   lanes_[lane].items.push_back(item);
   if (!fenced_) post_receive(lane, slot);
 }
@@ -385,9 +398,12 @@ void VerbsChannel::deliver_frame(FrameSink& sink, uint32_t index, uint32_t immed
   const uint64_t bytes = sizeof header + uint64_t(header.control_bytes) + (placed ? 0 : header.payload_bytes);
   std::byte* control = nullptr;
   std::byte* payload = nullptr;
-  if (header.kind != FrameKind::kTransfer || header.control_bytes > kMostControlBytes ||
-      bytes > ours_.most_frame_bytes || immediate_of(header.epoch, header.sequence) != immediate ||
-      !sink.begin(header, control, payload)) {
+  const char* wrong = wrong_with_transfer(header, options_.most_payload_bytes);
+  if (wrong == nullptr &&
+      (bytes > ours_.most_frame_bytes || immediate_of(header.epoch, header.sequence) != immediate))
+    wrong = "a frame that is not what its write said";
+  if (wrong != nullptr) sink.refuse(wrong);
+  if (wrong != nullptr || !sink.begin(header, control, payload)) {
     broken_ = kEnded;
     return;
   }

@@ -156,6 +156,7 @@ class Communicator final : public PollHook {
   std::string pair_name(uint32_t source, uint32_t destination, uint64_t tag, bool copies) const;
   // No block moves it, but copy engines (sm_free.cc). The same on all ranks that take part.
   bool goes_by_copies(const starling_operation& call, const Capture& capture) const;
+  // Of a group of one rank: its stream copies.
   bool goes_alone(const starling_operation& call, const Capture& capture) const;
   // Whatever plan was chosen. In a lane of these members.
   static void lower_to_copies(Lowered& lowered, uint32_t rank, const std::vector<Member>& members);

@@ -205,13 +205,15 @@ class HostLane {
   // The same, where the other rank is on another host.
   CarriedCopyJob begin_carried_copies(Flight& flight);
   bool has_flight(uint64_t sequence) const;
-  // The same, where the rank is alone: its stream is to make the copy.
-  void begin_alone(Flight& flight);
-  // Of a lane of one rank: its stream has made the oldest operation's copy.
-  bool oldest_alone_is_done(cpu::CpuMachine& host) const;
   // What an operation that the proxy has still waits for, for messages.
   std::string copies_text(cpu::CpuMachine& host, const Flight& flight) const;
   uint64_t* mark(uint64_t sequence) const { return &marks_[sequence % kCopyDepth]; }
+
+  // ---- a lane of one rank (alone.cc)
+  // The operation's stream is to make its copy.
+  void begin_alone(Flight& flight);
+  // The oldest operation's stream has made its copy.
+  bool oldest_alone_is_done(cpu::CpuMachine& host) const;
 
   // Streams will use the lane. Its marks and flags are there at once, and its operations may start as kernels
   // from the moment when the daemon knows of it too. Idempotent.

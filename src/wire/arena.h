@@ -29,6 +29,7 @@ struct DirectoryEntry {
 static_assert(sizeof(DirectoryEntry) == 32);
 inline constexpr uint64_t kRemovedLane = 1;
 
+// `starling diagnose` reads it, too (python/starling/diagnose/remote.py), and the regions of lanes.
 struct ArenaHeader {
   uint64_t magic;
   uint64_t bytes;

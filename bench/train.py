@@ -33,7 +33,7 @@ MOST_APART = 0.05  # of losses, as a part of the first one: half precision, and 
 def parse(arguments: list[str]) -> argparse.Namespace:
     from training.rank import CASES
 
-    ways = "\n".join(f"  {name:<24} {text}" for name, text in CASES.items())
+    ways = "\n".join(f"  {name:<30} {text}" for name, text in CASES.items())
     parser = argparse.ArgumentParser(
         description=str(__doc__).format(ways=ways), formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,6 +65,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--profile",
         action="store_true",
         help="also where the time of rank 0's steps goes: kernels, calls of CUDA, CPU time by thread",
+    )
+    add(
+        "--traces",
+        type=Path,
+        metavar="FOLDER",
+        help="as --profile; the traces of all ranks go there, for Perfetto",
     )
     add("--timeout", type=float, default=0, help="seconds for all; default: 300, with --tiny 100")
     add("--json", metavar="FILE", help="the results; -: to standard output, and nothing else")
@@ -98,7 +104,10 @@ def measure(options: argparse.Namespace, say: Any) -> tuple[list[dict[str, Any]]
         folder = Path(name)
         command = [sys.executable, "-m", "training.rank", "--folder", name, "--size", str(options.ranks)]
         command += ["--device", "cpu" if options.tiny else "cuda", "--tiny", str(int(options.tiny))]
-        command += ["--profile", str(int(options.profile))]
+        command += ["--profile", str(int(options.profile or options.traces is not None))]
+        if options.traces is not None:
+            options.traces.mkdir(parents=True, exist_ok=True)
+            command += ["--traces", str(options.traces.resolve())]
         command += ["--models", options.models.replace(",", "|"), "--ways", options.ways.replace(";", "|")]
         command += ["--libraries", options.backends.replace(",", "|"), "--limit", str(options.timeout - 5)]
         for number in ("iterations", "warmup", "seed"):
@@ -120,7 +129,7 @@ def disagreements(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         # Whatever the order of launches, sums are the same.
         first = curves.setdefault(
-            (row["model"], row["way"].split(",")[0].replace("unbucketed", "bucketed")), row
+            (row["model"], "data parallel" if "bucketed" in row["way"] else row["way"].split(",")[0]), row
         )
         apart = [abs(a - b) for a, b in zip(first["losses"], row["losses"], strict=True)]
         if not all(each <= MOST_APART * abs(first["losses"][0]) for each in apart):  # nor is NaN
@@ -135,7 +144,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """A line for each model and way: samples a second of each library, with the cv, and Starling's over the other's."""
     libraries = list(dict.fromkeys(row["library"] for row in rows))
     lines = [
-        f"{'model':<9} {'way':<24} "
+        f"{'model':<9} {'way':<30} "
         + " ".join(f"{name + ', 1/s':>18}" for name in libraries)
         + "   ratio    loss"
     ]
@@ -151,7 +160,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         ratio = f"{rates[0] / rates[1]:.3f}" if len(rates) == 2 else "-"
         losses = [row["losses"] for row in found.values()]
         curve = f"{losses[0][0]:.3f} to " + " / ".join(f"{each[-1]:.3f}" for each in losses)
-        lines.append(f"{model:<9} {way:<24} {' '.join(cells)} {ratio:>7}    {curve}")
+        lines.append(f"{model:<9} {way:<30} {' '.join(cells)} {ratio:>7}    {curve}")
     return "\n".join(lines)
 
 

@@ -16,7 +16,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .held_back import HeldBack, launch_held_back
+
 HELD_BACK = 8  # gradients that wait for each other, where their order is random
+BUCKETS_HELD_BACK = 3  # buckets likewise
 CYCLE_S = 0.001  # Horovod's, between two rounds of its coordinator
 
 
@@ -29,17 +32,28 @@ class Way(Protocol):
 
 
 class Bucketed:
-    """DistributedDataParallel. ``seed``: buckets in an order of each rank's own (Starling alone)."""
+    """DistributedDataParallel. ``seed``: buckets in a random order.
 
-    def __init__(self, model: nn.Module, group: Any, seed: int | None = None) -> None:
+    Of ``held_back`` of them that are ready one is launched; 0: they are held back until all are ready. ``own``: each in
+    a lane of its own, so that ranks may have orders of their own (Starling alone); else one behind the other, as any
+    library can, and all ranks have the same seed.
+    """
+
+    def __init__(
+        self, model: nn.Module, group: Any, seed: int | None = None, held_back: int = 0, own: bool = False
+    ) -> None:
         self.model: nn.Module = nn.parallel.DistributedDataParallel(
             model, process_group=group, broadcast_buffers=False
         )
-        if seed is not None:
+        if seed is None:
+            return
+        if own:
             import starling.torch
 
-            state = starling.torch.ShuffledBuckets(seed=seed, group=group)
+            state = starling.torch.ShuffledBuckets(seed=seed, group=group, held_back=held_back)
             self.model.register_comm_hook(state, starling.torch.shuffled_ddp_hook)
+        else:
+            self.model.register_comm_hook(HeldBack(group, seed, held_back), launch_held_back)
 
     def begin(self) -> None:
         pass

@@ -108,8 +108,8 @@ def summed(events: list[dict[str, Any]], steps: int) -> dict[str, Any]:
     }
 
 
-def profiled(one: Callable[[], torch.Tensor]) -> dict[str, Any]:
-    """Some steps, all of them over when it returns."""
+def profiled(one: Callable[[], torch.Tensor], kept: Path | None = None) -> dict[str, Any]:
+    """Some steps, all of them over when it returns. `kept`: the trace, too, for Perfetto."""
     from torch.profiler import ProfilerActivity, profile
 
     on_gpu = torch.cuda.is_available()
@@ -120,6 +120,6 @@ def profiled(one: Callable[[], torch.Tensor]) -> dict[str, Any]:
         if on_gpu:
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory(prefix="starling-profile-") as folder:
-        path = Path(folder, "trace.json")
+        path = kept or Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))
         return summed(json.loads(path.read_text())["traceEvents"], STEPS)

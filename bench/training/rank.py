@@ -22,14 +22,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .gradients import Bucketed, Coordinated, Unbucketed
+from .gradients import BUCKETS_HELD_BACK, Bucketed, Coordinated, Unbucketed
 from .models import ALONE, TensorParallel, Workload, parameter_count, workloads
 from .profile import profiled, spent, threads
 
 # What is compared: by name, which library it is for ("" any) and of which models it makes sense.
 CASES = {
     "bucketed": "DistributedDataParallel",
-    "bucketed, own order": "the same, buckets launched in a random order of each rank's own (Starling alone)",
+    "bucketed, own order": "of three buckets that are ready each rank launches a random one (Starling alone)",
+    "bucketed, shuffled": "the same in one random order of all ranks: what it costs to hold buckets back",
+    "bucketed at the end": "all buckets held back until the last is ready, launched in one random order",
+    "bucketed at the end, own order": "the same, in a random order of each rank's own (Starling alone)",
     "unbucketed": "an all-reduce a gradient, in autograd's order, which is the same on all ranks",
     "unbucketed, own order": "gradients launched in a random order of each rank's own (Starling alone)",
     "unbucketed, coordinated": "such orders, made one by a coordinator as Horovod does (what NCCL and gloo need)",
@@ -48,7 +51,7 @@ class Case:
 
     def makes_sense(self, ranks: int, on_gpu: bool) -> bool:
         starling = self.library == "starling"
-        if self.way in ("bucketed, own order", "unbucketed, own order") and not starling:
+        if self.way.endswith("own order") and not starling:
             return False
         if self.way == "unbucketed, coordinated" and starling:
             return False
@@ -130,7 +133,7 @@ class Rank:
         if self.options.profile:
             cpu = spent(before, self.options.iterations)
             dist.barrier()
-            profile = {"profile": {**profiled(step.one), "threads": cpu}}
+            profile = {"profile": {**profiled(step.one, self._trace_of(case)), "threads": cpu}}
         step.close()
         history = torch.stack([loss.detach().float().cpu() for loss in losses])
         dist.all_reduce(history)
@@ -152,6 +155,12 @@ class Rank:
             **({"coordinator_cycles": round(step.cycles() / total, 1)} if step.cycles else {}),
             **profile,
         }
+
+    def _trace_of(self, case: Case) -> Path | None:
+        if not self.options.traces:
+            return None
+        words = f"{case.workload.name} {case.way} {case.library} {self.rank}".replace(",", "").split()
+        return Path(self.options.traces, "_".join(words) + ".json")
 
     def _batches(
         self, workload: Workload, stream: int, batch: int
@@ -195,7 +204,12 @@ class Rank:
                 else Unbucketed(model, group, seed if case.way.endswith("own order") else None)
             )
         else:
-            way = Bucketed(model, group, seed if case.way.endswith("own order") else None)
+            own, plain = case.way.endswith("own order"), case.way in ("bucketed", "tensor parallel")
+            way = Bucketed(
+                *(model, group, None if plain else seed if own else self.options.seed),
+                held_back=0 if "at the end" in case.way else BUCKETS_HELD_BACK,
+                own=own,
+            )
         draw = self._batches(workload, self.rank // cut, workload.batch)
 
         def one() -> torch.Tensor:
@@ -277,6 +291,7 @@ def main() -> int:
     for name in ("--folder", "--device", "--models", "--ways", "--libraries"):
         parser.add_argument(name, required=True)
     parser.add_argument("--limit", type=float, required=True)
+    parser.add_argument("--traces", default="")
     options = parser.parse_args()
     faulthandler.dump_traceback_later(options.limit, exit=True)  # a hang ends, and says where
     device = (

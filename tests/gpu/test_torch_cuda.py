@@ -54,7 +54,7 @@ def run(ranks: int, *names: str, **settings: str) -> None:
             "groups_in_any_order",
             "groups_in_any_order_with_synchronization",
         ),
-        ("ddp", "ddp_with_lanes_and_synchronization"),
+        ("ddp", "ddp_with_lanes_and_synchronization", "ddp_in_orders_of_ranks_own"),
         ("tensor_parallel",),
         ("pipelining",),
         ("timed_out", "aborted"),

@@ -538,6 +538,30 @@ def ddp_with_lanes_and_synchronization(p: Place) -> None:
 
 
 @check
+def ddp_in_orders_of_ranks_own(p: Place) -> None:
+    """Buckets that are held back until the last, of which two wait for each other, and with synchronizations."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    import starling.torch
+
+    for held_back, synchronize_every in ((0, 0), (2, 0), (2, 1)):
+        state = starling.torch.ShuffledBuckets(
+            *(p.rank, synchronize_every), synchronize=torch.cuda.synchronize, held_back=held_back
+        )
+
+        def wrap(model: torch.nn.Module, state: starling.torch.ShuffledBuckets = state) -> torch.nn.Module:
+            wrapped = DistributedDataParallel(model, device_ids=[p.device], bucket_cap_mb=0.3)
+            wrapped.register_comm_hook(state, starling.torch.shuffled_ddp_hook)
+            return wrapped
+
+        _same_losses(p, _trained(p, wrap))
+        orders: list[list[list[int]]] = [[] for _ in range(p.size)]
+        dist.all_gather_object(orders, state.launched)
+        assert len(orders[0][-1]) > 2, "too few buckets: nothing was shuffled"
+        assert orders[0] != orders[1], f"both ranks launched in the order {orders[0]}"
+
+
+@check
 def fsdp2(p: Place) -> None:
     from torch.distributed.fsdp import fully_shard
 

@@ -7,7 +7,7 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 8
-BUCKET_MB = 0.1  # several buckets
+BUCKET_MB = 0.02  # several buckets
 
 
 def losses(
@@ -18,7 +18,11 @@ def losses(
     model = torch.nn.Sequential(
         torch.nn.Linear(64, 256),
         torch.nn.ReLU(),
-        torch.nn.Linear(256, 256),
+        torch.nn.Linear(256, 128),
+        torch.nn.ReLU(),
+        torch.nn.Linear(128, 128),
+        torch.nn.ReLU(),
+        torch.nn.Linear(128, 256),
         torch.nn.ReLU(),
         torch.nn.Linear(256, 10),
     )

@@ -78,23 +78,36 @@ def test_scopes(ranks: RankPool) -> None:
 
 
 def check_hook(hook: str | None) -> None:
-    state = starling.torch.ShuffledBuckets(seed=dist.get_rank(), synchronize_every=1)
+    held_back = 2 if hook == "held back" else 0
+    state = starling.torch.ShuffledBuckets(seed=dist.get_rank(), synchronize_every=1, held_back=held_back)
+    readied: list[int] = []  # the last step's buckets, and how many had been launched by then
+
+    def shuffled(
+        state: starling.torch.ShuffledBuckets, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        result = starling.torch.shuffled_ddp_hook(state, bucket)
+        readied.append(len(state._held))
+        if bucket.is_last():
+            kept = [min(count, held_back - 1 if held_back else count) for count in range(1, len(readied))]
+            assert readied == [*kept, 0]
+            readied.clear()
+        return result
 
     def register(parallel: DistributedDataParallel) -> None:
         if hook == "lanes":
             parallel.register_comm_hook(None, starling.torch.ddp_hook)
-        if hook == "shuffled":
-            parallel.register_comm_hook(state, starling.torch.shuffled_ddp_hook)
+        if hook in ("shuffled", "held back"):
+            parallel.register_comm_hook(state, shuffled)
 
     small_training.assert_same(
         small_training.losses(dist.group.WORLD, register), small_training.losses(reference_group())
     )
-    if hook == "shuffled":
+    if hook in ("shuffled", "held back"):
         assert len(state.launched) == small_training.STEPS
-        assert len(state.launched[-1]) > 1, "the model has one bucket only: nothing was shuffled"
+        assert len(state.launched[-1]) > 2, "too few buckets: nothing was shuffled"
 
 
-@pytest.mark.parametrize("hook", [None, "lanes", "shuffled"])
+@pytest.mark.parametrize("hook", [None, "lanes", "shuffled", "held back"])
 def test_ddp_trains_as_over_gloo(ranks: RankPool, hook: str | None) -> None:
     ranks.run(check_hook, hook)
 

@@ -22,7 +22,7 @@ def ddp_hook(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.
 
 
 @dataclass
-class _HeldBucket:
+class _Bucket:
     index: int
     gradients: torch.Tensor
     result: torch.futures.Future[torch.Tensor]
@@ -32,40 +32,75 @@ class _HeldBucket:
 class ShuffledBuckets:
     """State of ``shuffled_ddp_hook``: launches the buckets of a step in a random order of this rank's own.
 
-    Buckets are held back until the last is ready; then they are launched in an order drawn from ``seed``, with a
-    device synchronization after every ``synchronize_every``-th launch (0: never). With a library whose collectives
-    do not yield such a program deadlocks.
+    Where ``held_back`` buckets are ready one is drawn and launched, and runs beside the backward pass; 0: buckets are
+    held back until the last is ready, and none does. ``seed`` gives the order. After every
+    ``synchronize_every``-th launch (0: never) comes a device synchronization. With a library whose collectives do not
+    yield such a program deadlocks.
     """
 
     seed: int
     synchronize_every: int = 0
     group: dist.ProcessGroup | None = None
     synchronize: Callable[[], None] = synchronize
+    held_back: int = 0
     launched: list[list[int]] = field(default_factory=list)  # for each step, the order of the buckets
-    _held: list[_HeldBucket] = field(default_factory=list)
+    _held: list[_Bucket] = field(default_factory=list)
+    _under_way: list[tuple[Any, _Bucket]] = field(default_factory=list)
+    _launches: list[int] = field(default_factory=list)  # of this step
     _random: random.Random = field(init=False)
+    _stands: torch.Stream | None = None
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
-    def launch(self) -> None:
-        """Launches what is held back."""
-        held, self._held = self._held, []
-        self._random.shuffle(held)
-        self.launched.append([bucket.index for bucket in held])
-        for count, bucket in enumerate(held, start=1):
-            work = _average(self.group, bucket.index, bucket.gradients)
+    def take(self, bucket: _Bucket, is_last: bool) -> None:
+        """Holds a bucket back, and launches what need not be held any more; all, if it is the step's last."""
+        self._held.append(bucket)
+        while self._held and (is_last or 0 < self.held_back <= len(self._held)):
+            self._launch_one()
+        if is_last:
+            self.launched.append(self._launches)
+            self._launches = []
+            self._stand()
+
+    def _launch_one(self) -> None:
+        bucket = self._held.pop(self._random.randrange(len(self._held)))
+        work = _average(self.group, bucket.index, bucket.gradients)
+        self._launches.append(bucket.index)
+        if bucket.gradients.is_cuda and not self.synchronize_every:
+            self._under_way.append((work, bucket))
+        else:
             work.get_future().then(_passes_on(bucket.result))
-            if self.synchronize_every and count % self.synchronize_every == 0:
-                self.synchronize()
+        if self.synchronize_every and len(self._launches) % self.synchronize_every == 0:
+            self.synchronize()
+
+    def _stand(self) -> None:
+        """All are launched, so a stream may stand until they are complete, and no thread has to.
+
+        Who waits for a bucket has its own stream wait. Before the last launch a device synchronization would wait
+        for that stream, and so for peers that wait for this rank's next launch.
+        """
+        under_way, self._under_way = self._under_way, []
+        if not under_way:
+            return
+        if self._stands is None:
+            self._stands = torch.Stream(under_way[0][1].gradients.device)
+        with self._stands:
+            for work, bucket in under_way:
+                try:
+                    work.wait()
+                    bucket.result.set_result(bucket.gradients)
+                except Exception as error:
+                    bucket.result.set_exception(error)
 
 
 def shuffled_ddp_hook(state: ShuffledBuckets, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """``ddp_hook`` that launches in a random order: ``register_comm_hook(ShuffledBuckets(seed=rank), ...)``."""
-    result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    state._held.append(_HeldBucket(bucket.index(), bucket.buffer(), result))
-    if bucket.is_last():
-        state.launch()
+    gradients = bucket.buffer()
+    result: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+        devices=[gradients.device] if gradients.is_cuda else None
+    )
+    state.take(_Bucket(bucket.index(), gradients, result), bucket.is_last())
     return result
 
 

@@ -130,8 +130,9 @@ constexpr Row kGpuTable[] = {
     {kAllReduce, 64 * kKiB, "one_shot_packets", 8},
     {kAllReduce, 512 * kKiB, "one_shot_packets", 32, kTwo},
     {kAllReduce, 256 * kKiB, "two_shot_packets", 16},
-    {kAllReduce, 1024 * kKiB, "two_shot_packets", 32},
     {kAllReduce, kAnySize, "one_shot_pull", 64, kTwoApart},
+    {kAllReduce, 32768 * kKiB, "two_shot_put", 64, kTwo},
+    {kAllReduce, 1024 * kKiB, "two_shot_packets", 32},
     {kAllReduce, 12288 * kKiB, "two_shot_put", 64, kMore},
     {kAllReduce, 32768 * kKiB, "ring_put@262144", 64, kMore},
     {kAllReduce, 524288 * kKiB, "ring_put@524288", 64, kMoreInPlace},
@@ -143,7 +144,7 @@ constexpr Row kGpuTable[] = {
     {kAllGather, 8 * kKiB, "all_pairs_packets", 1},
     {kAllGather, 128 * kKiB, "all_pairs_packets", 16},
     {kAllGather, 1024 * kKiB, "all_pairs_packets", 32},
-    {kAllGather, 4096 * kKiB, "all_pairs_pull", 64, kTwo},
+    {kAllGather, 4096 * kKiB, "ring_put@262144", 64, kTwo},
     {kAllGather, 16384 * kKiB, "all_pairs_pull", 64, kMore},
     {kAllGather, kAnySize, "ring_put@524288", 64, kTwo},
     {kAllGather, kAnySize, "ring_put@1048576", 64, kMore},
@@ -175,6 +176,7 @@ constexpr Row kGpuTable[] = {
     {kAllToAll, 128 * kKiB, "pairwise_packets", 16},
     {kAllToAll, 1024 * kKiB, "pairwise_packets", 32},
     {kAllToAll, 4096 * kKiB, "pairwise_packets", 32, kInPlace},
+    {kAllToAll, 8192 * kKiB, "pairwise_put@1048576", 64, kTwoApart},
     {kAllToAll, 16384 * kKiB, "pairwise_pull", 64},
     {kAllToAll, kAnySize, "pairwise_put@1048576", 64, kTwoApart},
     {kAllToAll, kAnySize, "pairwise_pull", 64},
@@ -208,13 +210,13 @@ struct PulledFrom {
 };
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr PulledFrom kPulledFrom[] = {
-    {kAllReduce, 2 * kMiB},      // 30 and 26, 61 and 29, 300 and 110
-    {kAllGather, 2 * kMiB},      // 29 and 20, 42 and 19, 193 and 84
+    {kAllReduce, 768 * kKiB},  // 30 and 26, 61 and 29, 300 and 110; between two 1 MB in packets 21, read 18
+    {kAllGather, 2 * kMiB},  // 29 and 20, 42 and 19, 193 and 84
     {kReduceScatter, 2 * kMiB},  // 29 and 18, 42 and 19, 205 and 72
-    {kBroadcast, 2 * kMiB},      // 23 and 17, 45 and 19, 231 and 71
+    {kBroadcast, 2 * kMiB},  // 23 and 17, 45 and 19, 231 and 71
     {kReduce, 2 * kMiB},  // across NVLink 28 and 25, 47 and 42, 244 and 208 (gpu_reduce_pulled_2.json)
     {kAllToAll, 2 * kMiB},  // 29 and 17, 46 and 20, 209 and 84
-    {kSendRecv, 2 * kMiB},   // 81 and 30, 99 and 41, 372 and 104 (gpu_shared_together.json)
+    {kSendRecv, 2 * kMiB},  // 81 and 30, 99 and 41, 372 and 104 (gpu_shared_together.json)
 };
 
 // Across NVLink, four ranks: a broadcast of 512 KB in packets 16 us, put 14 (gpu_put_4.json).

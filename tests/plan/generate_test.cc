@@ -306,7 +306,9 @@ TEST(Choice, ProcessesOnGpusReadWhereThatIsFaster) {
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
         Collective::kAllToAll, Collective::kReduce, Collective::kSendRecv}) {
-    const std::uint64_t first = collective == Collective::kSendRecv ? 4 : 2;  // as fast by packets there
+    const std::uint64_t first = collective == Collective::kAllReduce  ? 1
+                                : collective == Collective::kSendRecv ? 4  // as fast by packets there
+                                                                      : 2;
     EXPECT_FALSE(reads(collective, first / 2, true));
     EXPECT_TRUE(reads(collective, first, true));
     EXPECT_TRUE(reads(collective, 64, true));
@@ -341,8 +343,11 @@ TEST(Choice, GpusPutWhereThatIsFaster) {
   EXPECT_EQ(chosen(Collective::kAllReduce, 2, 65536), "one_shot_pull");
   EXPECT_EQ(chosen(Collective::kAllReduce, 4, 2048, false, false), "two_shot_pull");
   EXPECT_EQ(chosen(Collective::kAllReduce, 17, 2048), "ring");  // more than one instruction adds
-  EXPECT_EQ(chosen(Collective::kAllReduce, 2, 2048), "one_shot_pull");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 2, 512), "one_shot_packets");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 2, 1024), "one_shot_pull");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 2, 1024, true), "two_shot_put");
   EXPECT_EQ(chosen(Collective::kAllReduce, 2, 2048, true), "two_shot_put");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 2, 65536, true), "two_shot_pull");
   EXPECT_EQ(chosen(Collective::kBroadcast, 4, 256), "direct_packets");
   EXPECT_EQ(chosen(Collective::kBroadcast, 4, 512), "split_put");
   EXPECT_EQ(chosen(Collective::kBroadcast, 2, 512), "direct_packets");
@@ -351,13 +356,15 @@ TEST(Choice, GpusPutWhereThatIsFaster) {
   EXPECT_EQ(chosen(Collective::kReduce, 4, 131072), "chain_put@262144");
   EXPECT_EQ(chosen(Collective::kReduce, 4, 131072, false, false), "chain");
   EXPECT_EQ(chosen(Collective::kReduce, 2, 2048), "direct_pull");
-  EXPECT_EQ(chosen(Collective::kAllGather, 2, 4096), "all_pairs_pull");
+  EXPECT_EQ(chosen(Collective::kAllGather, 2, 2048), "ring_put@262144");
+  EXPECT_EQ(chosen(Collective::kAllGather, 2, 4096), "ring_put@262144");
   EXPECT_EQ(chosen(Collective::kAllGather, 2, 8192), "ring_put@524288");
   EXPECT_EQ(chosen(Collective::kAllGather, 2, 8192, false, false), "all_pairs_pull");
   EXPECT_EQ(chosen(Collective::kAllGather, 4, 16384), "all_pairs_pull");
   EXPECT_EQ(chosen(Collective::kAllGather, 4, 32768), "ring_put@1048576");
   EXPECT_EQ(chosen(Collective::kAllGather, 10, 32768), "ring_put@1048576");
   EXPECT_EQ(chosen(Collective::kAllGather, 18, 32768), "all_pairs_pull");  // more places than a ring has
+  EXPECT_EQ(chosen(Collective::kAllToAll, 2, 4096), "pairwise_put@1048576");
   EXPECT_EQ(chosen(Collective::kAllToAll, 2, 16384), "pairwise_pull");
   EXPECT_EQ(chosen(Collective::kAllToAll, 2, 32768), "pairwise_put@1048576");
   EXPECT_EQ(chosen(Collective::kAllToAll, 4, 32768), "pairwise_pull");

@@ -89,11 +89,11 @@ Context::~Context() {
 }
 
 HostLane& Context::lane(const LaneKey& key, const std::string& name, uint32_t rank,
-                        const std::vector<Member>& members, bool any_size, HostLane* control,
+                        const std::vector<Member>& members, bool is_default, HostLane* control,
                         const monitor::FlightPlace& place) {
   std::lock_guard lock(mutex_);
   return find_or_make({key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, true,
-                       any_size, control, place});
+                       is_default, control, place});
 }
 
 HostLane& Context::twin(const LaneKey& key, const std::string& name, const HostLane& lane) {

@@ -125,7 +125,7 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   uint32_t limit = options_.slot_bytes_limit;
   if (carried_) limit = place_.traits().direct || by_copies() ? kCarriedSlotBytes : kLockedSlotBytes;
   if (names_buffers()) limit = kNamedSlotBytes;
-  const uint32_t slot_bytes = options_.any_size ? limit : slot_bytes_for(size_class_bytes, limit);
+  const uint32_t slot_bytes = options_.is_default ? limit : slot_bytes_for(size_class_bytes, limit);
   const uint32_t for_copies = by_copies() && carried_ ? 1 : 0;
   try {
     open_region(options_.carries_operations ? channels_for(channel_count) : for_copies, slot_bytes);
@@ -432,6 +432,7 @@ StreamLaunch HostLane::launch_of(const Flight& flight) const {
   launch.plan = flight.lowered.plan->header(rank());
   launch.order = key().low;
   launch.patient = flight.called;
+  launch.hasty = !options_.is_default && !flight.held;
   return launch;
 }
 

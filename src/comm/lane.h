@@ -89,7 +89,7 @@ struct LaneOptions {
   uint32_t grid;              // blocks of the daemon
   uint32_t slot_bytes_limit;
   bool carries_operations;    // by blocks. False: a control lane, or one of copies; without connectors
-  bool any_size;              // operations of any size will come: slots of the limit from the start
+  bool is_default;  // its group's: operations of any size will come, so slots of the limit from the start
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
   monitor::FlightPlace place{};
   bool copies = false;  // its messages are moved by copy engines (comm/copies.cc)
@@ -339,22 +339,22 @@ class HostLane {
   Lane* device_ = nullptr;
   Private device_memory_;  // the Lane and what it points to
   Operation* operations_ = nullptr;  // in shared memory
-  std::byte* tables_ = nullptr;      // likewise: two tables of extents for each place of the ring
+  std::byte* tables_ = nullptr;  // likewise: two tables of extents for each place of the ring
   PeerIntroduction* introductions_ = nullptr;  // in shared memory, one an end
   std::vector<uint64_t> finished_targets_;  // [depth]
   Handover handover_{};  // as written to the device
   std::unique_ptr<Captures> captures_;
-  Private turns_;        // what only blocks use of it
+  Private turns_;  // what only blocks use of it
   std::shared_ptr<CarriedConnector> connector_;  // of a lane of copies to another host
   uint64_t* marks_ =
       nullptr;  // of a lane of copies, [kCopyDepth]: s + 1 where a stream has come to operation s
   bool turns_known_ = false;
   std::optional<device::Stream> last_kernel_;
-  uint64_t abandoned_ns_ = 0;    // when lingered() was first asked; 0: not yet
-  bool settled_ = false;         // recover() has nothing left to do
+  uint64_t abandoned_ns_ = 0;  // when lingered() was first asked; 0: not yet
+  bool settled_ = false;  // recover() has nothing left to do
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
-  bool carried_ = false;         // some peer is on another host
-  bool near_ = false;            // some peer is on this one
+  bool carried_ = false;  // some peer is on another host
+  bool near_ = false;  // some peer is on this one
   std::shared_ptr<link::carry::Channels> make_channels(link::carry::Way& way,
                                                        const link::carry::ChannelShape& shape,
                                                        std::chrono::steady_clock::time_point end);
@@ -366,11 +366,11 @@ class HostLane {
   // By end, of a lane that counts them: messages of the operations placed so far.
   std::vector<uint64_t> sent_;
   std::vector<uint64_t> received_;
-  std::vector<bool> told_;       // by peer: it knows that we have withdrawn
+  std::vector<bool> told_;  // by peer: it knows that we have withdrawn
   std::vector<KeptFlight> kept_;
   std::vector<std::shared_ptr<const void>> memory_;
   LaneShared* shared_ = nullptr;
-  Piece region_;      // of the segment
+  Piece region_;  // of the segment
   Piece connectors_;  // of exported memory: with peers of this host
   std::vector<LaneShared*> peers_;
   bool closed_ = false;

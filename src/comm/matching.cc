@@ -118,6 +118,16 @@ void post_call(HostLane& lane) {
   store(lane.shared()->submitted, lane.next_sequence(), std::memory_order_release);
 }
 
+bool was_called_by_all(const HostLane& lane, uint64_t sequence) {
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    if (peer == lane.rank()) continue;
+    const LaneShared* const theirs = lane.peer_shared(peer);
+    // Acquire: pairs with the release in post_call(). The count alone is told.
+    if (theirs == nullptr || load(theirs->submitted, std::memory_order_acquire) <= sequence) return false;
+  }
+  return true;
+}
+
 void post_signature(HostLane& lane, const Flight& flight) {
   LaneShared* shared = lane.shared();
   Signature& entry = signature_of(shared, flight.sequence);

@@ -13,6 +13,8 @@ namespace starling {
 
 // Says how many operations this rank has submitted to the lane; what any-source receives look for.
 void post_call(HostLane& lane);
+// Have all peers called the operation, as far as is known?
+bool was_called_by_all(const HostLane& lane, uint64_t sequence);
 
 // Writes the board of this rank.
 void post_signature(HostLane& lane, const Flight& flight);

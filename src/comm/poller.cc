@@ -162,8 +162,19 @@ bool Context::look(bool polite) {
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
   any |= look_at_replays();
+  if (StreamOperations* const streams = executor_->streams(); streams != nullptr && streams->asks_for_calls())
+    streams->note_calls(calls_missing());
   look_again_ = executor_->keep_running(on_device_ > 0 || replaying_);
   return any;
+}
+
+// Does each lane with operations that began as kernels wait for a rank that has not called the oldest one?
+bool Context::calls_missing() {
+  if (for_callers_ != 0 || replaying_ || told_.empty() || executor_->streams()->shares_queue()) return false;
+  return std::all_of(told_.begin(), told_.end(), [this](HostLane* lane) {
+    const Flight* const oldest = lane->oldest_by_kernel();
+    return oldest == nullptr || (!is_broken(*lane) && !was_called_by_all(*lane, oldest->sequence));
+  });
 }
 
 // Of an operation that was on the device; its communicator may be gone.

@@ -168,7 +168,7 @@ class BoundPull {
         tell_slice(p_.instructions[n], share_of(p_.instructions[n], tile), ends_.sends[k], true);
     }
     if (keeps_own_part() && !own_part_goes_along(tile)) keep_own_part(tile);
-    budget_.raise();
+    budget_.raise(false);
     return true;
   }
   STARLING_HOST_DEVICE bool keeps_own_part() const {
@@ -223,7 +223,7 @@ class BoundPull {
     if (tails_land()) {
       for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
         ends_.receives[k].landed += tail_of(k) < p_.tails;
-      budget_.raise();
+      budget_.raise(true);
       return true;
     }
     // Long, each block begins with another slice: so all links are in use all the time.
@@ -237,7 +237,7 @@ class BoundPull {
     m_.barrier();  // all threads have read all tails' slices
     for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
       if (tail_of(k) < p_.tails) give_back(ends_.receives[k]);
-    budget_.raise();
+    budget_.raise(true);
     return true;
   }
   // Which of the tails receives from connection k.
@@ -264,7 +264,7 @@ class BoundPull {
     for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
       if (k - i.send_first < i.send_count)
         is_put(i) ? was_put(m_, ends_.sends[k]) : tell_slice(i, share, ends_.sends[k], false);
-    budget_.raise();
+    budget_.raise(i.receive_count != 0 || is_put(i));
     return true;
   }
 
@@ -272,7 +272,7 @@ class BoundPull {
   STARLING_HOST_DEVICE bool await_landing(const BoundInstruction& i) {
     if (m_.any(lands_here(i) && !awaits_landing(i))) return false;
     if (lands_here(i)) ++ends_.receives[i.receive_first].landed;
-    budget_.raise();
+    budget_.raise(true);
     return true;
   }
 

@@ -136,7 +136,7 @@ class BoundServe {
       m_.store_near(&s_.published, 2 * ++k);
     }
     if (landing) ++b_.ends_.receives[0].landed;
-    b_.budget_.raise();
+    b_.budget_.raise(true);
     return true;
   }
   // One look may show several messages.

@@ -386,7 +386,7 @@ class Daemon {
     uint64_t most = p.maximum_budget;
     // Others may be able to go on, and one look tells: no reason to be patient with this one.
     if (!p.in_turn && b_.task_count > 1) most = ticks = p.initial_budget / kCrowdedShare;
-    return {ticks, most, p.success_factor, p.unbounded};
+    return {ticks, most, p.success_factor, uint16_t(p.unbounded)};
   }
 
   // Leader only: the task is done with this turn.

@@ -17,10 +17,13 @@ struct Budget {
   uint64_t ticks;
   uint64_t maximum;
   uint32_t success_factor;
-  uint32_t unbounded;
+  uint16_t unbounded;
+  uint16_t only_heard =
+      0;  // only what came from a peer raises it: who is alone yet learns nothing by sending
 
-  STARLING_HOST_DEVICE void raise() {
-    if (success_factor <= 1 || ticks >= maximum) return;
+  // An instruction is done. heard: it took something from a peer.
+  STARLING_HOST_DEVICE void raise(bool heard) {
+    if (success_factor <= 1 || ticks >= maximum || (only_heard != 0 && !heard)) return;
     const uint64_t raised = ticks * success_factor;
     ticks = raised < maximum ? raised : maximum;
   }

@@ -353,7 +353,7 @@ class Interpreter {
       m_.store_release(&x_.block->progress, progress_value(c.tile, block_.instruction_count, c.instruction));
       m_.notify(x_.lane->doorbell);
     }
-    budget_.raise();
+    budget_.raise(receives(i.opcode) || (i.flags & kPut) != 0);
     return true;
   }
 

@@ -315,7 +315,7 @@ class StartKernel : StartBlock<M> {
     const Execution execution{
         lane_, op_, &block, &s_.pool, nullptr, s_.operands, near_ends(m_, s_.ends), kOperandSets};
     Budget budget = a_.budget;
-    for (uint32_t n = 0; n < begun_ && budget.ticks < budget.maximum; ++n) budget.raise();
+    for (uint32_t n = 0; n < begun_ && budget.ticks < budget.maximum; ++n) budget.raise(n >= a_.bound.heads);
     Interpreter<M> interpreter(m_, execution, budget);
     DynamicContext context{op_->sequence, 0, 0, begun_ != 0, begun_};
     if (begun_ != 0) {

@@ -43,6 +43,9 @@ struct StreamFacts {
   // (StreamEntry::alone).
   uint32_t daemon_first = 0;
   AloneWords* alone = nullptr;  // daemon_first: shared with start kernels
+  // How long what was left to a daemon is left alone where each of it waits for a rank that has not called it
+  // (StreamHost::note_calls); 0: not at all.
+  uint64_t missing_ns = 0;
 };
 
 // clang-format off

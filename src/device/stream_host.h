@@ -67,6 +67,8 @@ struct Entering {
   uint64_t order;  // of operations that are put in together: the lane's, the same on all ranks, no two alike
 };
 
+inline constexpr uint64_t kCallsPeriodNs = 1000;  // who waits for calls looks again no sooner
+
 struct StreamPolicy {
   bool gates = true;  // operations that are waited for at birth: by a gate, or by a wait value
   bool doorbells = false;  // no start kernels: every operation by mark and SQ
@@ -241,8 +243,25 @@ class StreamHost {
     if (under_way) last_activity_ = d_.now();
   }
 
+  // Something was left to a daemon that is not there, or to its helpers: note_calls() is wanted before
+  // poll().
+  bool asks_for_calls() {
+    return facts_.missing_ns != 0 && (!resident_ || daemon_.guards) &&
+           (news_ || m_.load_relaxed(ends_.work) != 0);
+  }
+  // Each lane's oldest operation under way waits for a rank that has not called it yet, as far as is known.
+  // Then blocks would only keep multiprocessors: none is launched for what was left to them until that
+  // changes, but for one residency every missing_ns, which is for what nobody has thought of.
+  void note_calls(bool missing) {
+    if (missing && !calls_missing_) missing_since_ = d_.now();
+    calls_missing_ = missing;
+  }
+
   // The next time at which poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
+    const bool waits = calls_missing_ && (news_ || m_.load_relaxed(ends_.work) != 0);
+    if (waits && (!resident_ || daemon_.guards))
+      return d_.now() + std::max(facts_.restart_ns, kCallsPeriodNs);
     if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
     if (launching_) return d_.now() + facts_.restart_ns;
     if (alone_.any()) return d_.now();  // it is there: serve() has to end that
@@ -370,7 +389,13 @@ class StreamHost {
   bool wanted() {
     if (guards() && keeps_daemon() && (!alone_.stay() || replays_)) return true;
     if (!submissions_read()) return true;
-    return d_.now() >= restart_at_ && (news_ = take_work());
+    const uint64_t now = d_.now();
+    return now >= restart_at_ && !in_vain(now) && (news_ = take_work());
+  }
+
+  // What was left to a daemon is stuck, by note_calls(), and the last residency for it was not long ago.
+  bool in_vain(uint64_t now) const {
+    return calls_missing_ && now - std::max(missing_since_, restart_at_) < facts_.missing_ns;
   }
 
   // A guard has work, and is alone. While helpers are there, what is new is theirs or the guard's. Where they
@@ -380,7 +405,7 @@ class StreamHost {
     news_ |= take_work();
     if (d_.helpers_resident()) {
       news_ = false;
-    } else if (news_ || !submissions_read()) {
+    } else if ((news_ && !calls_missing_) || !submissions_read()) {
       news_ = false;
       d_.launch_helpers(daemon_);
     }
@@ -430,6 +455,8 @@ class StreamHost {
   bool launching_ = false;  // it may not be there yet
   bool draining_ = false;
   bool news_ = false;  // taken, and not acted on
+  bool calls_missing_ = false;
+  uint64_t missing_since_ = 0;
 };
 
 }  // namespace starling::device

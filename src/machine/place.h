@@ -38,6 +38,9 @@ struct StreamLaunch {
   const PlanHeader* plan = nullptr;  // of the operation, where the host can read it
   uint64_t order = 0;  // device::Entering
   bool patient = false;  // it waits as long as a daemon without progress stays
+  // In its lane a peer may be long in coming: its start kernel leaves its place soon if none has come. What
+  // the program launches behind it in its stream would wait for that peer too.
+  bool hasty = false;
   Scheduling scheduling{};  // the daemon's
 };
 
@@ -46,7 +49,7 @@ class CaptureOrder;  // an executor's, which owns them
 // What a stream's capture takes for one operation.
 struct CapturedLaunch {
   StreamLaunch launch;
-  uint64_t* number;      // where its start kernel leaves its number in a replay
+  uint64_t* number;  // where its start kernel leaves its number in a replay
   CaptureOrder** order;  // the lane's; points to null at first
 };
 
@@ -67,6 +70,9 @@ class StreamOperations {
   virtual void poison(const Handover& handover, uint64_t newest) = 0;
   // Every block has read every submission.
   virtual bool submissions_read() const = 0;
+  // device::StreamHost::asks_for_calls(), note_calls().
+  virtual bool asks_for_calls() = 0;
+  virtual void note_calls(bool missing) = 0;
   // Nothing was parked, or is run by a daemon.
   virtual bool only_kernels() const = 0;
 
@@ -188,15 +194,15 @@ class PeerMemory {
 
 // What a place gives and expects.
 struct PlaceTraits {
-  bool direct;             // the daemon works on the host's memory: plans and tables need no copies there
-  bool notifies;           // completions ring at the host's door; else the host has to look
-  bool streams;            // operations may be ordered on streams
-  uint32_t lane_depth;     // operations of a lane on the device
+  bool direct;  // the daemon works on the host's memory: plans and tables need no copies there
+  bool notifies;  // completions ring at the host's door; else the host has to look
+  bool streams;  // operations may be ordered on streams
+  uint32_t lane_depth;  // operations of a lane on the device
   uint32_t default_blocks;
   uint32_t lane_limit;
   uint32_t slot_bytes_limit;
   uint32_t packet_bytes_limit;  // data of a packet message
-  uint32_t pull_bytes;       // what a block pulls between two looks at what else there is to do
+  uint32_t pull_bytes;  // what a block pulls between two looks at what else there is to do
   uint64_t trace_capacity;  // records a block
 };
 
@@ -215,7 +221,7 @@ struct NetworkSlots {
 };
 
 struct DaemonStart {
-  DaemonMemory* daemon;                    // private memory
+  DaemonMemory* daemon;  // private memory
   device::CompletionMemory* completions;  // private memory, as the blocks see it
   device::CompletionQueueKind completion_kind;
   const SubmissionRing* submissions;  // as the host sees it

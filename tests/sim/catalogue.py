@@ -957,6 +957,13 @@ MUTATIONS = [
         "if (launching_ && d_.daemon_come()) {",
     ),
     Mutation(
+        "calls_that_came_unheard",
+        "once a call was missing, nothing is launched for what is stuck, though all have called it",
+        HOST,
+        "    calls_missing_ = missing;\n",
+        "    calls_missing_ |= missing;\n",
+    ),
+    Mutation(
         "drained_while_held",
         "with one hardware queue the daemon is drained while a stream is held",
         HOST,

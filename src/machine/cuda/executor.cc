@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kRestartPeriodNs = 50'000;  // stuck operations are tried again after so long
 constexpr uint64_t kQuitPeriodNs =
     1'000'000;  // only the host ends a residency: after so long without a completion
+constexpr uint64_t kMissingPeriodNs = 10'000'000;  // but where ranks have not called them yet
 constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
@@ -43,17 +44,45 @@ bool is_line(const PlanView& plan) {
          std::any_of(first, first + block.instruction_count, is_put);
 }
 
+// What the block hears first of a peer is that a tile has landed.
+bool begins_with_landing(const PlanView& plan) {
+  const BlockPlan& block = plan.blocks()[0];
+  const Instruction* const first = plan.instructions() + block.instruction_first;
+  const Instruction* const end = first + block.instruction_count;
+  const Instruction* const heard =
+      std::find_if(first, end, [](const Instruction& i) { return receives(i.opcode); });
+  return heard != end && heard->opcode == Opcode::recv && (heard->flags & kPut) != 0;
+}
+
 // Of a message that is put or read its receiver, or its sender, sees nothing before all of a tile has moved:
 // how long that may take, beside what a start kernel waits for anything.
-uint64_t moving_ns(const StreamLaunch& launch) {
+struct Moving {
+  uint64_t first_ns;  // before anything has come
+  uint64_t later_ns;
+};
+
+Moving moving(const StreamLaunch& launch) {
   const PlanHeader& plan = *launch.plan;
-  if (plan.protocol != Protocol::kPull) return 0;
+  if (plan.protocol != Protocol::kPull) return {0, 0};
   const uint64_t tile = launch.operation.tile_bytes * plan.block_count;
-  const auto moving = [&](uint64_t bytes) {
+  const auto taken = [&](uint64_t bytes) {
     return std::min(launch.operation.group_bytes, bytes) / kMessageBytesANs;
   };
-  if (plan.collective == Collective::kSendRecv) return moving(tile);
-  return is_line(PlanView{&plan}) ? kRingPatience * moving(std::max(tile, kLineTileBytes)) : 0;
+  const PlanView view{&plan};
+  const uint64_t first = begins_with_landing(view) ? taken(tile) : 0;
+  if (plan.collective == Collective::kSendRecv) return {first, taken(tile)};
+  if (!is_line(view)) return {first, first};
+  return {first, kRingPatience * taken(std::max(tile, kLineTileBytes))};
+}
+
+device::Budget budget_of(const StreamLaunch& launch) {
+  const Scheduling& s = launch.scheduling;
+  const uint64_t patience = launch.patient ? s.quit_period : 0;
+  const bool fixed = s.minimum_budget == s.maximum_budget;
+  const Moving more = fixed ? Moving{0, 0} : moving(launch);
+  return {std::max(s.initial_budget, patience) + (launch.hasty ? more.first_ns : more.later_ns),
+          std::max(s.maximum_budget, patience) + more.later_ns, s.success_factor, uint16_t(s.unbounded),
+          uint16_t(launch.hasty)};
 }
 
 device::StreamFacts facts_of(const ExecutorOptions& options) {
@@ -61,8 +90,15 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, options.device),
         "cudaDeviceGetAttribute");
   const uint32_t gates = std::max(1u, uint32_t(processors) / kGateShare);
-  return {kLaunchLimit,  gates, device::kStartLimit, single_hardware_queue() ? 1u : 0u, kRestartPeriodNs,
-          kQuitPeriodNs, 1,     options.alone};
+  return {kLaunchLimit,
+          gates,
+          device::kStartLimit,
+          single_hardware_queue() ? 1u : 0u,
+          kRestartPeriodNs,
+          kQuitPeriodNs,
+          1,
+          options.alone,
+          kMissingPeriodNs};
 }
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -134,6 +170,16 @@ bool CudaExecutor::submissions_read() const {
   return host_.submissions_read();
 }
 
+bool CudaExecutor::asks_for_calls() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && host_.asks_for_calls();
+}
+
+void CudaExecutor::note_calls(bool missing) {
+  const std::lock_guard lock(mutex_);
+  host_.note_calls(missing);
+}
+
 bool CudaExecutor::only_kernels() const {
   std::lock_guard lock(mutex_);
   return host_.settled();
@@ -183,16 +229,10 @@ void CudaExecutor::poison(const Handover& handover, uint64_t newest) { host_.poi
 
 // Where it is built it stays: it is large.
 device::StartArguments& CudaExecutor::add_start(Starts& starts, const StreamLaunch& launch) const {
-  const Scheduling& s = launch.scheduling;
-  const uint64_t patience = launch.patient ? s.quit_period : 0;
-  const bool fixed = s.minimum_budget == s.maximum_budget;
-  const uint64_t moving = fixed ? 0 : moving_ns(launch);
-  const device::Budget budget{std::max(s.initial_budget, patience) + moving,
-                              std::max(s.maximum_budget, patience) + moving, s.success_factor, s.unbounded};
-  const BlockMemory* const blocks = s.priority_order ? options_.start.blocks : nullptr;
+  const BlockMemory* const blocks = launch.scheduling.priority_order ? options_.start.blocks : nullptr;
   return starts.emplace_back(launch.operation, launch.near, launch.handover, launch.lane,
-                             options_.start.daemon, launch.priority, uint16_t(0), budget, uint64_t(0),
-                             nullptr, blocks, nullptr, launch.plan->total_bytes);
+                             options_.start.daemon, launch.priority, uint16_t(0), budget_of(launch),
+                             uint64_t(0), nullptr, blocks, nullptr, launch.plan->total_bytes);
 }
 
 void CudaExecutor::enqueue(std::span<const StreamLaunch> together) {

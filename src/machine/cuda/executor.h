@@ -42,6 +42,8 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void completed(const device::StreamEntry& entry) override;
   void poison(const Handover& handover, uint64_t newest) override;
   bool submissions_read() const override;
+  bool asks_for_calls() override;
+  void note_calls(bool missing) override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }
   void enqueue(std::span<const StreamLaunch> together) override;

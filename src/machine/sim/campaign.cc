@@ -118,8 +118,18 @@ void leave_few_slots(StreamKind kind, Case& drawn) {
   o.sm_slots -= 1 + random.below(o.blocks - 1);
 }
 
+// For ever, in half of those that do: then nothing but a call lets the daemon come. Who is stuck at first
+// leaves soon, in some. Drawn apart, as above.
+void wait_for_calls(Case& drawn) {
+  Random random(drawn.seed, 31);
+  drawn.options.only_heard = random.chance(kAlways / 2);
+  if (random.chance(kAlways / 4)) return;
+  drawn.options.missing_ns = random.chance(kAlways / 2) ? kForever : 1 + random.skewed(200'000);
+}
+
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
+  wait_for_calls(drawn);
   drawn.program = stream_program(kind, seed, drawn.options, plans);
   drawn.options.sm_slots += slots_of_graphs(drawn.program);
   leave_few_slots(kind, drawn);

@@ -151,7 +151,8 @@ class GpuDriver final : public StreamDriver {
         device_(*s.world, *s.gpu),
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
-               s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone},
+               s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
+               s.options->missing_ns},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0},
               {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, &s.daemon->drain}) {}
@@ -170,6 +171,8 @@ class GpuDriver final : public StreamDriver {
     ticket = ticket_of(entry);
   }
   void completed(const StreamTicket& ticket) override { host_.completed(entry_of(ticket)); }
+  bool asks_for_calls() override { return host_.asks_for_calls(); }
+  void note_calls(bool missing) override { host_.note_calls(missing); }
   void poll() override { host_.poll(); }
   void drain() override { host_.drain(); }
   void poison(const Handover& handover, uint64_t newest) override { host_.poison(handover, newest); }
@@ -220,19 +223,20 @@ class GpuDriver final : public StreamDriver {
   device::StartArguments start_of(Lane& lane, const Handover& handover, const Operation& operation,
                                   int16_t priority) const {
     const Options& o = *s_.options;
-    return {operation,
-            lane,
-            handover,
-            &lane,
-            s_.daemon,
-            priority,
-            0,
-            {o.initial_budget, o.maximum_budget, o.success_factor, o.unbounded},
-            0,
-            nullptr,
-            o.priority_order ? s_.daemon->blocks : nullptr,
-            nullptr,
-            operation.plan == nullptr ? 0 : operation.plan->total_bytes};
+    return {
+        operation,
+        lane,
+        handover,
+        &lane,
+        s_.daemon,
+        priority,
+        0,
+        {o.initial_budget, o.maximum_budget, o.success_factor, uint16_t(o.unbounded), uint16_t(o.only_heard)},
+        0,
+        nullptr,
+        o.priority_order ? s_.daemon->blocks : nullptr,
+        nullptr,
+        operation.plan == nullptr ? 0 : operation.plan->total_bytes};
   }
   static device::StreamCall call_of(const StreamRequest& r) {
     return {

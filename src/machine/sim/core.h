@@ -61,6 +61,8 @@ class StreamDriver {
   virtual StreamTicket enter(const StreamRequest& request) = 0;
   virtual void hold(StreamTicket& ticket) = 0;
   virtual void completed(const StreamTicket& ticket) = 0;
+  virtual bool asks_for_calls() = 0;
+  virtual void note_calls(bool missing) = 0;
   virtual void poll() = 0;
   virtual void drain() = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;

@@ -64,6 +64,7 @@ struct Options {
   uint32_t fetch_batch = 8;
   uint32_t priority_order = 0;
   uint32_t in_turn = 0;  // 1: tasks are waited on in turn, as DFCCL does
+  uint32_t only_heard = 0;  // device::Budget::only_heard, of start kernels
   uint32_t unbounded = 0;  // yielding switched off: for showing what happens then
 
   // Interference.
@@ -72,6 +73,7 @@ struct Options {
   uint32_t drain_chance = 0;  // per round of the host's poller: that it raises drain
   uint64_t launch_delay_ns = 2000;  // until a block of a launched kernel begins, at most
   uint64_t restart_ns = 3000;  // a host launches again so long after a quit that left work
+  uint64_t missing_ns = 0;  // device::StreamFacts::missing_ns
   uint64_t connect_delay_ns = 0;  // a lane finds a peer's region so late, at most
   uint32_t opens = 0;  // pulled buffers are registered, and peers' hosts open them ...
   uint64_t open_delay_ns = 0;  // ... so late, at most

@@ -170,7 +170,7 @@ class Shrinker {
     for (auto member :
          {&Options::connect_delay_ns, &Options::carry_ns, &Options::open_delay_ns, &Options::first_sequence,
           &Options::first_message, &Options::first_position, &Options::launch_delay_ns, &Options::restart_ns,
-          &Options::residency_limit, &Options::quit_period, &Options::initial_budget,
+          &Options::missing_ns, &Options::residency_limit, &Options::quit_period, &Options::initial_budget,
           &Options::minimum_budget, &Options::maximum_budget})
       reset(member);
     return small_calls() || any;

@@ -312,6 +312,7 @@ bool StreamRank::poll_once() {
   look_after_copies();
   if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
   if (w_->scheduler.random().chance(o_->drain_chance)) driver_->drain();
+  if (driver_->asks_for_calls()) driver_->note_calls(calls_missing());
   driver_->poll();
   const uint64_t next = driver_->next_poll();
   if (next < kForever) w_->scheduler.note_deadline(next);
@@ -345,6 +346,23 @@ bool StreamRank::take_told() {
     }
   }
   driver_->note_replays(replays);
+  return any;
+}
+
+// As Context::calls_missing().
+bool StreamRank::calls_missing() const {
+  bool any = false;
+  for (const SimLane* lane : lanes_.mine()) {
+    if (lane->spec().copies || !lane->under_way()) continue;
+    const auto& tickets = tickets_[lane->number()];
+    const auto oldest = tickets.find(lane->oldest());
+    if (lane->broken || oldest == tickets.end() || oldest->second.path != kByKernel) return false;
+    const auto& ranks = c_->lanes[lane->number()];
+    if (std::all_of(ranks.begin(), ranks.end(),
+                    [&](const SimLane* peer) { return peer->submitted() > lane->oldest(); }))
+      return false;
+    any = true;
+  }
   return any;
 }
 

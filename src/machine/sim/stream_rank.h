@@ -76,6 +76,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void start_copies(const Step& step, SimLane& lane);
   void feed(SimLane& lane) override;
   bool take_copied();
+  bool calls_missing() const;
   void look_after_copies();
   void keep(SimLane& lane);
   void reuse_given_back();

@@ -59,6 +59,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add("--iterations", type=int, default=40, help="steps that are measured (200 for figures to publish)")
     add("--warmup", type=int, default=5, help="steps before them")
+    add(
+        "--batch",
+        type=int,
+        default=0,
+        help="samples of a rank and step; 0: of the model, small enough for many GPUs",
+    )
     add("--seed", type=int, default=1, help="of weights, data and random orders")
     add("--tiny", action="store_true", help="models of some thousand parameters, on CPUs")
     add(
@@ -110,7 +116,7 @@ def measure(options: argparse.Namespace, say: Any) -> tuple[list[dict[str, Any]]
             command += ["--traces", str(options.traces.resolve())]
         command += ["--models", options.models.replace(",", "|"), "--ways", options.ways.replace(";", "|")]
         command += ["--libraries", options.backends.replace(",", "|"), "--limit", str(options.timeout - 5)]
-        for number in ("iterations", "warmup", "seed"):
+        for number in ("iterations", "warmup", "seed", "batch"):
             command += [f"--{number}", str(getattr(options, number))]
 
         def look() -> None:
@@ -248,7 +254,8 @@ def main(arguments: list[str]) -> int:
             if "profile" in row:
                 print(profile_text(row))
     settings = {
-        key: getattr(options, key) for key in ("ranks", "backends", "iterations", "warmup", "seed", "tiny")
+        key: getattr(options, key)
+        for key in ("ranks", "backends", "iterations", "warmup", "seed", "batch", "tiny")
     }
     more = {**({"failure": failure} if failure else {}), **({"apart": apart} if apart else {})}
     doc = results.document("train", settings, rows, **more)

@@ -217,7 +217,7 @@ for step in "${steps[@]}"; do
     ;;
   overlap:sm_free)
     build_adapter
-    STARLING_SM_FREE=1 bench 60 "gpu_overlap_sm_free_$GPUS" overlap -n "$GPUS" --timeout 50 --kernel "matrix product" -C send_recv,all_gather
+    STARLING_SM_FREE=1 bench 60 "gpu_overlap_sm_free_$GPUS" overlap -n "$GPUS" --timeout 50 --kernel "matrix product,matrix product of zeros" -C send_recv,all_gather
     ;;
   holds)
     for by in gate wait doorbell; do

@@ -210,7 +210,8 @@ class Rank:
                 held_back=0 if "at the end" in case.way else BUCKETS_HELD_BACK,
                 own=own,
             )
-        draw = self._batches(workload, self.rank // cut, workload.batch)
+        each = self.options.batch or workload.batch
+        draw = self._batches(workload, self.rank // cut, each)
 
         def one() -> torch.Tensor:
             inputs, target = draw()
@@ -224,7 +225,7 @@ class Rank:
             return loss
 
         cycles = (lambda: way.cycles) if isinstance(way, Coordinated) else None
-        samples = workload.batch * self.size // cut
+        samples = each * self.size // cut
         return Step(one, way.close, samples, self.size, parameter_count(model), len(parameters), cycles)
 
     def _pipeline(self, case: Case) -> Step:
@@ -232,7 +233,7 @@ class Rank:
 
         workload, last = case.workload, self.size - 1
         group = self.group(case.library, tuple(range(self.size)), case.way.endswith("sm_free"))
-        batch = workload.batch * 2
+        batch = 2 * (self.options.batch or workload.batch)
         microbatches = min(MICROBATCHES, batch)
         with self.device:
             whole = workload.build(ALONE)
@@ -286,7 +287,7 @@ class Step:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("--rank", "--size", "--iterations", "--warmup", "--seed", "--tiny", "--profile"):
+    for name in ("--rank", "--size", "--iterations", "--warmup", "--seed", "--batch", "--tiny", "--profile"):
         parser.add_argument(name, type=int, required=True)
     for name in ("--folder", "--device", "--models", "--ways", "--libraries"):
         parser.add_argument(name, required=True)

@@ -550,7 +550,7 @@ def ddp_in_orders_of_ranks_own(p: Place) -> None:
         )
 
         def wrap(model: torch.nn.Module, state: starling.torch.ShuffledBuckets = state) -> torch.nn.Module:
-            wrapped = DistributedDataParallel(model, device_ids=[p.device], bucket_cap_mb=0.3)
+            wrapped = DistributedDataParallel(model, device_ids=[p.device], bucket_cap_mb=0.1)
             wrapped.register_comm_hook(state, starling.torch.shuffled_ddp_hook)
             return wrapped
 

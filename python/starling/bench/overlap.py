@@ -104,7 +104,9 @@ def line(row: dict[str, Any]) -> str:
 def command(
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=2, help="processes, one a GPU")] = 2,
     size: Annotated[str, typer.Option("-b", "--bytes", help="of a collective")] = "256M",
-    kernel: Annotated[str, typer.Option(help="some of them; default: all")] = "",
+    kernel: Annotated[
+        str, typer.Option(help="some of them, or 'matrix product of zeros'; default: all")
+    ] = "",
     collective: Annotated[str, typer.Option("--collective", "-C", help="some of them; default: all")] = "",
     libraries: Annotated[str, typer.Option(help="separated by commas")] = "starling,nccl",
     repetitions: Annotated[int, typer.Option(min=1, help="their median counts")] = 3,
@@ -116,17 +118,18 @@ def command(
     """Computation beside collectives: how much slower each becomes, with Starling and with NCCL.
 
     Kernels: an 8192^3 bf16 matrix product, one bound by the L2 cache, one by instruction issue, as long as each other.
+    The product of zeros, if asked for, draws less power: what slows it less is slowed by the GPU's limit of power.
     What is measured runs beside the other from begin to end. CPU: threads of a rank while it only communicates, the
     caller among them.
 
     Exit codes: 0 measured; 1 the run failed (what was measured is written); 2 options to change.
     """
     try:
-        from .overlap_rank import COLLECTIVES, KERNELS
+        from .overlap_rank import COLLECTIVES, KERNELS, QUIET
     except ModuleNotFoundError as error:
         refuse(f"needs {error.name}", 3)
     for what, chosen, known in (
-        ("kernel", words(kernel), KERNELS),
+        ("kernel", words(kernel), (*KERNELS, QUIET)),
         ("collective", words(collective), COLLECTIVES),
         ("library", words(libraries), ("starling", "nccl")),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -10,6 +11,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from .results import write
+
+BUSY = 0.5  # threads a core that want to run, on average over a minute
 
 Programs = Annotated[
     Path | None, typer.Option("--programs", help="folder of the compiled programs", show_default=False)
@@ -40,7 +43,14 @@ def finish(doc: dict[str, Any], json_path: Path | None) -> None:
 
 
 def speaker(json_path: Path | None) -> Callable[[str], None]:
-    """Prints lines as they come, unless standard output belongs to the JSON."""
+    """Prints lines as they come, unless standard output belongs to the JSON. Says first if the machine is busy."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > BUSY * cores:
+        typer.echo(
+            f"note: in the last minute {load:.1f} threads wanted the {cores} cores of this process; "
+            "beside other programs figures are too high, and differ: measure again when they have ended",
+            err=True,
+        )
 
     def say(text: str) -> None:
         if str(json_path) != "-":

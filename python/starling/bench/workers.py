@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 Reply = dict[str, Any]
+LEAVE_S = 5  # all ranks together, before they are ended
 
 
 class WorkerError(RuntimeError):
@@ -99,9 +100,10 @@ class WorkerGroup:
         """Asks all to leave, then ends those that did not."""
         with contextlib.suppress(OSError):
             self.send(range(len(self._commands)), "quit")
+        until = time.monotonic() + LEAVE_S
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=5)
+                process.wait(timeout=max(until - time.monotonic(), 0))
         for process in self._processes:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):

@@ -113,7 +113,8 @@ const char* remedy_of(FaultKind kind) {
 }  // namespace
 
 void post_call(HostLane& lane) {
-  // Release: pairs with the acquires in Communicator::match_any_source() and was_called_by_all(). Nothing but the count is read by it.
+  // Release: pairs with the acquires in Communicator::match_any_source() and was_called_by_all(). Nothing but
+  // the count is read by it.
   // A proxy takes it along when it looks for the operation's messages: nobody is rung for it.
   store(lane.shared()->submitted, lane.next_sequence(), std::memory_order_release);
 }

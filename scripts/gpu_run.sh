@@ -45,6 +45,7 @@
 #                (gpu_sm_free_{copies,slots,pulls}_N.json); which copies stand behind which (copy_probe);
 #                sm_free:quick without most tests, and slots
 #   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), and what its caller pays the driver (launch_probe.cu)
+#   standby      when a kernel begins that is put in before it is needed (bench/gpu/standby_probe.cu), with 8 and 16 hardware queues
 #   network      whether network cards would reach the GPU's memory by themselves (bench/gpu/network_probe.cu)
 #   packets      how fast forms of packets are, and whether they are whole (bench/gpu/packet_probe.cu)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
@@ -346,6 +347,11 @@ for step in "${steps[@]}"; do
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;
   priorities) bounded "$LIMIT" priorities "$PREBUILT/gpu.resident_probe" priorities ;;
   calls) bounded "$LIMIT" calls "$PREBUILT/gpu.resident_probe" calls ;;
+  standby)
+    for queues in 8 16; do
+      CUDA_DEVICE_MAX_CONNECTIONS=$queues LINES_SHOWN=80 bounded 60 "standby_$queues" "$PREBUILT/gpu.standby_probe"
+    done
+    ;;
   times) bounded "$LIMIT" times "$PREBUILT/gpu.stream_bench" times ;;
   disorder) for every in 0 1 4; do bounded "$LIMIT" "disorder$every" "$PREBUILT/gpu.stream_bench" disorder 4 200 $every; done ;;
   one_queue) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" one_queue "$PREBUILT/gpu.stream_bench" disorder 4 50 1 ;;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <variant>
 
 #include "base/error.h"
@@ -20,9 +21,9 @@ constexpr std::string_view kPrefix = "STARLING_";
 struct Bytes {
   std::int64_t Settings::* field;
 };
-using Field =
-    std::variant<bool Settings::*, std::int64_t Settings::*, double Settings::*, std::string Settings::*,
-                 LogLevel Settings::*, Pull Settings::*, SmFree Settings::*, StreamHold Settings::*, Bytes>;
+using Field = std::variant<bool Settings::*, std::int64_t Settings::*, double Settings::*,
+                           std::string Settings::*, LogLevel Settings::*, Pull Settings::*,
+                           SmFree Settings::*, StreamHold Settings::*, Guard Settings::*, Bytes>;
 
 struct Row {
   std::string_view name;
@@ -70,9 +71,12 @@ const std::vector<Row>& table() {
        "through pinned memory. 1: all; auto: messages of 2 MiB and more, and others of 8 MiB and more. The "
        "least willing rank decides.",
        &Settings::sm_free},
-      {"STARLING_GUARD", "0|1", "1",
+      {"STARLING_GUARD", "0|1|standby", "1",
        "GPUs: what waits for work while streams stand. 1: one of the daemon's blocks, which calls the others "
-       "when there is work for them: they leave their multiprocessors to the program. 0: the whole daemon.",
+       "when there is work for them: they leave their multiprocessors to the program. 0: the whole daemon. "
+       "standby: nothing that takes a multiprocessor, and large operations of lanes with names begin when "
+       "all ranks' streams have come to them; for programs of which fewer streams stand at a time than "
+       "CUDA_DEVICE_MAX_CONNECTIONS (8) says: with so many it hangs.",
        &Settings::guard},
       {"STARLING_STREAM_HOLD", "gate|wait|doorbell", "gate",
        "GPUs, for measurements: what a stream stands by behind an operation. gate: its start kernel, of "
@@ -210,9 +214,14 @@ std::int64_t parse_bytes(const Row& row, std::string_view text) {
   return count * unit;
 }
 
-bool parse_flag(const Row& row, std::string_view text) {
+std::optional<bool> flag_of(std::string_view text) {
   if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
   if (text == "0" || text == "false" || text == "off" || text == "no") return false;
+  return std::nullopt;
+}
+
+bool parse_flag(const Row& row, std::string_view text) {
+  if (const auto flag = flag_of(text)) return *flag;
   refuse(row, text, "set it to 1 or 0");
 }
 
@@ -228,6 +237,12 @@ SmFree parse_sm_free(const Row& row, std::string_view text) {
   if (text == "auto") return SmFree::kBySize;
   if (text == "1") return SmFree::kAlways;
   refuse(row, text, "set it to 0, auto or 1");
+}
+
+Guard parse_guard(const Row& row, std::string_view text) {
+  if (text == "standby") return Guard::kStandby;
+  if (const auto flag = flag_of(text)) return *flag ? Guard::kBlock : Guard::kAll;
+  refuse(row, text, "set it to 0, 1 or standby");
 }
 
 StreamHold parse_stream_hold(const Row& row, std::string_view text) {
@@ -258,6 +273,7 @@ struct Assign {
   void operator()(LogLevel Settings::* field) const { out.*field = parse_level(row, text); }
   void operator()(Pull Settings::* field) const { out.*field = parse_pull(row, text); }
   void operator()(SmFree Settings::* field) const { out.*field = parse_sm_free(row, text); }
+  void operator()(Guard Settings::* field) const { out.*field = parse_guard(row, text); }
   void operator()(StreamHold Settings::* field) const { out.*field = parse_stream_hold(row, text); }
   void operator()(Bytes bytes) const { out.*bytes.field = parse_bytes(row, text); }
 };

@@ -22,6 +22,9 @@ enum class SmFree : std::uint8_t { kNever, kBySize, kAlways };
 // STARLING_STREAM_HOLD: what a stream stands by behind an operation on a GPU, and what begins the operation.
 enum class StreamHold : std::uint8_t { kGate, kWait, kDoorbell };
 
+// STARLING_GUARD: what waits for work while streams stand.
+enum class Guard : std::uint8_t { kAll, kBlock, kStandby };
+
 struct Settings {
   LogLevel log_level{};
   double timeout_s{};
@@ -34,7 +37,7 @@ struct Settings {
   std::string flight_dir;
   Pull pull{};
   SmFree sm_free{};
-  bool guard{};
+  Guard guard{};
   StreamHold stream_hold{};
   std::string host_id;
   std::string tcp_interfaces;

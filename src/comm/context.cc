@@ -155,7 +155,10 @@ void Context::remove(HostLane& lane) {
   std::erase(connecting_, &lane);
   std::erase(turnless_, &lane);
   std::erase(reading_, &lane);
-  if (!lane.busy()) std::erase(told_, &lane);  // an operation may still stand in a stream
+  if (!lane.busy()) {  // an operation may still stand in a stream
+    std::erase(told_, &lane);
+    std::erase(meeting_, &lane);
+  }
   // Its number is used again when its region is: until then traces may still speak of it.
   const auto found = lanes_.find(lane.key());
   closed_lanes_.push_back(std::move(found->second));
@@ -292,24 +295,6 @@ void Context::ring_peers(const HostLane& lane) {
     if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
 }
 
-// Throws Error(invalid_argument). Returns as offer_to_peers().
-std::string Context::check_buffers(HostLane& lane, Lowered& lowered) {
-  Operation& op = lowered.operation;
-  const bool pulls = lowered.plan->protocol() == Protocol::kPull;
-  const bool input_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
-  const bool output_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
-  if (!output_here || (pulls && !input_here)) op.hints |= kElsewhereInMemory;
-  if (!lowered.opens && pulls)
-    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
-      place_->check_pulled(op.buffers[uint32_t(kind)].base);
-  try {
-    lane.bind_tile_scratch(lowered);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return lowered.opens ? offer_to_peers(*place_, lowered) : "";
-}
-
 const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {
   std::lock_guard lock(mutex_);
   const auto found = lanes_.find(key);
@@ -335,6 +320,11 @@ bool Context::announce(HostLane& lane, const Flight& flight) {
   return false;
 }
 
+Submission Context::submission_of(const HostLane& lane, const Flight& flight, bool marked) {
+  return {lane.id(), int16_t(std::clamp(flight.priority, -32768, 32767)),
+          flight.lowered.operation.block_count, marked, flight.sequence};
+}
+
 void Context::feed(HostLane& lane, uint64_t now_ns) {
   if (lane.by_copies()) return feed_copies(lane, now_ns);
   bool any = false;
@@ -347,19 +337,25 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
     const bool kernel = flight->by_kernel();
     // What has its place is not refused.
     for_one_more(told_);
+    for_one_more(meeting_);
     for_one_more(unsubmitted_);
     lane.place(*flight, kernel ? 0 : token_of(lane.id(), flight->sequence));
     flight_.started(flight->record, now_ns);
     ++on_device_;
     for_callers_ += !flight->on_stream;
     if (flight->called) count_called(*flight, false);
+    const bool meets = std::find(meeting_.begin(), meeting_.end(), &lane) != meeting_.end();
+    if (flight->by_rendezvous()) {
+      if (!meets) meeting_.push_back(&lane);
+      continue;
+    }
+    if (!meets) post_arrival(lane, flight->sequence);
     if (kernel) {
       if (std::find(told_.begin(), told_.end(), &lane) == told_.end()) told_.push_back(&lane);
       continue;
     }
     const bool marked = flight->entered && flight->entry.path == device::StreamPath::kMark;
-    unsubmitted_.push_back({lane.id(), int16_t(std::clamp(flight->priority, -32768, 32767)),
-                            flight->lowered.operation.block_count, marked, flight->sequence});
+    unsubmitted_.push_back(submission_of(lane, *flight, marked));
     any = true;
   }
   if (any) flush_submissions(ring_daemon);

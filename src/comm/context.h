@@ -174,6 +174,10 @@ class Context {
   bool poll_once();
   bool look(bool polite);
   bool calls_missing();
+  static Submission submission_of(const HostLane& lane, const Flight& flight, bool marked);
+  // Operations whose streams have all come (rendezvous.cc).
+  void submit_met();
+  bool submit_met(HostLane& lane);
   void let_submitters_go();
   HostLane* lane_of(uint32_t id);
   bool drain_completions(bool polite);
@@ -237,6 +241,7 @@ class Context {
   void begin_as_kernel(HostLane& lane, Flight& flight);
   void count_called(const Flight& flight, bool ended);
   bool needs_no_host(const HostLane& lane) const;
+  bool needs_no_host(const HostLane& lane, const Flight& flight) const;
   const void* waited_for_later(const HostLane& lane, const Flight& flight) const;
   bool may_stand(StreamOperations& streams) const;
   const Flight* enter_stream(HostLane& lane, Flight& flight);
@@ -317,9 +322,11 @@ class Context {
   std::vector<CallStream> call_streams_;
   std::unordered_set<device::Stream> operation_streams_;  // nothing but operations is put into them
   bool look_again_ = false;  // the executor asks to be polled
+  std::atomic<bool> look_soon_{false};  // and soon; read by the poller without the lock
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> told_;  // with operations on the device that began as kernels
+  std::vector<HostLane*> meeting_;  // with operations on the device whose ranks meet before they begin
   std::vector<HostLane*> alone_;  // likewise, that their streams copy
   std::vector<HostLane*> twins_;  // of captured operations
   bool replaying_ = false;  // an operation of one was under way at the last look

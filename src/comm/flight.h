@@ -32,6 +32,7 @@ struct Flight {
   device::StreamEntry entry{};
   bool carried = false;  // its lane's proxy was told that it is under way
   bool entered = false;  // `entry` counts
+  bool met = false;      // of a rendezvous: it was submitted
   bool for_proxy = false;  // of a lane of copies, and its proxy has not got it
   uint64_t record = 0;   // its number in the flight record; 0: it has none
   uint32_t lane = 0;     // with it
@@ -52,6 +53,8 @@ struct Flight {
 
   // A start kernel runs it, and tells the host when it is complete.
   bool by_kernel() const { return entered && entry.path == device::StreamPath::kKernel; }
+  // Its submission waits for the streams of all ranks.
+  bool by_rendezvous() const { return entered && entry.path == device::StreamPath::kRendezvous; }
 };
 
 }  // namespace starling

@@ -403,7 +403,10 @@ void HostLane::open_to_streams() {
   handover_.turns = reinterpret_cast<Turn*>(memory);
   handover_.gates = reinterpret_cast<uint64_t*>(memory + turns);
   handover_.ready = reinterpret_cast<uint64_t*>(place_.allocate(sizeof(uint64_t)));
-  handover_.done = reinterpret_cast<Done*>(place_.allocate_shared(depth() * sizeof(Done)));
+  if (may_rendezvous())
+    arrivals_ = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
+  handover_.done =
+      reinterpret_cast<Done*>(place_.allocate_shared(depth() * sizeof(Done)));  // last: on_streams()
 }
 
 void HostLane::make_turns() {
@@ -431,6 +434,7 @@ StreamLaunch HostLane::launch_of(const Flight& flight) const {
   launch.priority = int16_t(std::clamp(flight.priority, -32768, 32767));
   launch.plan = flight.lowered.plan->header(rank());
   launch.order = key().low;
+  if (arrivals_ != nullptr) launch.arrival = arrival(flight.sequence);
   launch.patient = flight.called;
   launch.hasty = !options_.is_default && !flight.held;
   return launch;

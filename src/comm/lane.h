@@ -51,6 +51,9 @@ inline uint32_t block_limit_between_hosts(const Place& place, uint32_t blocks) {
   return place.traits().direct ? blocks : std::min(blocks, kOfGpus);
 }
 
+// From how many bytes on operations of lanes with names meet before they begin (device::StreamPath).
+inline constexpr uint64_t kRendezvousBytes = 1 << 20;
+
 inline uint64_t packet_ring_bytes_for(uint32_t packet_bytes) {
   return uint64_t(kPacketSlots) * 2 * packet_bytes;
 }
@@ -224,6 +227,10 @@ class HostLane {
   // The daemon is told of the turns. No operation is on the device, and all submissions were read.
   void make_turns();
   const Handover& handover() const { return handover_; }
+  // Of an operation that is not there yet: StreamCall::rendezvous.
+  bool wants_rendezvous(const Flight& flight) const;
+  // Where its stream says that it has come to the operation, by its number + 1.
+  uint64_t* arrival(uint64_t sequence) const { return &arrivals_[sequence % depth()]; }
   // The stream in which the operation that entered one last began as a kernel; nothing if it did not.
   std::optional<device::Stream> last_kernel() const { return last_kernel_; }
   void note_entry(const Flight& flight) {
@@ -304,6 +311,7 @@ class HostLane {
   void name_buffers(Flight& flight);
   bool may_name(const Operation& op) const;
   bool polls() const;
+  bool may_rendezvous() const;
   void tell_steps(const Operation& op);
   bool counts_messages() const;
   bool has_slots_on_device() const;
@@ -348,6 +356,7 @@ class HostLane {
   std::shared_ptr<CarriedConnector> connector_;  // of a lane of copies to another host
   uint64_t* marks_ =
       nullptr;  // of a lane of copies, [kCopyDepth]: s + 1 where a stream has come to operation s
+  uint64_t* arrivals_ = nullptr;  // [depth]: arrival(); null: it has none
   bool turns_known_ = false;
   std::optional<device::Stream> last_kernel_;
   uint64_t abandoned_ns_ = 0;  // when lingered() was first asked; 0: not yet

@@ -129,6 +129,26 @@ bool was_called_by_all(const HostLane& lane, uint64_t sequence) {
   return true;
 }
 
+// Relaxed, both: who hears of it begins to wait in the operation, and nothing else is read because of it.
+void post_arrival(HostLane& lane, uint64_t sequence) {
+  uint64_t& arrived = lane.shared()->arrived;
+  if (load(arrived, std::memory_order_relaxed) <= sequence)
+    store(arrived, sequence + 1, std::memory_order_relaxed);
+}
+
+bool have_all_arrived(const HostLane& lane, uint64_t sequence) {
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    if (peer == lane.rank()) continue;
+    const LaneShared* const theirs = lane.peer_shared(peer);
+    if (theirs == nullptr) return false;
+    // What ended before its host looked for arrivals was not told.
+    if (load(theirs->arrived, std::memory_order_relaxed) <= sequence &&
+        load(theirs->completed, std::memory_order_relaxed) <= sequence)
+      return false;
+  }
+  return true;
+}
+
 void post_signature(HostLane& lane, const Flight& flight) {
   LaneShared* shared = lane.shared();
   Signature& entry = signature_of(shared, flight.sequence);

@@ -15,6 +15,9 @@ namespace starling {
 void post_call(HostLane& lane);
 // Have all peers called the operation, as far as is known?
 bool was_called_by_all(const HostLane& lane, uint64_t sequence);
+// Peers need not wait for this rank before they begin the operation (LaneShared::arrived).
+void post_arrival(HostLane& lane, uint64_t sequence);
+bool have_all_arrived(const HostLane& lane, uint64_t sequence);
 
 // Writes the board of this rank.
 void post_signature(HostLane& lane, const Flight& flight);

@@ -1,4 +1,5 @@
 #include "comm/offer.h"
+#include "comm/context.h"
 
 #include <vector>
 
@@ -61,6 +62,24 @@ std::string offer_to_peers(Place& place, Lowered& lowered) {
   }
   lowered.bounced = std::move(bounced);
   return "";
+}
+
+// Throws Error(invalid_argument). Returns as offer_to_peers().
+std::string Context::check_buffers(HostLane& lane, Lowered& lowered) {
+  Operation& op = lowered.operation;
+  const bool pulls = lowered.plan->protocol() == Protocol::kPull;
+  const bool input_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
+  const bool output_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
+  if (!output_here || (pulls && !input_here)) op.hints |= kElsewhereInMemory;
+  if (!lowered.opens && pulls)
+    for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
+      place_->check_pulled(op.buffers[uint32_t(kind)].base);
+  try {
+    lane.bind_tile_scratch(lowered);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return lowered.opens ? offer_to_peers(*place_, lowered) : "";
 }
 
 }  // namespace starling

@@ -1,6 +1,7 @@
 // The poller's part of the context: completions, connections, timeouts, dead peers. It depends on no peer and
 // never waits for one.
 #include <sched.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,7 +19,9 @@ namespace starling {
 namespace {
 
 constexpr uint32_t kEagerLooks = 500;  // some 100 us
-constexpr uint64_t kPollerNapNs = 20'000;
+constexpr uint64_t kPollerNapNs = 70'000;
+constexpr uint64_t kShortNapNs = 15'000;  // where a daemon is about to leave
+constexpr unsigned long kTimerSlackNs = 1'000;  // else a nap is 50 us longer
 constexpr int kSubmitterLooks =
     100;  // longest time that the poller leaves the lock to those who submit, some us
 constexpr uint64_t kMaintenanceNs = 5'000'000;  // how often lanes are looked after while work is under way
@@ -71,11 +74,12 @@ void Context::nap(uint32_t fruitless, bool eager) {
     sched_yield();
     return;
   }
-  std::this_thread::sleep_for(std::chrono::nanoseconds(kPollerNapNs));
+  std::this_thread::sleep_for(std::chrono::nanoseconds(look_soon_ ? kShortNapNs : kPollerNapNs));
 }
 
 void Context::run_poller() {
   cpu::Sleeper sleeper(&arena_->header()->host, 0);
+  prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   uint64_t next_maintenance = 0;
   uint32_t fruitless = 0;
   // Acquire: pairs with the release of who ends the context.
@@ -162,9 +166,11 @@ bool Context::look(bool polite) {
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
   any |= look_at_replays();
+  if (!meeting_.empty()) submit_met();
   if (StreamOperations* const streams = executor_->streams(); streams != nullptr && streams->asks_for_calls())
     streams->note_calls(calls_missing());
   look_again_ = executor_->keep_running(on_device_ > 0 || replaying_);
+  look_soon_.store(executor_->hurries(), std::memory_order_relaxed);
   return any;
 }
 
@@ -173,7 +179,10 @@ bool Context::calls_missing() {
   if (for_callers_ != 0 || replaying_ || told_.empty() || executor_->streams()->shares_queue()) return false;
   return std::all_of(told_.begin(), told_.end(), [this](HostLane* lane) {
     const Flight* const oldest = lane->oldest_by_kernel();
-    return oldest == nullptr || (!is_broken(*lane) && !was_called_by_all(*lane, oldest->sequence));
+    if (oldest == nullptr) return true;
+    if (is_broken(*lane)) return false;
+    const Flight& first = lane->flights().front();
+    return (first.by_rendezvous() && !first.met) || !was_called_by_all(*lane, oldest->sequence);
   });
 }
 
@@ -319,6 +328,7 @@ void Context::fail_all(const std::string& why) {
   }
   keeping_.clear();
   told_.clear();
+  meeting_.clear();
   alone_.clear();
   on_device_ = for_callers_ = called_ = 0;
   for (CallStream& one : call_streams_) one.taken = false;
@@ -338,6 +348,7 @@ void Context::maintain(uint64_t now) {
     if (std::find(broken_.begin(), broken_.end(), lane.get()) != broken_.end()) return false;
     if (!lane->lingered(now)) return false;
     std::erase(told_, lane.get());
+    std::erase(meeting_, lane.get());
     std::erase(alone_, lane.get());
     free_ids_.push_back(lane->id());
     return true;

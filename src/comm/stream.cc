@@ -69,8 +69,8 @@ bool Context::may_enter_stream(const Departing& departing, uint32_t before, Stre
     if (lane.resolve()) meet_peers(lane);
     if (!lane.resolved() && cpu::monotonic_ns() < wait.begin + kMeetNs) return false;
   }
-  return streams.may_enter({flight.stream, flight.held, needs_no_host(lane), lane.has_room(), false, false,
-                            before, waited_for_later(lane, flight)});
+  return streams.may_enter({flight.stream, flight.held, needs_no_host(lane, flight), lane.has_room(), false,
+                            false, lane.wants_rendezvous(flight), before, waited_for_later(lane, flight)});
 }
 
 // After it the operations may enter, as long as the lock is held; but for those whose lanes are broken.
@@ -99,6 +99,10 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<c
 // May an operation of the lane that holds its stream do without a daemon? Its lane has to be connected; and
 // what the CPU submitted needs a daemon, whose launch could stand in the driver behind a call of the program
 // that waits for that stream.
+// And blocks that wait for others of their own operation may have the places that those need.
+bool Context::needs_no_host(const HostLane& lane, const Flight& flight) const {
+  return needs_no_host(lane) && !flight.lowered.plan->crosses_blocks();
+}
 bool Context::needs_no_host(const HostLane& lane) const { return lane.resolved() && for_callers_ == 0; }
 
 // StreamCall::lane. In a stream of the program's other things may stand behind the operation, replays of
@@ -155,8 +159,9 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
   guarded_for(lane, [&] {
     const bool placed = lane.next_for_device() == &flight;
     const bool follows = lane.last_kernel() == flight.stream;
-    flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane), placed,
-                                                follows, false, 0, waited_for_later(lane, flight)});
+    flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane, flight),
+                                                placed, follows, false, lane.wants_rendezvous(flight), 0,
+                                                waited_for_later(lane, flight)});
     flight.entered = true;
     lane.note_entry(flight);
     if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others

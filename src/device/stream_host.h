@@ -7,7 +7,8 @@
 //   lock  may_enter? ── no: unlock, wait a moment, again
 //         the operation into the lane's ring, if it has a place and nothing of the lane waits for one
 //         enter ── kQueue or kMark: its submission into the SQ now; without a place later, when the lane has
-//         one
+//         one; kRendezvous: when its arrival says that the stream has come, and all peers' hosts that theirs
+//         have
 //   unlock
 //   enqueue, before the caller puts anything else into the stream
 //
@@ -21,66 +22,21 @@
 #include <algorithm>
 
 #include "device/alone.h"
-#include "device/stream_device.h"
+#include "device/residency.h"
+#include "device/stream_call.h"
 #include "device/submission_queue.h"
 
 namespace starling::device {
 
-// How an operation comes to run.
-enum class StreamPath : uint8_t {
-  kKernel = 0,  // a start kernel
-  kQueue = 1,  // through the SQ: the stream is idle, so there is nothing to wait for
-  kMark = 2,  // through the SQ; it starts after the mark that its stream writes
-  kCopies = 3,  // no block has a part in it: copy engines move it (device/copy_host.h)
-};
-
-// An operation that is to be put into a stream.
-struct StreamCall {
-  Stream stream;
-  bool held;  // it is waited for at birth
-  bool connected;  // its lane: all peers are known to the blocks
-  bool room;  // may_enter(): its lane's ring has a place for it; enter(): it is there
-  bool follows;  // the lane's last operation began as a kernel in this very stream
-  bool copies = false;  // StreamPath::kCopies; then of the others `held` alone counts. may_stand() in the
-                        // place of may_enter()
-  uint32_t before = 0;  // may_enter(): operations that will enter with it, and before it
-  const void* lane =
-      nullptr;  // its lane, if nothing but operations is ever behind it in its stream; else null
-};
-
-// Kept by the owner with the operation until its completion is read.
-struct StreamEntry {
-  StreamPath path;
-  uint8_t gate;  // a block may stay for it
-  uint8_t waits;  // enqueue() adds a wait value
-  uint8_t follows;  // as StreamCall's
-  uint8_t alone;  // all that is under way is of one stream: its start kernel may stay (device/alone.h)
-  uint32_t holds;  // streams that stand for it
-  uint64_t patience;  // alone: Alone::patience() at its entry
-};
-
-// An operation that is put into its stream.
-struct Entering {
-  StreamEntry entry;
-  const Handover* handover;
-  StartArguments* start;
-  uint64_t order;  // of operations that are put in together: the lane's, the same on all ranks, no two alike
-};
-
+inline constexpr uint64_t kRestShare = 64;  // of quit_ns: how long a daemon stays where none has to
 inline constexpr uint64_t kCallsPeriodNs = 1000;  // who waits for calls looks again no sooner
-
-struct StreamPolicy {
-  bool gates = true;  // operations that are waited for at birth: by a gate, or by a wait value
-  bool doorbells = false;  // no start kernels: every operation by mark and SQ
-  bool guards = false;  // a daemon that stays begins as one block, which calls the others
-};
 
 // The host's ends of what it shares with a daemon; where the daemon has copies of its own, the host's.
 struct HostEnds {
   const SubmissionRing* submissions;
   uint32_t block_count;
   uint64_t* work;  // DaemonMemory::work
-  uint64_t* drain;  // DaemonMemory::drain, or what is passed on to it
+  ResidencyWords words;
 };
 
 template <class M, StreamDevice D>
@@ -93,8 +49,8 @@ class StreamHost {
         d_(device),
         facts_(facts),
         policy_(policy),
-        daemon_(daemon),
         ends_(ends),
+        residency_(machine, device, daemon, ends.words),
         alone_(machine, facts.alone) {}
 
   // ---- under the host's lock ---------------------------------------------------------------------------
@@ -120,9 +76,10 @@ class StreamHost {
   bool may_hold() {
     if (!guards()) return true;
     observe();
-    if (resident_ && !draining_ && !daemon_.stays) raise_drain();
-    if (!resident_) launch(true);
-    return !draining_ && !launching_;
+    if (stands_by()) return is_at_hand();
+    if (residency_.resident() && !residency_.draining() && !residency_.stays()) residency_.drain();
+    if (!residency_.resident()) launch(true);
+    return !residency_.draining() && !residency_.coming();
   }
 
   // After may_enter() under the same lock.
@@ -145,8 +102,17 @@ class StreamHost {
     if (call.held) count_hold(entry);
     gates_ += entry.gate;
     starts_ += entry.path == StreamPath::kKernel;
+    rendezvous_ += entry.path == StreamPath::kRendezvous;
+    unmet_ += entry.path == StreamPath::kRendezvous;
     last_activity_ = d_.now();
     return entry;
+  }
+
+  // An operation on kRendezvous was submitted.
+  void met(StreamEntry& entry) {
+    entry.met = 1;
+    --unmet_;
+    last_activity_ = d_.now();
   }
 
   // One more stream is going to stand for the operation; after may_hold(entry), or may_stand(), under the
@@ -171,6 +137,8 @@ class StreamHost {
     holds_ -= entry.holds;
     gates_ -= entry.gate;
     starts_ -= entry.path == StreamPath::kKernel;
+    rendezvous_ -= entry.path == StreamPath::kRendezvous;
+    unmet_ -= entry.path == StreamPath::kRendezvous && !entry.met;  // it never came to the device
     if (--under_way_ == 0)
       alone_.forget();
     else if (holds_ == 0)
@@ -181,25 +149,30 @@ class StreamHost {
   // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
   void poll() {
     serve();
-    if (daemon_.stays && resident_ && !launching_ && !draining_ && !keeps_daemon() &&
-        d_.now() - last_activity_ >= idle_ns())
+    if (keeps_daemon() || d_.now() - last_activity_ < idle_ns()) return;
+    if (residency_.standby_ready() && !residency_.resident())
+      residency_.send_away();
+    else if (residency_.stays() && !residency_.coming() && !residency_.draining())
       drain();
   }
 
   // The first half of poll(): never ends a residency.
   void serve() {
     observe();
-    if (!resident_ && wanted()) launch(facts_.shared_queue || (facts_.daemon_first && keeps_daemon()));
+    if (stands_by())
+      serve_by_standby();
+    else if (!residency_.resident() && (needs_daemon() || has_work()))
+      launch(facts_.shared_queue || (facts_.daemon_first && keeps_daemon()));
     call_helpers();
     // Also one that came for old news has places that the rest of the operation's blocks may wait for.
-    if (resident_ && !launching_) alone_.end();
+    if (residency_.resident() && !residency_.coming()) alone_.end();
   }
 
   // Asks the residency under way to end at the blocks' next yields. Where a launch may stand behind a stream,
   // one that stands keeps it.
   void drain() {
-    if (!resident_ || (guards() && keeps_daemon())) return;
-    raise_drain();
+    if (!residency_.resident() || (guards() && keeps_daemon() && !residency_.standby_ready())) return;
+    residency_.drain();
   }
 
   // Releases every stream that stands for an operation of the lane up to `newest`. When the lane breaks, and
@@ -214,8 +187,12 @@ class StreamHost {
   bool settled() {
     observe();
     // Relaxed: it matters only once nothing is under way that would write it.
-    return !resident_ && submissions_read() && m_.load_relaxed(ends_.work) == 0;
+    return !residency_.resident() && !residency_.has_standby() && submissions_read() &&
+           m_.load_relaxed(ends_.work) == 0;
   }
+
+  // Operations under way that their owner submits later.
+  bool any_rendezvous() const { return rendezvous_ > 0; }
 
   bool submissions_read() { return all_submissions_read(m_, *ends_.submissions, ends_.block_count); }
 
@@ -246,7 +223,7 @@ class StreamHost {
   // Something was left to a daemon that is not there, or to its helpers: note_calls() is wanted before
   // poll().
   bool asks_for_calls() {
-    return facts_.missing_ns != 0 && (!resident_ || daemon_.guards) &&
+    return facts_.missing_ns != 0 && (!residency_.resident() || residency_.guards()) &&
            (news_ || m_.load_relaxed(ends_.work) != 0);
   }
   // Each lane's oldest operation under way waits for a rank that has not called it yet, as far as is known.
@@ -259,17 +236,24 @@ class StreamHost {
 
   // The next time at which poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
-    const bool waits = calls_missing_ && (news_ || m_.load_relaxed(ends_.work) != 0);
-    if (waits && (!resident_ || daemon_.guards))
+    const bool work = news_ || m_.load_relaxed(ends_.work) != 0;
+    if (calls_missing_ && work && (!residency_.resident() || residency_.guards()))
       return d_.now() + std::max(facts_.restart_ns, kCallsPeriodNs);
-    if (!resident_) return m_.load_relaxed(ends_.work) != 0 ? restart_at_ : ~uint64_t(0);
-    if (launching_) return d_.now() + facts_.restart_ns;
+    if (residency_.coming() || (residency_.has_standby() && !residency_.standby_ready()))
+      return d_.now() + facts_.restart_ns;
+    uint64_t next = ~uint64_t(0);
+    if (residency_.standby_ready())
+      next = keeps_daemon() ? (residency_.stays() ? last_activity_ + rest_ns() : next)
+                            : last_activity_ + idle_ns();
+    if (!residency_.resident()) return work ? std::min(next, restart_at_) : next;
     if (alone_.any()) return d_.now();  // it is there: serve() has to end that
-    return daemon_.stays && !draining_ && !keeps_daemon() ? last_activity_ + idle_ns() : ~uint64_t(0);
+    if (residency_.stays() && !residency_.draining() && !keeps_daemon()) next = last_activity_ + idle_ns();
+    return next;
   }
 
-  bool resident() const { return resident_; }
-  uint64_t launches() const { return launch_; }
+  bool resident() const { return residency_.resident(); }
+  uint64_t launches() const { return residency_.launches(); }
+  uint64_t released() const { return residency_.released(); }
   // Nothing is under way that it would have to know of.
   bool quiet() const { return holds_ == 0 && stands_ == 0 && gates_ == 0 && starts_ == 0; }
 
@@ -292,6 +276,8 @@ class StreamHost {
         starts[kernels++] = &start;
       else if (entry.path == StreamPath::kMark)
         d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);
+      else if (entry.path == StreamPath::kRendezvous)
+        d_.write_value(stream, each[k].arrival, start.operation.sequence + 1);
     }
     if (kernels > 0) d_.launch_start(stream, starts, kernels);
     // Behind all of them: an operation that is waited for stands before none that begins with it.
@@ -352,7 +338,9 @@ class StreamHost {
     return under_way_ == 0 || alone_.takes(call.stream, call.held, call.lane);
   }
 
-  bool may_be_alone() const { return facts_.daemon_first && !facts_.shared_queue && !resident_ && !replays_; }
+  bool may_be_alone() const {
+    return facts_.daemon_first && !facts_.shared_queue && !residency_.resident() && !replays_;
+  }
 
   bool grant(const StreamEntry& entry) {
     return entry.alone && may_be_alone() && alone_.grant(entry.patience);
@@ -367,27 +355,29 @@ class StreamHost {
     // A launch or a mark would stand behind a stream that is held; the daemon, which is there, can run it
     // now.
     if (facts_.shared_queue && holds_ > 0 && d_.idle(call.stream)) return StreamPath::kQueue;
+    if (by_rendezvous(call)) return StreamPath::kRendezvous;
     return by_kernel(call) ? StreamPath::kKernel : StreamPath::kMark;
   }
 
   bool by_kernel(const StreamCall& call) const {
-    return call.room && !policy_.doorbells && starts_ + call.before < facts_.start_limit;
+    return call.room && !policy_.doorbells && !by_rendezvous(call) &&
+           starts_ + call.before < facts_.start_limit;
+  }
+
+  // On a shared queue its daemon would have to be there before others' streams stand. Without a place its
+  // arrival might come where one of an earlier operation is looked for.
+  bool by_rendezvous(const StreamCall& call) const {
+    return policy_.rendezvous && call.rendezvous && call.room && !facts_.shared_queue;
   }
 
   void observe() {
-    // Both: the device may come to the daemon's stream before the daemon is in it. What stood in front of it
-    // then would keep it out: a stream's wait in its hardware queue, a call of the program in the driver.
-    if (launching_ && d_.daemon_put() && d_.daemon_come()) {
-      launching_ = false;
-      last_activity_ = d_.now();
-    }
-    if (!resident_ || launching_ || d_.daemon_resident()) return;
-    resident_ = false;
-    restart_at_ = d_.now() + facts_.restart_ns;
+    if (residency_.look_for_new()) last_activity_ = d_.now();
+    if (residency_.look_for_end()) restart_at_ = d_.now() + facts_.restart_ns;
   }
 
-  bool wanted() {
-    if (guards() && keeps_daemon() && (!alone_.stay() || replays_)) return true;
+  bool needs_daemon() const { return guards() && keeps_daemon() && (!alone_.stay() || replays_); }
+
+  bool has_work() {
     if (!submissions_read()) return true;
     const uint64_t now = d_.now();
     return now >= restart_at_ && !in_vain(now) && (news_ = take_work());
@@ -395,20 +385,64 @@ class StreamHost {
 
   // What was left to a daemon is stuck, by note_calls(), and the last residency for it was not long ago.
   bool in_vain(uint64_t now) const {
+    if (under_way_ > starts_ + unmet_) return false;  // of what it was given otherwise nobody has asked
     return calls_missing_ && now - std::max(missing_since_, restart_at_) < facts_.missing_ns;
   }
+
+  // ---- StreamPolicy::standby: a residency that streams stand for is put in before, and takes nothing of the
+  // GPU until there is work for it. Another one stands by before it may leave. ------------------------------
+
+  bool stands_by() {
+    if (!policy_.standby || !facts_.daemon_first || facts_.shared_queue) return false;
+    return !is_crowded() || residency_.has_standby();
+  }
+  bool is_crowded() { return facts_.daemons != nullptr && m_.load_relaxed(facts_.daemons) > 1; }
+
+  // Streams may stand: one that stays is there, or stands by.
+  bool is_at_hand() {
+    if (residency_.stays() && !residency_.draining() && !residency_.coming()) return true;
+    ask_for_standby();
+    return residency_.standby_ready();
+  }
+
+  void ask_for_standby() {
+    if (residency_.has_standby() || residency_.coming() || residency_.guards() || is_crowded()) return;
+    residency_.stand_by();
+  }
+
+  void serve_by_standby() {
+    const bool crowded = is_crowded();
+    if (needs_daemon() && !crowded) ask_for_standby();
+    // Where streams stand, only one that stood by may begin: it stays.
+    const bool may = residency_.has_standby() ? residency_.standby_ready() : !needs_daemon();
+    if (!residency_.resident() && may && ((residency_.has_standby() && crowded) || has_work())) {
+      news_ = false;
+      last_activity_ = d_.now();
+      if (residency_.has_standby())
+        residency_.release();
+      else
+        residency_.launch(false, false);
+    }
+    if (residency_.stays() && !residency_.draining() && residency_.standby_ready() &&
+        (crowded || d_.now() - last_activity_ >= rest_ns()))
+      residency_.drain();
+  }
+
+  // How long it stays for nothing where another one stands by.
+  uint64_t rest_ns() const { return under_way_ > unmet_ ? facts_.quit_ns : facts_.quit_ns / kRestShare; }
 
   // A guard has work, and is alone. While helpers are there, what is new is theirs or the guard's. Where they
   // cannot be launched, behind a call of the program that stands in the driver, the guard does all.
   void call_helpers() {
-    if (!resident_ || !daemon_.guards || launching_ || draining_) return;
+    if (!residency_.guards() || residency_.coming() || residency_.draining()) return;
     news_ |= take_work();
     if (d_.helpers_resident()) {
       news_ = false;
-    } else if ((news_ && !calls_missing_) || !submissions_read()) {
-      news_ = false;
-      d_.launch_helpers(daemon_);
+      return;
     }
+    if (!(news_ && !calls_missing_) && submissions_read()) return;
+    news_ = false;
+    residency_.launch_helpers();
   }
 
   // Acquire: pairs with the releases in push_parked() and Daemon::quit(). Taken back before the launch, so
@@ -416,31 +450,20 @@ class StreamHost {
   // launched now.
   bool take_work() { return m_.load_relaxed(ends_.work) != 0 && m_.compare_exchange(ends_.work, 1, 0) == 1; }
 
-  void raise_drain() {
-    draining_ = true;
-    // Release: pairs with the acquires of `drain` in Daemon.
-    m_.store_release(ends_.drain, launch_);
-  }
-
   void launch(bool stays) {
-    daemon_.launch = ++launch_;
-    daemon_.stays = stays;
     // On a shared queue helpers could stand before everybody's launches.
-    daemon_.guards = policy_.guards && stays && !facts_.shared_queue && ends_.block_count > 1;
-    resident_ = launching_ = true;
-    draining_ = false;
-    if (!daemon_.guards) news_ = false;  // all are there
+    const bool guards = policy_.guards && stays && !facts_.shared_queue && ends_.block_count > 1;
+    residency_.launch(stays, guards);
+    if (!guards) news_ = false;  // all are there
     last_activity_ = d_.now();
-    d_.launch_daemon(daemon_);
   }
 
   M& m_;
   D& d_;
   StreamFacts facts_;
   StreamPolicy policy_;
-  DaemonArguments daemon_;
   HostEnds ends_;
-  uint64_t launch_ = 0;
+  Residency<M, D> residency_;
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
   uint32_t holds_ = 0;  // streams that stand, or are about to
@@ -449,11 +472,10 @@ class StreamHost {
   uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
   bool replays_ = false;  // an operation of a replay was under way at the last look
   uint32_t starts_ = 0;  // operations under way that began as a kernel
+  uint32_t rendezvous_ = 0;  // likewise, that take that path
+  uint32_t unmet_ = 0;  // of these, those that are not submitted yet
   uint32_t under_way_ = 0;  // all of them but those that copy engines move
   Alone<M> alone_;
-  bool resident_ = false;  // from when it was asked for
-  bool launching_ = false;  // it may not be there yet
-  bool draining_ = false;
   bool news_ = false;  // taken, and not acted on
   bool calls_missing_ = false;
   uint64_t missing_since_ = 0;

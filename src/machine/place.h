@@ -37,6 +37,7 @@ struct StreamLaunch {
   int16_t priority = 0;
   const PlanHeader* plan = nullptr;  // of the operation, where the host can read it
   uint64_t order = 0;  // device::Entering
+  uint64_t* arrival = nullptr;  // device::Entering
   bool patient = false;  // it waits as long as a daemon without progress stays
   // In its lane a peer may be long in coming: its start kernel leaves its place soon if none has come. What
   // the program launches behind it in its stream would wait for that peer too.
@@ -73,6 +74,8 @@ class StreamOperations {
   // device::StreamHost::asks_for_calls(), note_calls().
   virtual bool asks_for_calls() = 0;
   virtual void note_calls(bool missing) = 0;
+  // device::StreamHost::met(), for each operation on kRendezvous.
+  virtual void met(device::StreamEntry& entry) = 0;
   // Nothing was parked, or is run by a daemon.
   virtual bool only_kernels() const = 0;
 
@@ -123,6 +126,8 @@ class Executor {
   // By whoever polls for completions. work: operations are on the device; if the daemon is not resident and
   // they wait for it, it is launched again (the event-driven start). True: look again soon.
   virtual bool keep_running(bool work) = 0;
+  // By the last keep_running(): it has something to do within some 50 us.
+  virtual bool hurries() const { return false; }
 
   // Runs one residency on the calling thread, where a daemon can; it ends early after end_early(). False: it
   // cannot, or there is no work. eager: every rank has a core, so long polling is cheap.

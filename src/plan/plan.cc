@@ -79,6 +79,7 @@ void Plan::seal() {
   });
   const std::uint64_t hash = hash_of(words_);
   for_each_header([&](PlanHeader& header) { header.hash = hash; });
+  for (const PlanView& of_rank : views) crosses_blocks_ |= of_rank.header->dependency_count != 0;
 }
 
 Plan Plan::from_parts(std::string name, std::span<const std::span<const std::byte>> parts,

@@ -38,6 +38,9 @@ class Plan {
   // Largest number of blocks that any rank uses.
   std::uint32_t block_count() const;
 
+  // On some rank blocks wait for others of their own operation. Then any block may be what another waits for.
+  bool crosses_blocks() const { return crosses_blocks_; }
+
   // The bytes of one rank's part: 8-byte aligned; the address stays while the plan lives, moved or not.
   std::span<const std::byte> part(std::uint32_t rank) const;
   const PlanHeader* header(std::uint32_t rank) const {
@@ -66,6 +69,7 @@ class Plan {
   std::vector<std::uint64_t> words_;  // all parts, one after the other
   std::vector<std::size_t> offsets_;  // in words; rank r is [offsets_[r], offsets_[r + 1])
   std::optional<Postcondition> postcondition_;
+  bool crosses_blocks_ = false;
 };
 
 // What a plan is made for.

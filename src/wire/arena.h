@@ -139,7 +139,10 @@ struct alignas(64) LaneShared {
                                 // atomically
   uint64_t submitted;  // operations that the owner has submitted; writer: owner's host
   uint64_t completed;  // of those, how many have ended, well or not; writer: owner's host
-  uint64_t reserved_tail[5];
+  // s + 1: for operation s the owner's peers need not wait before they begin: its stream has come to it, or
+  // it is run without a rendezvous (StreamPath); writer: owner's host
+  uint64_t arrived;
+  uint64_t reserved_tail[4];
   // Signature board[board_size] follows.
 };
 static_assert(sizeof(LaneShared) == 1280);

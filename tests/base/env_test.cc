@@ -54,8 +54,11 @@ TEST(Settings, PullHasThreeValues) {
 }
 
 TEST(Settings, AGuardWaitsForTheDaemon) {
-  EXPECT_TRUE(read({}).guard);
-  EXPECT_FALSE(read({"STARLING_GUARD=0"}).guard);
+  EXPECT_EQ(read({}).guard, Guard::kBlock);
+  EXPECT_EQ(read({"STARLING_GUARD=on"}).guard, Guard::kBlock);
+  EXPECT_EQ(read({"STARLING_GUARD=0"}).guard, Guard::kAll);
+  EXPECT_EQ(read({"STARLING_GUARD=standby"}).guard, Guard::kStandby);
+  EXPECT_NE(refusal("STARLING_GUARD=2").find("0, 1 or standby"), std::string::npos);
 }
 
 TEST(Settings, AStreamIsHeldInOneOfThreeWays) {

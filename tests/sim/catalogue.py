@@ -24,6 +24,7 @@ BIND = "bind.h"
 WAIT = "wait.h"
 GATE = "gate.h"
 HOST = "stream_host.h"
+RESIDENCY = "residency.h"
 SQ = "submission_queue.h"
 CQ = "completion_queue.h"
 WITHDRAWAL = "withdrawal.h"
@@ -943,18 +944,39 @@ MUTATIONS = [
         "holds_ > 0) return",
     ),
     Mutation(
+        "arrival_untold",
+        "a stream that comes to a rendezvous does not tell its host",
+        HOST,
+        "        d_.write_value(stream, each[k].arrival, start.operation.sequence + 1);\n",
+        "        continue;\n",
+    ),
+    Mutation(
+        "arrival_of_the_one_before",
+        "a stream that comes to a rendezvous tells the operation's number, and not the next one",
+        HOST,
+        "        d_.write_value(stream, each[k].arrival, start.operation.sequence + 1);\n",
+        "        d_.write_value(stream, each[k].arrival, start.operation.sequence);\n",
+    ),
+    Mutation(
+        "rendezvous_without_place",
+        "an operation without a place in its lane's ring goes to a rendezvous",
+        HOST,
+        "call.rendezvous && call.room && ",
+        "call.rendezvous && ",
+    ),
+    Mutation(
         "held_without_daemon",
         "with one hardware queue a stream is held although no daemon is there",
         HOST,
-        "    if (!resident_) launch(true);\n    return !draining_ && !launching_;\n",
-        "    return !resident_ || (!draining_ && !launching_);\n",
+        "    if (!residency_.resident()) launch(true);\n    return !residency_.draining() && !residency_.coming();\n",
+        "    return !residency_.resident() || (!residency_.draining() && !residency_.coming());\n",
     ),
     Mutation(
         "held_before_the_daemon_is_put",
         "a stream is held when the device has come to the daemon's stream, and the daemon is not in it yet",
-        HOST,
-        "if (launching_ && d_.daemon_put() && d_.daemon_come()) {",
-        "if (launching_ && d_.daemon_come()) {",
+        RESIDENCY,
+        "if (!coming_ || !d_.daemon_put() || !d_.daemon_come()) return false;",
+        "if (!coming_ || !d_.daemon_come()) return false;",
     ),
     Mutation(
         "calls_that_came_unheard",
@@ -967,8 +989,8 @@ MUTATIONS = [
         "drained_while_held",
         "with one hardware queue the daemon is drained while a stream is held",
         HOST,
-        "if (!resident_ || (guards() && keeps_daemon())) return;",
-        "if (!resident_) return;",
+        "if (!residency_.resident() || (guards() && keeps_daemon() && !residency_.standby_ready())) return;",
+        "if (!residency_.resident()) return;",
     ),
     Mutation(
         "poison_one_place",
@@ -976,6 +998,35 @@ MUTATIONS = [
         HOST,
         "for (uint32_t at = 0; at < handover.depth; ++at)\n      d_.release",
         "for (uint32_t at = 0; at < 1; ++at)\n      d_.release",
+    ),
+    # ---- a daemon that stands by -------------------------------------------------------------------------
+    Mutation(
+        "held_before_the_standby_is_there",
+        "a stream is held while the daemon that stands by for it is only asked for",
+        HOST,
+        "    ask_for_standby();\n    return residency_.standby_ready();\n",
+        "    ask_for_standby();\n    return true;\n",
+    ),
+    Mutation(
+        "drained_without_standby",
+        "a daemon that stays while streams stand is ended though no other one stands by",
+        HOST,
+        "residency_.stays() && !residency_.draining() && residency_.standby_ready() &&\n",
+        "residency_.stays() && !residency_.draining() &&\n",
+    ),
+    Mutation(
+        "standby_for_ever",
+        "a daemon that stands by is not sent away when no stream stands any more",
+        HOST,
+        "    if (residency_.standby_ready() && !residency_.resident())\n      residency_.send_away();\n    else if",
+        "    if",
+    ),
+    Mutation(
+        "go_of_the_one_before",
+        "a daemon that stands by is released by the number of the one before it",
+        RESIDENCY,
+        "    m_.store_release(words_.go, released_);\n",
+        "    m_.store_release(words_.go, released_ - 1);\n",
     ),
     # ---- daemon first ----------------------------------------------------------------------------------
     Mutation(
@@ -1003,8 +1054,8 @@ MUTATIONS = [
         "holds_before_the_launch",
         "a stream is held while the daemon that it needs is only asked for",
         HOST,
-        "return !draining_ && !launching_;",
-        "return !draining_;",
+        "return !residency_.draining() && !residency_.coming();",
+        "return !residency_.draining();",
     ),
     Mutation(
         "patient_for_ever",
@@ -1046,8 +1097,8 @@ MUTATIONS = [
         "together_one_behind_the_other",
         "a wait for one of the operations that begin together stands before the kernel of all",
         HOST,
-        "d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);\n    }\n",
-        "d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);\n"
+        "d_.write_value(stream, each[k].arrival, start.operation.sequence + 1);\n    }\n",
+        "d_.write_value(stream, each[k].arrival, start.operation.sequence + 1);\n"
         "      if (entry.waits && k + 1 < count)\n"
         "        wait_for(stream, *each[k].handover, start.operation.sequence);\n"
         "    }\n",
@@ -1452,6 +1503,7 @@ MUTATIONS = [
         DAEMON,
         "return nobody_progresses(d_.parts->roam_after);",
         "return false;",
+        STREAMS_FEW_SMS,
     ),
     Mutation(
         "blocks_never_leave",
@@ -1459,6 +1511,7 @@ MUTATIONS = [
         DAEMON_BLOCK,
         "in_vain_ > d_.block_count && own_ != 0",
         "in_vain_ > ~0u && own_ != 0",
+        STREAMS_FEW_SMS,
     ),
     Mutation(
         "part_of_two_blocks",
@@ -2036,5 +2089,25 @@ UNSEEN = [
             "s_.hit = slot.valid && slot.lane == id;",
         ),
         "an operation that ends makes its slot invalid, so the comparison guards what does not happen",
+    ),
+    (
+        Mutation(
+            "standby_not_renewed",
+            "once the daemon that stood by has begun none stands by, so it cannot leave while streams stand",
+            HOST,
+            "    if (needs_daemon() && !crowded) ask_for_standby();\n",
+            "    if (needs_daemon() && !crowded && !residency_.resident()) ask_for_standby();\n",
+        ),
+        "it stays, and does all there is to do: only the program's kernels miss its multiprocessors",
+    ),
+    (
+        Mutation(
+            "sent_away_undrained",
+            "a daemon that is not needed any more begins, and stays",
+            RESIDENCY,
+            "    release();\n    drain();\n",
+            "    release();\n",
+        ),
+        "it is drained a moment later, as one that stays for nothing",
     ),
 ]

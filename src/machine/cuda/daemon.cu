@@ -64,8 +64,12 @@ __global__ void herald_kernel(uint64_t* begun, uint64_t launch) {
 
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  if (launch.begun != nullptr) herald_kernel<<<1, 1, 0, s>>>(launch.begun, launch.daemon.launch);
   daemon_kernel<<<blocks, kDaemonThreads + kRelayThreads, 0, s>>>(launch);
+  return int(cudaGetLastError());
+}
+
+int launch_herald(uint64_t* begun, uint64_t launch, void* stream) {
+  herald_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(begun, launch);
   return int(cudaGetLastError());
 }
 

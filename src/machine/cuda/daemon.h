@@ -17,16 +17,16 @@ struct DaemonLaunch {
   uint64_t leave_at;  // blocks_left when this one's last block has left
   uint64_t number;  // of this one
   uint64_t* left;  // host memory: number of the last one that is over; writer: its last block
-  uint64_t* begun;  // host memory: the last residency that the GPU has come to; null: nobody asks
   const uint64_t*
       drain;  // host memory: that residency is to end; the relay passes it on to DaemonMemory::drain
 };
 
 // Asynchronous: the kernel runs until it quits (device/daemon.h). `stream` is a cudaStream_t that is not
-// blocking. Before it a kernel of one thread, which finds room on a full GPU too, stores `begun`, if it is
-// there. Returns a
-// cudaError_t; 0 is success.
+// blocking. Returns a cudaError_t; 0 is success.
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream);
+
+// A kernel of one thread, which finds room on a full GPU too: *begun := launch, in the host's memory.
+int launch_herald(uint64_t* begun, uint64_t launch, void* stream);
 
 // Runs the kernel once with nothing to do: the first launch of a kernel that needs more local memory than any
 // before waits until the whole GPU is idle.

@@ -19,6 +19,7 @@ constexpr uint64_t kRestartPeriodNs = 50'000;  // stuck operations are tried aga
 constexpr uint64_t kQuitPeriodNs =
     1'000'000;  // only the host ends a residency: after so long without a completion
 constexpr uint64_t kMissingPeriodNs = 10'000'000;  // but where ranks have not called them yet
+constexpr uint64_t kSoonNs = 30'000;
 constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
@@ -85,6 +86,12 @@ device::Budget budget_of(const StreamLaunch& launch) {
           uint16_t(launch.hasty)};
 }
 
+// Executors of this process, by device; all are changed and read atomically.
+uint64_t& daemons_of(int device) {
+  static std::array<uint64_t, 128> count{};
+  return count[uint32_t(device) % count.size()];
+}
+
 device::StreamFacts facts_of(const ExecutorOptions& options) {
   int processors = 0;
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, options.device),
@@ -98,7 +105,8 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           kQuitPeriodNs,
           1,
           options.alone,
-          kMissingPeriodNs};
+          kMissingPeriodNs,
+          &daemons_of(options.device)};
 }
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -112,17 +120,24 @@ CudaExecutor::CudaExecutor(const ExecutorOptions& options)
       host_(machine_, device_, facts_of(options), options.policy,
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
              options.pool_base},
-            {options.start.submissions, options.start.block_count, options.start.work, options.drain}) {}
+            {options.start.submissions,
+             options.start.block_count,
+             options.start.work,
+             {options.drain, options.go}}) {
+  std::atomic_ref<uint64_t>(daemons_of(options.device)).fetch_add(1, std::memory_order_relaxed);
+}
 
 CudaExecutor::~CudaExecutor() {
   // Whoever is inside leaves at its next yield, also with streams that stand: nobody will complete their
   // operations any more. Release: pairs with the relay's look.
   std::atomic_ref<uint64_t>(*options_.drain).store(host_.launches(), std::memory_order_release);
+  std::atomic_ref<uint64_t>(*options_.go).store(host_.launches(), std::memory_order_release);
   try {
     device_.synchronize_daemon();
   } catch (const Error&) {
     // The device has failed: nothing runs there any more.
   }
+  std::atomic_ref<uint64_t>(daemons_of(options_.device)).fetch_sub(1, std::memory_order_relaxed);
 }
 
 void CudaExecutor::ring() {
@@ -140,7 +155,9 @@ bool CudaExecutor::keep_running(bool work) {
     if (!device_.failure().empty()) return false;
   }
   host_.poll();
-  return host_.next_poll() != ~uint64_t(0);
+  const uint64_t next = host_.next_poll();
+  hurries_ = next < now + kSoonNs;
+  return next != ~uint64_t(0);
 }
 
 void CudaExecutor::synchronize() {
@@ -148,7 +165,7 @@ void CudaExecutor::synchronize() {
   uint64_t helpers = 0;
   {
     std::lock_guard lock(mutex_);
-    target = host_.launches();
+    target = host_.released();
     helpers = device_.helpers_asked();
   }
   while (device_.last_left() < target || device_.helpers_left() < helpers) {
@@ -175,6 +192,11 @@ bool CudaExecutor::asks_for_calls() {
   return lock.owns_lock() && host_.asks_for_calls();
 }
 
+void CudaExecutor::met(device::StreamEntry& entry) {
+  const std::lock_guard lock(mutex_);
+  host_.met(entry);
+}
+
 void CudaExecutor::note_calls(bool missing) {
   const std::lock_guard lock(mutex_);
   host_.note_calls(missing);
@@ -182,7 +204,7 @@ void CudaExecutor::note_calls(bool missing) {
 
 bool CudaExecutor::only_kernels() const {
   std::lock_guard lock(mutex_);
-  return host_.settled();
+  return host_.settled() && !host_.any_rendezvous();
 }
 
 // ---- streams ------------------------------------------------------------------------------------------
@@ -243,7 +265,7 @@ void CudaExecutor::enqueue(std::span<const StreamLaunch> together) {
     device::StartArguments& start = add_start(starts, launch);
     if (launch.entry.path == device::StreamPath::kKernel)
       start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
-    entering[k] = {launch.entry, &launch.handover, &start, launch.order};
+    entering[k] = {launch.entry, &launch.handover, launch.arrival, &start, launch.order};
   }
   host_.enqueue(together.front().stream, entering.data(), uint32_t(together.size()));
 }
@@ -288,7 +310,7 @@ void CudaExecutor::capture(std::span<const CapturedLaunch> together) {
         kReplayBudgetNs + launch.operation.chunk_bytes * launch.operation.rank_count / kReplayBytesANs;
     start.budget.ticks = std::max(start.budget.ticks, budget_ns);
     start.budget.maximum = std::max(start.budget.maximum, budget_ns);
-    entering[k] = {launch.entry, &launch.handover, &start, launch.order};
+    entering[k] = {launch.entry, &launch.handover, nullptr, &start, launch.order};
   }
   const device::Stream stream = together.front().launch.stream;
   for (const CapturedLaunch& one : together) device_.come_behind(stream, *one.order);

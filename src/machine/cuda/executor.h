@@ -24,6 +24,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   // ---- Executor
   void ring() override;
   bool keep_running(bool work) override;
+  bool hurries() const override { return hurries_; }
   bool run_here(CompletionListener&, bool) override { return false; }
   bool ask_to_leave() override { return false; }
   void end_early() override {}
@@ -44,6 +45,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool submissions_read() const override;
   bool asks_for_calls() override;
   void note_calls(bool missing) override;
+  void met(device::StreamEntry& entry) override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }
   void enqueue(std::span<const StreamLaunch> together) override;
@@ -83,6 +85,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   mutable std::mutex mutex_;  // guards all below; ring() comes without the context's lock
   mutable device::StreamHost<cpu::CpuMachine, CudaStreamDevice> host_;
   uint64_t looked_at_ns_ = 0;
+  bool hurries_ = false;
 };
 
 }  // namespace starling::cuda

@@ -218,9 +218,12 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<AloneWords*>(allocate_shared(sizeof(AloneWords))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 {.gates = hold == StreamHold::kGate,
                                  .doorbells = hold == StreamHold::kDoorbell,
-                                 .guards = settings().guard}};
+                                 .guards = settings().guard == Guard::kBlock,
+                                 .standby = settings().guard == Guard::kStandby,
+                                 .rendezvous = settings().guard == Guard::kStandby}};
   flush();
   return std::make_unique<CudaExecutor>(options);
 }

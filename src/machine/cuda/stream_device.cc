@@ -92,8 +92,11 @@ CudaStreamDevice::~CudaStreamDevice() {
   }
 }
 
-void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon) {
+void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon,
+                                     const device::DaemonStart& start) {
   daemon_ = daemon;
+  start_ = start;
+  if (!start.behind) heralded_ = daemon.launch;
   thread_.call(kFirst);
 }
 
@@ -116,9 +119,17 @@ void CudaStreamDevice::launch_now(Kind kind) {
                       blocks_[kind],
                       helpers ? helpers_asked_ : daemon_.launch,
                       options_.left + kind,
-                      helpers ? nullptr : options_.begun,
                       options_.drain};
   launch.daemon.first = helpers;
+  if (!helpers && !start_.behind)
+    note(cudaError_t(cuda::launch_herald(options_.begun, daemon_.launch, daemons_[kind])),
+         "the daemon's herald could not be launched");
+  if (!helpers && start_.go != nullptr)
+    note(wait_(daemons_[kind], CUdeviceptr(start_.go), daemon_.launch, CU_STREAM_WAIT_VALUE_GEQ) ==
+                 CUDA_SUCCESS
+             ? cudaSuccess
+             : cudaErrorUnknown,
+         "a wait for the daemon's turn could not be put into its stream");
   note(cudaError_t(cuda::launch_daemon(launch, blocks, daemons_[kind])),
        "the daemon kernel could not be launched");
   // Release: pairs with the acquire in daemon_put(). The driver has both kernels, or has failed and it was
@@ -135,8 +146,7 @@ bool CudaStreamDevice::daemon_put() const {
 // needs more local memory, say), and a start kernel that stays for the daemon would keep it from that.
 bool CudaStreamDevice::daemon_come() const {
   // Acquire: pairs with the release in herald_kernel(); nothing hangs on it.
-  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == daemon_.launch)
-    return true;
+  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == heralded_) return true;
   return !failure().empty();  // it never comes, and nobody may wait for it
 }
 
@@ -145,7 +155,6 @@ uint64_t CudaStreamDevice::left(Kind kind) const {
   return std::atomic_ref<uint64_t>(options_.left[kind]).load(std::memory_order_acquire);
 }
 
-bool CudaStreamDevice::daemon_resident() { return last_left() != daemon_.launch || helpers_resident(); }
 bool CudaStreamDevice::helpers_resident() { return helpers_left() != helpers_asked_; }
 
 void CudaStreamDevice::look_for_errors() {

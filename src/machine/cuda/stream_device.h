@@ -31,6 +31,7 @@ struct ExecutorOptions {
   uint64_t* drain;        // likewise; the relay passes it on
   AloneWords* alone;      // likewise; shared with start kernels
   uint64_t* begun;        // likewise
+  uint64_t* go;           // likewise
   device::StreamPolicy policy;
 };
 
@@ -63,10 +64,10 @@ class CudaStreamDevice {
   CudaStreamDevice(const CudaStreamDevice&) = delete;
   CudaStreamDevice& operator=(const CudaStreamDevice&) = delete;
 
-  void launch_daemon(const device::DaemonArguments& daemon);
+  void launch_daemon(const device::DaemonArguments& daemon, const device::DaemonStart& start);
   bool daemon_put() const;
   bool daemon_come() const;
-  bool daemon_resident();
+  uint64_t daemon_left() { return last_left(); }
   void launch_helpers(const device::DaemonArguments& daemon);
   bool helpers_resident();
   void launch_start(device::Stream stream, const device::StartArguments* const* starts, uint32_t count);
@@ -120,6 +121,8 @@ class CudaStreamDevice {
   MemoryOperation wait_ = nullptr;
   StreamCaptures captures_;
   device::DaemonArguments daemon_{};  // of the last residency
+  device::DaemonStart start_{};
+  uint64_t heralded_ = 0;  // the last residency that has a herald
   std::atomic<uint64_t> put_{0};  // the last residency whose launch has returned
   uint64_t blocks_[2] = {};  // of all launches, by kind
   uint64_t helpers_asked_ = 0;

@@ -123,6 +123,9 @@ void leave_few_slots(StreamKind kind, Case& drawn) {
 void wait_for_calls(Case& drawn) {
   Random random(drawn.seed, 31);
   drawn.options.only_heard = random.chance(kAlways / 2);
+  drawn.options.rendezvous = random.chance(kAlways / 2);
+  drawn.options.standby = random.chance(kAlways / 2);
+  if (random.chance(kAlways / 8)) drawn.options.crowded_chance = kAlways / 16;
   if (random.chance(kAlways / 4)) return;
   drawn.options.missing_ns = random.chance(kAlways / 2) ? kForever : 1 + random.skewed(200'000);
 }

@@ -1,6 +1,7 @@
 #include "machine/sim/core.h"
 
 #include <cstring>
+#include <deque>
 
 #include "device/bind.h"
 #include "device/carrying.h"
@@ -68,14 +69,27 @@ class GpuDevice {
     return reinterpret_cast<device::Stream>(uintptr_t(stream) + 1);
   }
 
-  void launch_daemon(const device::DaemonArguments& arguments) {
-    if (daemon_resident()) w_.scheduler.fail("a daemon is launched behind another one");
-    g_.herald_later(g_.daemon_stream());
+  void launch_daemon(const device::DaemonArguments& arguments, const device::DaemonStart& start) {
+    const uint32_t stream = g_.daemon_stream();
+    if (!daemon_put()) w_.scheduler.fail("a daemon is asked for before the last one was launched");
+    if (start.go == nullptr && (!g_.idle(stream) || helpers_resident()))
+      w_.scheduler.fail("a daemon is launched behind another one");
+    if (!start.behind) g_.herald_later(stream);
+    if (start.go != nullptr) g_.wait_later(stream, start.go, arguments.launch);
+    entries_ += 1 + !start.behind + (start.go != nullptr);
+    ends_.push_back(entries_);
     put_daemon(g_.daemon_stream(), arguments, arguments.guards ? 1 : arguments.daemon->block_count);
   }
   bool daemon_put() { return g_.is_put(g_.daemon_stream()); }
   bool daemon_come() { return g_.heralded(g_.daemon_stream()); }
-  bool daemon_resident() { return !daemon_put() || !g_.idle(g_.daemon_stream()) || helpers_resident(); }
+  uint64_t daemon_left() {
+    const uint64_t ended = g_.entries_ended(g_.daemon_stream());
+    for (; !ends_.empty() && ends_.front() <= ended; ++left_) {
+      ends_.pop_front();
+      g_.learn_of(g_.daemon_stream());
+    }
+    return left_;
+  }
   void launch_helpers(const device::DaemonArguments& arguments) {
     if (helpers_resident()) w_.scheduler.fail("helpers are launched behind others");
     device::DaemonArguments helping = arguments;
@@ -140,6 +154,9 @@ class GpuDevice {
   World& w_;
   Gpu& g_;
   Kernel* captured_ = nullptr;
+  uint64_t entries_ = 0;  // of the daemon's stream
+  std::deque<uint64_t> ends_;  // of residencies that have not left: those up to its kernel
+  uint64_t left_ = 0;
 };
 static_assert(device::StreamDevice<GpuDevice>);
 
@@ -152,10 +169,11 @@ class GpuDriver final : public StreamDriver {
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
-               s.options->missing_ns},
-              {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0},
+               s.options->missing_ns, s.daemons},
+              {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0,
+               s.options->standby != 0, s.options->rendezvous != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0},
-              {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, &s.daemon->drain}) {}
+              {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, {&s.daemon->drain, s.go}}) {}
 
   bool may_enter(const StreamRequest& request) override { return host_.may_enter(call_of(request)); }
   bool may_hold(const StreamTicket* ticket) override {
@@ -180,6 +198,12 @@ class GpuDriver final : public StreamDriver {
   bool settled() override { return host_.settled(); }
   bool resident() const override { return host_.resident(); }
   uint64_t launches() const override { return host_.launches(); }
+  uint64_t released() const override { return host_.released(); }
+  void met(StreamTicket& ticket) override {
+    device::StreamEntry entry = entry_of(ticket);
+    host_.met(entry);
+    ticket = ticket_of(entry);
+  }
   bool quiet() const override { return host_.quiet(); }
   void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) override {
     std::vector<device::StartArguments> starts = starts_of(each);
@@ -217,7 +241,8 @@ class GpuDriver final : public StreamDriver {
                                                    std::vector<device::StartArguments>& starts) {
     std::vector<device::Entering> entering;
     for (size_t k = 0; k < each.size(); ++k)
-      entering.push_back({entry_of(each[k].ticket), each[k].handover, &starts[k], each[k].order});
+      entering.push_back(
+          {entry_of(each[k].ticket), each[k].handover, each[k].arrival, &starts[k], each[k].order});
     return entering;
   }
   device::StartArguments start_of(Lane& lane, const Handover& handover, const Operation& operation,
@@ -239,14 +264,21 @@ class GpuDriver final : public StreamDriver {
         operation.plan == nullptr ? 0 : operation.plan->total_bytes};
   }
   static device::StreamCall call_of(const StreamRequest& r) {
-    return {
-        GpuDevice::handle_of(r.stream), r.held, r.connected, r.room, r.follows, r.copies, r.before, r.lane};
+    return {GpuDevice::handle_of(r.stream),
+            r.held,
+            r.connected,
+            r.room,
+            r.follows,
+            r.copies,
+            r.rendezvous,
+            r.before,
+            r.lane};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
-    return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience};
+    return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience, t.met};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience};
+    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience, e.met};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

@@ -24,6 +24,7 @@ struct StreamRequest {
   bool room;
   bool follows;
   bool copies = false;
+  bool rendezvous = false;
   uint32_t before = 0;
   const void* lane = nullptr;
 };
@@ -37,14 +38,16 @@ struct StreamTicket {
   uint8_t alone;
   uint32_t holds;
   uint64_t patience;
+  uint8_t met = 0;
 };
-inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3;
+inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3, kByRendezvous = 4;
 
 // Of device::Entering, what the simulator knows.
 struct StreamEntering {
   StreamTicket ticket;
   Lane* lane;
   const Handover* handover;
+  uint64_t* arrival;
   Operation operation;
   int16_t priority;
   uint64_t order;
@@ -70,6 +73,8 @@ class StreamDriver {
   virtual bool settled() = 0;
   virtual bool resident() const = 0;
   virtual uint64_t launches() const = 0;
+  virtual uint64_t released() const = 0;
+  virtual void met(StreamTicket& ticket) = 0;
   virtual bool quiet() const = 0;
   // One operation, or several that have entered together.
   virtual void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) = 0;
@@ -102,6 +107,8 @@ struct StreamSetup {
   const Options* options;
   bool shared_queue;
   AloneWords* alone;  // StreamFacts::alone
+  uint64_t* go;  // device::ResidencyWords
+  const uint64_t* daemons;  // StreamFacts::daemons
   DaemonMemory* daemon;
   void* completions;
   std::byte* pool;

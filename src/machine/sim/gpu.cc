@@ -128,6 +128,12 @@ void Gpu::herald_later(uint32_t stream) {
   w_->scheduler.wake(launcher_fiber_);
 }
 
+void Gpu::wait_later(uint32_t stream, const uint64_t* word, uint64_t value) {
+  later_.push_back(
+      known(stream, {EntryKind::kWait, true, 0, nullptr, const_cast<uint64_t*>(word), value, 0, {}}));
+  w_->scheduler.wake(launcher_fiber_);
+}
+
 void Gpu::put_write(uint32_t stream, uint64_t* word, uint64_t value) {
   wait_for_room(stream);
   add(known(stream, {EntryKind::kWrite, true, 0, nullptr, word, value, 0, {}}));

@@ -69,6 +69,8 @@ class Gpu {
   void put_later(uint32_t stream, const Kernel& kernel);
   // Likewise what says that the GPU has come there. Others may put something in between the two.
   void herald_later(uint32_t stream);
+  // Likewise a wait.
+  void wait_later(uint32_t stream, const uint64_t* word, uint64_t value);
   // All that was asked for has been put into the stream.
   bool is_put(uint32_t stream) const;
   // The GPU has come to the last herald.
@@ -79,6 +81,9 @@ class Gpu {
   bool idle(uint32_t stream);
   // Entries of the runtime that have not begun in the stream's hardware queue.
   uint32_t queued(uint32_t stream) const;
+  uint64_t entries_ended(uint32_t stream) const { return streams_[stream].ended; }
+  // What the stream's ended entries did is known to the caller.
+  void learn_of(uint32_t stream) { learn(streams_[stream].clock); }
   bool ended(uint32_t stream) const { return streams_[stream].ended == streams_[stream].put; }
   // Returns when all that was put in before has ended.
   void synchronize();

@@ -50,7 +50,7 @@ void RankGraphs::capture(uint32_t graph, const LaneTable& lanes, StreamDriver& d
       StreamTicket ticket{};
       ticket.path = kByKernel;
       ticket.gate = gate_of(node);
-      entering.push_back({ticket, &lane.core(), &lane.handover(), lane.capture(node.operation),
+      entering.push_back({ticket, &lane.core(), &lane.handover(), nullptr, lane.capture(node.operation),
                           lane.spec().priority, node.lane, lane.captured(node.operation)});
     }
     return driver.captured_start(entering);

@@ -25,7 +25,8 @@ void SimLane::build(World& world, const Options& options, const LaneSpec& spec, 
   kept = 0;
   order_ = {};
   handover_ = nullptr;
-  submitted_ = placed_ = completed_ = oldest_ = done_ = 0;
+  submitted_ = placed_ = completed_ = arrived_ = oldest_ = done_ = 0;
+  arrivals_ = nullptr;
   captured_ = nullptr;
   captured_under_way_ = false;
   looked_completed_ = since_ = 0;
@@ -235,6 +236,7 @@ void SimLane::add_handover(uint32_t width) {
   handover_->ready = region.make<uint64_t>();
   handover_->done = region.make<Done>(kLaneDepth);
   handover_->gates = region.make<uint64_t>(kLaneDepth);
+  arrivals_ = region.make<uint64_t>(kLaneDepth);
   core_->submitted = operations_;  // blocks that park leave the operation there themselves
   handover_->width = width;
   handover_->depth = kLaneDepth;

@@ -1,6 +1,7 @@
 // One rank's side of a lane in the simulator: the device's Lane with all it points to, and the operations on
 // their way. Built and connected as comm/lane.cc does it for real ranks.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -100,6 +101,10 @@ class SimLane {
   uint64_t drop_skipped();
   // By the poller: what the blocks say. True: an operation that has begun is not complete.
   bool look_at_begun(SimMachine& host, uint64_t now);
+  // ---- operations that meet before they begin, as LaneShared::arrived -------------------------------------
+  uint64_t* arrival(uint64_t index) { return &arrivals_[(options_->first_sequence + index) % kLaneDepth]; }
+  void note_arrival(uint64_t index) { arrived_ = std::max(arrived_, index + 1); }
+  bool has_arrived(uint64_t index) const { return arrived_ > index || completed_ > index; }
   bool under_way() const { return spec_->captured ? captured_under_way_ : submitted_ != completed_; }
 
   // ---- a lane of copies (copy_lane.cc): its operations go to the rank's proxy ----------------------------
@@ -111,6 +116,8 @@ class SimLane {
   // Operation `index` is complete: checks that it was under way, and its result. An empty text if all is
   // right.
   std::string complete(uint64_t index, bool faulty, Expected& shared);
+  // Its blocks wait for others of their own operation.
+  bool crosses_blocks(uint64_t index) const { return spec_->call(index).plan->crosses_blocks(); }
   uint64_t oldest_submission() const { return spec_->captured ? since_ : times_[oldest_ % times_.size()]; }
   uint64_t oldest() const { return oldest_; }
   // Which of its operations a completion's token names: the low bits do, as few are on the device.
@@ -195,6 +202,7 @@ class SimLane {
   Lane* core_ = nullptr;
   Operation* operations_ = nullptr;
   Handover* handover_ = nullptr;
+  uint64_t* arrivals_ = nullptr;
   CopyLane copies_;
   std::vector<uint64_t> finished_targets_;
   uint64_t* fault_ = nullptr;
@@ -220,6 +228,7 @@ class SimLane {
   std::vector<uint64_t> times_;
   Expected expected_;
   uint64_t submitted_ = 0, placed_ = 0, completed_ = 0;  // counts of operations
+  uint64_t arrived_ = 0;
   uint64_t oldest_ = 0;                                  // all before it are complete
   uint64_t done_ = 0;                                    // bit k: operation oldest_ + k is complete
   // Of captured operations:

@@ -5,6 +5,11 @@
 #include <cstring>
 
 namespace starling::sim {
+namespace {
+
+constexpr uint64_t kLookForPeersNs = 1000;  // what peers' hosts say wakes nobody
+
+}  // namespace
 
 // ---- memory -------------------------------------------------------------------------------------------
 
@@ -18,6 +23,7 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   if (has_proxy()) proxy_.build(cluster, index, lanes_.mine());
   make_handovers();
   tickets_.assign(lanes, {});
+  meeting_.assign(lanes, {});
   last_kernels_.assign(lanes, kNoStream);
   before_streams_.assign(lanes, 0);
   for (uint32_t& count : before_streams_)
@@ -33,7 +39,7 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   copied_ = 0;
   if (program.has_copies()) copy_proxy_.build(*w_, *core_, gpu_);
   driver_ = core_->make_driver(
-      {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), alone_, daemon_, completions_, pool_});
+      {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), alone_, go_, daemons_, daemon_, completions_, pool_});
 }
 
 void StreamRank::make_parked_rings() {
@@ -45,6 +51,8 @@ void StreamRank::make_parked_rings() {
   daemon_->parts->leave_after = 32 * o_->quit_period;
   daemon_->parts->holders = region.make<uint64_t>(o_->blocks);
   alone_ = region.make<AloneWords>();
+  go_ = region.make<uint64_t>();
+  *(daemons_ = region.make<uint64_t>()) = 1;
   // Replays ask for no place.
   uint64_t captured = 0;
   for (const LaneSpec& lane : c_->program->lanes) captured += lane.captured ? kLaneDepth : 0;
@@ -171,7 +179,7 @@ void StreamRank::run_daemon(SimMachine& machine, const Kernel& kernel, uint32_t 
   BlockGroup& group = gpu_.slot(slot).group;
   group.trace_written = o_->trace_capacity ? &daemon_->blocks[b].trace.written : nullptr;
   group.daemon_blocks = o_->trace_capacity ? daemon_->blocks : nullptr;
-  const uint64_t launch = driver_->launches();
+  const uint64_t launch = driver_->released();
   const LeaveReason reason = core_->run_daemon(machine, kernel.arguments.data(), block_states_[slot]);
   group.daemon_blocks = nullptr;
   // All leave together: who leaves has raised drain (contract, point 5), or others serve its parts.
@@ -312,6 +320,12 @@ bool StreamRank::poll_once() {
   look_after_copies();
   if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
   if (w_->scheduler.random().chance(o_->drain_chance)) driver_->drain();
+  if (w_->scheduler.random().chance(o_->crowded_chance))
+    SimMachine(*w_, nullptr, 0, 0).store_relaxed(daemons_, 3 - *daemons_);
+  for (SimLane* lane : lanes_.mine()) submit_met(*lane);
+  const auto waits = [](const auto& meeting) { return !meeting.empty(); };
+  if (std::any_of(meeting_.begin(), meeting_.end(), waits))
+    w_->scheduler.note_deadline(w_->scheduler.now() + kLookForPeersNs);
   if (driver_->asks_for_calls()) driver_->note_calls(calls_missing());
   driver_->poll();
   const uint64_t next = driver_->next_poll();
@@ -349,19 +363,53 @@ bool StreamRank::take_told() {
   return any;
 }
 
+// As Context::submit_met(): of the lane all arrivals, and what has met.
+void StreamRank::submit_met(SimLane& lane) {
+  if (lane.spec().copies || lane.spec().captured) return;
+  SimMachine host(*w_, nullptr, 0, 0);
+  auto& meeting = meeting_[lane.number()];
+  bool in_order = true;
+  for (uint64_t index = lane.oldest(); index < lane.placed(); ++index) {
+    const auto found = meeting.find(index);
+    const bool meets = found != meeting.end();
+    if (!lane.broken) {
+      const uint64_t sequence = o_->first_sequence + index;
+      if (meets && host.load_acquire(lane.arrival(index)) != sequence + 1) return;
+      lane.note_arrival(index);
+    }
+    if (!meets) continue;
+    const auto& ranks = c_->lanes[lane.number()];
+    in_order = in_order && (lane.broken || std::all_of(ranks.begin(), ranks.end(), [&](const SimLane* peer) {
+                              return peer->has_arrived(index);
+                            }));
+    if (!in_order) continue;
+    Submission submission = found->second;
+    submission.marked = lane.broken;
+    meeting.erase(found);
+    driver_->met(tickets_[lane.number()].at(index));
+    push(submission);
+  }
+}
+
 // As Context::calls_missing().
 bool StreamRank::calls_missing() const {
   bool any = false;
   for (const SimLane* lane : lanes_.mine()) {
     if (lane->spec().copies || !lane->under_way()) continue;
     const auto& tickets = tickets_[lane->number()];
-    const auto oldest = tickets.find(lane->oldest());
-    if (lane->broken || oldest == tickets.end() || oldest->second.path != kByKernel) return false;
+    // Of replays, and of what the CPU submits, nothing is known.
+    if (lane->spec().captured || lane->submitted() - lane->completed() > tickets.size()) return false;
+    const auto by_kernel = [](const auto& ticket) { return ticket.second.path == kByKernel; };
+    const auto oldest = std::find_if(tickets.begin(), tickets.end(), by_kernel);
+    if (oldest == tickets.end()) continue;
+    if (lane->broken) return false;
+    any = true;
+    const auto& meeting = meeting_[lane->number()];
+    if (!meeting.empty() && meeting.begin()->first < oldest->first) continue;
     const auto& ranks = c_->lanes[lane->number()];
     if (std::all_of(ranks.begin(), ranks.end(),
-                    [&](const SimLane* peer) { return peer->submitted() > lane->oldest(); }))
+                    [&](const SimLane* peer) { return peer->submitted() > oldest->first; }))
       return false;
-    any = true;
   }
   return any;
 }

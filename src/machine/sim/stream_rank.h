@@ -75,6 +75,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   // ---- lanes of copies (stream_copies.cc)
   void start_copies(const Step& step, SimLane& lane);
   void feed(SimLane& lane) override;
+  void submit_met(SimLane& lane);
   bool take_copied();
   bool calls_missing() const;
   void look_after_copies();
@@ -109,12 +110,15 @@ class StreamRank final : public RankCore, private Gpu::Client {
   static constexpr uint32_t kNoStream = ~0u;
   std::vector<uint32_t> last_kernels_;  // per lane: the stream where its last operation began as a kernel
   std::vector<std::map<uint64_t, StreamTicket>> tickets_;  // per lane: of operations under way
+  std::vector<std::map<uint64_t, Submission>> meeting_;  // per lane: of rendezvous, by operation
   std::vector<uint32_t> before_streams_;  // per lane: operations before the first on a stream
   AloneWords* alone_ = nullptr;  // StreamFacts::alone
+  uint64_t* go_ = nullptr;  // device::ResidencyWords
+  uint64_t* daemons_ = nullptr;  // StreamFacts::daemons
   std::vector<std::byte*> block_states_;  // by slot
   std::vector<std::vector<TraceRecord>> records_;
   std::vector<std::vector<TraceRing>> slot_traces_;  // by slot and block
-  uint64_t by_path_[3] = {};
+  uint64_t by_path_[5] = {};
   uint64_t replayed_ = 0;  // operations
   CopyProxy copy_proxy_;  // where the program has lanes of copies
   bool all_given_back_ = true;

@@ -86,9 +86,16 @@ void StreamRank::put_operations(std::vector<Starting>& all) {
 StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t before) const {
   const Step& step = *one.step;
   const bool apart = (c_->program->operation_streams >> step.stream & 1) != 0;
-  return {
-      step.stream, step.held != 0, one.lane->resolved(),      room, last_kernels_[step.lane] == step.stream,
-      false,       before,         apart ? one.lane : nullptr};
+  const bool rendezvous = !step.held && one.lane->resolved() && !one.lane->carried();
+  return {step.stream,
+          step.held != 0,
+          one.lane->resolved() && !one.lane->crosses_blocks(one.index),
+          room,
+          last_kernels_[step.lane] == step.stream,
+          false,
+          rendezvous,
+          before,
+          apart ? one.lane : nullptr};
 }
 
 // Under the lock.
@@ -107,7 +114,9 @@ StreamEntering StreamRank::enter(const Starting& one) {
   last_kernels_[number] = ticket.path == kByKernel ? one.step->stream : kNoStream;
   tickets_[number].emplace(one.index, ticket);
   ++by_path_[ticket.path];
-  if (placed && ticket.path != kByKernel) {
+  if (ticket.path == kByRendezvous) {
+    meeting_[number].emplace(one.index, submission);
+  } else if (placed && ticket.path != kByKernel) {
     Submission marked = submission;
     marked.marked = ticket.path == kByMark;
     push(marked);
@@ -116,7 +125,8 @@ StreamEntering StreamRank::enter(const Starting& one) {
   Operation operation{};
   if (placed) operation = lane.operation(one.index);
   operation.sequence = o_->first_sequence + one.index;
-  return {ticket, &lane.core(), &lane.handover(), operation, lane.spec().priority, number};
+  return {ticket, &lane.core(), &lane.handover(), lane.arrival(one.index), operation, lane.spec().priority,
+          number};
 }
 
 }  // namespace starling::sim

@@ -39,6 +39,7 @@ RANDOM = "random"
 STREAMS_ONE = "streams-one"
 STREAMS_FEW_SMS = "streams-few-sms"
 STREAMS_GRAPHS = "streams-graphs"
+STREAMS_DEATH = "streams-death"
 
 MUTATIONS = [
     # ---- orders of stores ------------------------------------------------------------------------------
@@ -1085,6 +1086,7 @@ MUTATIONS = [
         "    return !reached(m_.load_relaxed(&lane_->handover->done[op_->sequence % M::kLaneDepth].done),\n"
         "                    op_->sequence + 1);",
         "    return true;",
+        STREAMS_DEATH,
     ),
     Mutation(
         "together_in_any_order",

@@ -85,7 +85,7 @@ class Residency {
   void launch_helpers() { d_.launch_helpers(daemon_); }
 
  private:
-  void ask(bool stays, bool guards, const DaemonStart& start) {
+  void ask(bool stays, bool guards, const ResidencyStart& start) {
     daemon_.launch = ++asked_;
     daemon_.stays = stays;
     daemon_.guards = guards;

@@ -52,7 +52,7 @@ struct StreamFacts {
 };
 
 // When a residency begins.
-struct DaemonStart {
+struct ResidencyStart {
   const uint64_t* go;  // when *go is its number, or larger; null: at once
   bool behind;  // there is another one before it in its stream: nobody has to ask whether the GPU comes there
 };
@@ -84,7 +84,7 @@ struct DaemonStart {
 //                            a plain store into mapped memory, never an entry of a stream
 //   now()                    nanoseconds of a monotone clock
 template <class D>
-concept StreamDevice = requires(D d, const DaemonArguments& daemon, const DaemonStart& start,
+concept StreamDevice = requires(D d, const DaemonArguments& daemon, const ResidencyStart& start,
                                 const StartArguments* const* starts,
                                 const GateArguments& gate, Stream stream, uint64_t* word,
                                 const uint64_t* seen, uint64_t value, uint32_t count) {

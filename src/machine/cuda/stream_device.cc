@@ -93,7 +93,7 @@ CudaStreamDevice::~CudaStreamDevice() {
 }
 
 void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon,
-                                     const device::DaemonStart& start) {
+                                     const device::ResidencyStart& start) {
   daemon_ = daemon;
   start_ = start;
   if (!start.behind) heralded_ = daemon.launch;

@@ -64,7 +64,7 @@ class CudaStreamDevice {
   CudaStreamDevice(const CudaStreamDevice&) = delete;
   CudaStreamDevice& operator=(const CudaStreamDevice&) = delete;
 
-  void launch_daemon(const device::DaemonArguments& daemon, const device::DaemonStart& start);
+  void launch_daemon(const device::DaemonArguments& daemon, const device::ResidencyStart& start);
   bool daemon_put() const;
   bool daemon_come() const;
   uint64_t daemon_left() { return last_left(); }
@@ -121,7 +121,7 @@ class CudaStreamDevice {
   MemoryOperation wait_ = nullptr;
   StreamCaptures captures_;
   device::DaemonArguments daemon_{};  // of the last residency
-  device::DaemonStart start_{};
+  device::ResidencyStart start_{};
   uint64_t heralded_ = 0;  // the last residency that has a herald
   std::atomic<uint64_t> put_{0};  // the last residency whose launch has returned
   uint64_t blocks_[2] = {};  // of all launches, by kind

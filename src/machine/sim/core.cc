@@ -69,7 +69,7 @@ class GpuDevice {
     return reinterpret_cast<device::Stream>(uintptr_t(stream) + 1);
   }
 
-  void launch_daemon(const device::DaemonArguments& arguments, const device::DaemonStart& start) {
+  void launch_daemon(const device::DaemonArguments& arguments, const device::ResidencyStart& start) {
     const uint32_t stream = g_.daemon_stream();
     if (!daemon_put()) w_.scheduler.fail("a daemon is asked for before the last one was launched");
     if (start.go == nullptr && (!g_.idle(stream) || helpers_resident()))

@@ -4,8 +4,9 @@
 #
 #   scripts/gpu_run.sh STEP... [OUT_DIR]       an argument with a slash and no colon is the folder of the results
 #
-#   all          tests/gpu whole, what `make test-gpu` runs, or FILES=its files by the names' ends, within LIMIT seconds a file; with four
-#                GPUs first what is of four ranks, then the rest, two files at a time, each on two GPUs of its own
+#   all          tests/gpu whole, what `make test-gpu` runs, or FILES=its files by the names' ends, within LIMIT seconds a file, JOBS=n files
+#                at a time on the same GPUs; with four GPUs first what is of four ranks (STAGE=four: no more than that), then the rest
+#                (STAGE=two: that alone) in two halves, each on two GPUs of its own
 #   tests        tests/gpu, without what follows
 #   programs     DFCCL §6.1's programs in all situations of §2.3, beside NCCL, which hangs for HANG_S, in PROGRAMS_S (gpu_disorder_N.json)
 #   depleted     few of their iterations on GPUs that others fill, and in one order (gpu_depleted_N.json)
@@ -163,21 +164,27 @@ for step in "${steps[@]}"; do
   all)
     build_adapter
     files=${FILES:-torch_cuda ipc sm_free programs hosts plans graphs many conformance rings streams together diagnose}
-    if ((GPUS < 4)); then
-      for file in $files; do LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file" -rs "tests/gpu/test_$file.py"; done
-    else
-      for file in $files; do
-        case $file in ipc | streams | together | diagnose) continue ;; esac # two ranks at most
-        LINES_SHOWN=4 run_pytest "$LIMIT" "all_${file}_4" -rs "tests/gpu/test_$file.py" -k "4 or test_programs"
+    all_of() { # what is added to the logs' names, pytest's -k, files: JOBS of them at a time
+      local suffix=$1 part=$2 file
+      for file in "${@:3}"; do
+        while (($(jobs -rp | wc -l) >= ${JOBS:-1})); do wait -n; done
+        LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file$suffix" -rs "tests/gpu/test_$file.py" -k "$part" &
       done
+      wait
+    }
+    if ((GPUS < 4)); then
+      all_of "" "" $files
+    else
+      four= # two ranks at most have ipc, streams, together and diagnose
+      for file in $files; do [[ " ipc streams together diagnose " == *" $file "* ]] || four+=" $file"; done
+      [ "${STAGE:-}" = two ] || all_of _4 "4 or test_programs" $four
       for pair in 0 1; do
+        [ "${STAGE:-}" != four ] || break
         (
           export CUDA_VISIBLE_DEVICES=$((2 * pair)),$((2 * pair + 1))
-          n=0
-          for file in ${files/programs/}; do
-            ((n++ % 2 == pair)) || continue
-            LINES_SHOWN=4 run_pytest "$LIMIT" "all_$file" -rs "tests/gpu/test_$file.py" -k "not 4"
-          done
+          n=0 mine=
+          for file in ${files/programs/}; do ((n++ % 2 != pair)) || mine+=" $file"; done
+          all_of "" "not 4" $mine
         ) &
       done
       wait

@@ -71,12 +71,11 @@ const std::vector<Row>& table() {
        "through pinned memory. 1: all; auto: messages of 2 MiB and more, and others of 8 MiB and more. The "
        "least willing rank decides.",
        &Settings::sm_free},
-      {"STARLING_GUARD", "0|1|standby", "1",
+      {"STARLING_GUARD", "0|1|watch", "1",
        "GPUs: what waits for work while streams stand. 1: one of the daemon's blocks, which calls the others "
        "when there is work for them: they leave their multiprocessors to the program. 0: the whole daemon. "
-       "standby: nothing that takes a multiprocessor, and large operations of lanes with names begin when "
-       "all ranks' streams have come to them; for programs of which fewer streams stand at a time than "
-       "CUDA_DEVICE_MAX_CONNECTIONS (8) says: with so many it hangs.",
+       "watch: a block in each stream that stands, which takes nothing before the GPU has come there; and "
+       "large operations of lanes with names begin when all ranks' streams have come to them.",
        &Settings::guard},
       {"STARLING_STREAM_HOLD", "gate|wait|doorbell", "gate",
        "GPUs, for measurements: what a stream stands by behind an operation. gate: its start kernel, of "
@@ -240,9 +239,9 @@ SmFree parse_sm_free(const Row& row, std::string_view text) {
 }
 
 Guard parse_guard(const Row& row, std::string_view text) {
-  if (text == "standby") return Guard::kStandby;
+  if (text == "watch") return Guard::kWatch;
   if (const auto flag = flag_of(text)) return *flag ? Guard::kBlock : Guard::kAll;
-  refuse(row, text, "set it to 0, 1 or standby");
+  refuse(row, text, "set it to 0, 1 or watch");
 }
 
 StreamHold parse_stream_hold(const Row& row, std::string_view text) {

@@ -23,7 +23,7 @@ enum class SmFree : std::uint8_t { kNever, kBySize, kAlways };
 enum class StreamHold : std::uint8_t { kGate, kWait, kDoorbell };
 
 // STARLING_GUARD: what waits for work while streams stand.
-enum class Guard : std::uint8_t { kAll, kBlock, kStandby };
+enum class Guard : std::uint8_t { kAll, kBlock, kWatch };
 
 struct Settings {
   LogLevel log_level{};

@@ -16,7 +16,7 @@ namespace starling {
 
 // Where ranks have one order, who is late comes soon; of a message the sender needs nobody.
 bool HostLane::may_rendezvous() const {
-  return settings().guard == Guard::kStandby && !options_.is_default && options_.place.source < 0 &&
+  return settings().guard == Guard::kWatch && !options_.is_default && options_.place.source < 0 &&
          !carried_ && captures_ == nullptr && size() > 1;
 }
 

@@ -191,8 +191,8 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
     const HostLane& lane = *lanes_by_id_[place->lane];
     if (lane.alone()) return true;  // for what the program itself has put before it
     if (lane.by_copies()) return may_stand(streams);
-    const device::StreamEntry* const entered = needs_no_host(lane) ? entry() : nullptr;
-    return entered != nullptr ? streams.may_hold(*entered) : streams.may_hold();
+    const device::StreamEntry* const entered = entry();
+    return entered != nullptr ? streams.may_hold(*entered, stream, needs_no_host(lane)) : streams.may_hold();
   };
   while (!request.done() && !may_hold()) {
     lock.unlock();
@@ -202,12 +202,13 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
   if (request.done()) return false;  // its lane may be gone
   HostLane& lane = *lanes_by_id_[place->lane];
   if (lane.alone() && stands_behind(lane, place->sequence, stream)) return true;
-  if (device::StreamEntry* const entered = entry()) streams.hold(*entered);
+  device::StreamEntry* const entered = entry();
+  const bool by_watch = entered != nullptr && streams.hold(*entered, stream, needs_no_host(lane));
   const Handover handover = lane.handover();
   const bool by_copies = lane.by_copies() && !lane.alone();
   lock.unlock();
   if (by_copies) await_engine(request);
-  streams.wait_for(stream, handover, place->sequence);
+  streams.wait_for(stream, handover, place->sequence, by_watch);
   return true;
 }
 

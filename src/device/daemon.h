@@ -11,6 +11,7 @@
 #include "device/daemon_state.h"
 #include "device/handover.h"
 #include "device/interpreter.h"
+#include "device/leaving.h"
 #include "device/machine.h"
 #include "device/submission_queue.h"
 #include "device/task_queue.h"
@@ -18,14 +19,6 @@
 #include "wire/daemon.h"
 
 namespace starling::device {
-
-// Relaxed: a hint, renewed in every pass.
-template <class M>
-STARLING_HOST_DEVICE bool none_progresses(M& m, const DaemonMemory& daemon, uint64_t period) {
-  for (uint32_t b = 0; b < daemon.block_count; ++b)
-    if (!m.expired(m.load_relaxed(&daemon.blocks[b].last_progress), period)) return false;
-  return true;
-}
 
 template <class M>
 class Daemon {
@@ -160,6 +153,7 @@ class Daemon {
 
   STARLING_HOST_DEVICE uint32_t decide(uint32_t fruitless) {
     auto reason = [](LeaveReason r) { return uint32_t(r) + 1; };
+    if (is_released(m_, a_)) return reason(LeaveReason::kReleased);
     // Who came when others had left runs a task first: start kernels that have the rest may wait for it.
     if (ran_ && is_drained()) return reason(LeaveReason::kDrained);
     if (roams(fruitless)) return reason(LeaveReason::kElsewhere);
@@ -174,18 +168,20 @@ class Daemon {
 
   // Where a residency does not end by itself: nothing goes on anywhere, or some part has no block any more.
   STARLING_HOST_DEVICE bool roams(uint32_t fruitless) {
-    if (!a_.stays || d_.parts == nullptr || fruitless == 0 || fruitless % kVisitPasses != 0) return false;
+    if (!(a_.stays || a_.tenured) || d_.parts == nullptr) return false;
+    if (fruitless == 0 || fruitless % kVisitPasses != 0) return false;
     if (helps(a_) && nobody_progresses(d_.scheduling.quit_period)) return true;
-    if (m_.load_relaxed(&d_.parts->roamed) != a_.launch) return nobody_progresses(d_.parts->roam_after);
+    if (m_.load_relaxed(&d_.parts->roamed) != number()) return nobody_progresses(d_.parts->roam_after);
     return m_.load_relaxed(&d_.parts->serving) < d_.block_count || nobody_progresses(d_.parts->leave_after);
   }
 
   // Mostly not, and a look without an order says so: an acquire would forget what the block has in its cache.
   STARLING_HOST_DEVICE bool is_drained() {
-    if (m_.load_relaxed(&d_.drain) < a_.launch) return false;
+    if (m_.load_relaxed(&d_.drain) < number()) return a_.tenured != 0 && is_dismissed(m_, a_);
     // Acquire: pairs with the release of `drain` in quit(), or in the host that ends the residency.
-    return m_.load_acquire(&d_.drain) >= a_.launch;
+    return m_.load_acquire(&d_.drain) >= number();
   }
+  STARLING_HOST_DEVICE uint64_t number() const { return a_.tenured != 0 ? s_.number : a_.launch; }
   STARLING_HOST_DEVICE bool is_broken(const Lane& lane) {
     if (m_.load_relaxed(lane.fault) == 0) return false;
     // Acquire: pairs with the release of the host that broke the lane (wire/arena.h, LaneShared::fault).
@@ -206,12 +202,13 @@ class Daemon {
   // yield.
   STARLING_HOST_DEVICE void quit(LeaveReason why) {
     if (d_.parked != nullptr) m_.store_relaxed(&b_.urgent, 0);
-    if (why == LeaveReason::kElsewhere) return;
+    if (why == LeaveReason::kElsewhere || why == LeaveReason::kReleased) return;
+    // Release: pairs with the acquires of `drain` in decide() and pass(). Who was dismissed tells the others.
+    // Before the news: who is launched for that does not take part in what ends (DaemonBlock::take_part).
+    if (why != LeaveReason::kDrained || a_.tenured != 0) m_.store_release(&d_.drain, number());
     // Release: what we leave, before the news; pairs with the host's exchange. What is parked from now on,
     // start kernels announce themselves.
-    if (d_.work != nullptr && leaves_work()) m_.store_release(d_.work, 1);
-    // Release: pairs with the acquires of `drain` in decide() and pass().
-    if (why != LeaveReason::kDrained) m_.store_release(&d_.drain, a_.launch);
+    if (d_.work != nullptr && leaves_work(m_, d_, m_.block_index())) m_.store_release(d_.work, 1);
     if (why == LeaveReason::kIdle)
       ++b_.counters.quits_idle;
     else if (why == LeaveReason::kDrained)
@@ -219,14 +216,6 @@ class Daemon {
     else
       ++b_.counters.quits_stuck;
     trace(m_, b_.trace, TraceEvent::kQuit, ~0u, a_.launch, uint64_t(why));
-  }
-
-  STARLING_HOST_DEVICE bool leaves_work() {
-    if (b_.task_count > 0 || b_.unpublished_count > 0) return true;
-    if (d_.parked == nullptr) return false;
-    // Relaxed: a place that is taken later announces itself. Its entry may not be there yet.
-    const ParkedRing& ring = d_.parked[m_.block_index()];
-    return m_.load_relaxed(&ring.tail) != ring.head;
   }
 
   // Visits every task once. True if any instruction or operation was finished. A residency that ends amid a

@@ -6,10 +6,17 @@
 // there is more for it to do, its host is told, which calls the others; these *helpers* leave when nothing
 // has gone on for the quit period.
 //
+// Where streams have *watches* (StreamPolicy::watches), a block of the daemon stands in the stream, exactly as
+// long as the stream does, so whenever one stands a block is there, and needs no launch. Watches come when the
+// GPU comes to them, so nobody can number residencies before: whoever comes takes part in the one under way,
+// or begins the next.
+//
 //   begin ── claim a part: our own, else the next that nobody has
 //     ├──▶ serve it (device/daemon.h) ── nothing goes on, or parts lack blocks ──▶ claim the next, give it up
 //     │                                    └── still nothing, and another block serves ──▶ leave
-//     └── the residency ends ──▶ close the part; where blocks have roamed, those that nobody has, too
+//     ├── the residency ends ──▶ close the part; where blocks have roamed, those that nobody has, too. A watch
+//     │                          takes part in the next one
+//     └── a watch's stream may go on ──▶ give up the part
 //
 // A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever.
 #pragma once
@@ -28,44 +35,133 @@ class DaemonBlock {
         s_(state),
         own_(machine.block_index()) {}
 
-  // Until it leaves. The same result on all threads.
+  // Until it leaves; a watch, until its stream may go on. The same result on all threads.
   STARLING_HOST_DEVICE LeaveReason run() {
-    if (leads(m_)) arrive();
-    m_.barrier();
+    for (;;) {
+      if (leads(m_)) arrive();
+      m_.barrier();
+      const LeaveReason reason = serve();
+      if (a_.tenured == 0) return reason;
+      if (leads(m_)) depart();
+      if (!m_.any(leads(m_) && comes_again(reason))) return reason;
+    }
+  }
+
+ private:
+  STARLING_HOST_DEVICE LeaveReason serve() {
     LeaveReason reason = LeaveReason::kElsewhere;
     for (Visit visit{m_.now(), true}; s_.part != kNoPart; visit.first = false) {
       m_.become(s_.part);
       reason = Daemon<M>(m_, a_, s_, visit).run();
-      if (leads(m_)) s_.part = reason == LeaveReason::kElsewhere ? elsewhere() : after_closing();
+      if (leads(m_)) s_.part = next_part(reason);
       m_.barrier();
     }
     return reason;
   }
 
- private:
   // All below by the leader.
+
+  STARLING_HOST_DEVICE uint32_t next_part(LeaveReason reason) {
+    if (reason == LeaveReason::kElsewhere) return elsewhere();
+    if (reason != LeaveReason::kReleased) return after_closing();
+    release_part();
+    return kNoPart;
+  }
 
   // Only who has a part counts as serving: others rely on it to see to theirs. Block 0, which brings the
   // host's submissions, has to have one: there are as many as blocks, and who changes them has two for a
-  // moment only.
+  // moment only. A watch has nothing else to do.
   STARLING_HOST_DEVICE void arrive() {
+    closing_ = false;
+    in_vain_ = 0;
+    s_.part = kNoPart;
+    number_ = a_.tenured != 0 ? take_part() : a_.launch;
+    s_.number = number_;
+    if (number_ == kNoTenure) return;
     // Release: as in elsewhere().
-    if (a_.guards != 0) m_.store_release(&p_.roamed, a_.launch);
-    do s_.part = claim(own_);
-    while (s_.part == kNoPart && own_ == 0 && m_.load_relaxed(&d_.drain) < a_.launch);
+    if (a_.guards != 0 || a_.tenured != 0) m_.store_release(&p_.roamed, number_);
+    for (uint32_t attempt = 0; (s_.part = claim(own_)) == kNoPart && waits_for_part(); ++attempt)
+      if (a_.tenured != 0) m_.pause(attempt);
     if (s_.part != kNoPart) m_.fetch_add(&p_.serving, 1);
+  }
+
+  STARLING_HOST_DEVICE bool waits_for_part() {
+    if (a_.tenured == 0) return own_ == 0 && m_.load_relaxed(&d_.drain) < number_;
+    return anchors() && m_.load_relaxed(&d_.drain) < number_ && !may_go() && !is_dismissed(m_, a_);
+  }
+
+  // ---- tenure: whoever comes takes part in the residency under way, or begins one -----------------------
+
+  static constexpr uint64_t kNoTenure = 0;
+
+  // Who stays does so in the next residency, if this one has ended: it may have come to one that was to end.
+  STARLING_HOST_DEVICE bool comes_again(LeaveReason reason) {
+    if (a_.stays == 0 || helps(a_) || may_go()) return false;
+    return anchors() || reason != LeaveReason::kElsewhere;
+  }
+  // Somebody relies on it to be there, whatever others do.
+  STARLING_HOST_DEVICE bool anchors() const {
+    return watches(a_) || (a_.stays != 0 && !helps(a_) && own_ == 0);
+  }
+  STARLING_HOST_DEVICE bool may_go() { return watches(a_) ? is_released(m_, a_) : is_dismissed(m_, a_); }
+
+  // The residency's number. Who was sent away waits until that one is over; kNoTenure: until it may go.
+  STARLING_HOST_DEVICE uint64_t take_part() {
+    for (uint32_t attempt = 0;; ++attempt) {
+      // Who was launched for something looks for it first.
+      if (a_.stays != 0 && (watches(a_) || number_ != kNoTenure) && may_go()) return kNoTenure;
+      const uint64_t before = m_.load_relaxed(&p_.tenure);
+      const uint64_t number = before >> kTenureShift;
+      const bool under_way = before % (uint64_t(1) << kTenureShift) != 0;
+      // Acquire: pairs with the release of `drain` in Daemon::quit().
+      const bool ends = under_way && (number == number_ || m_.load_acquire(&d_.drain) >= number);
+      if (ends || (watches(a_) && is_dismissed(m_, a_))) {
+        m_.pause(attempt);
+        continue;
+      }
+      const uint64_t after = under_way ? before + 1 : ((number + 1) << kTenureShift) + 1;
+      // Acquire and release, as depart(): the last residency is over, and its blocks have stored all that they had
+      // to.
+      if (m_.compare_exchange(&p_.tenure, before, after) == before) return after >> kTenureShift;
+    }
+  }
+  STARLING_HOST_DEVICE void depart() {
+    if (number_ != kNoTenure) m_.fetch_add(&p_.tenure, ~uint64_t(0));
+  }
+
+  // A watch whose stream goes on. Whoever serves still sees to what it had. If nobody does, it says what is left:
+  // as if it closed all parts that nobody has, but without a look at what could go on. Who comes meanwhile
+  // serves, and does so in turn.
+  STARLING_HOST_DEVICE void release_part() {
+    const uint32_t part = s_.part;
+    bool left = closing_ && leaves_work(m_, d_, part);
+    if (!closing_) {
+      give_up(part);
+      if (others_serve()) return;
+      stop_serving();
+    }
+    for (uint32_t k = 0; k < d_.block_count; ++k) {
+      if (!try_claim(k)) continue;
+      left = left || leaves_work(m_, d_, k);
+      give_up(k);
+    }
+    // Release: what is left, before the news; pairs with the host's exchange.
+    if (left) m_.store_release(d_.work, 1);
   }
 
   // The first part from `from` on that nobody has; kNoPart: none.
   STARLING_HOST_DEVICE uint32_t claim(uint32_t from) {
     for (uint32_t k = 0; k < d_.block_count; ++k) {
       const uint32_t part = (from + k) % d_.block_count;
-      uint64_t* holder = &p_.holders[part];
-      const uint64_t before = m_.load_relaxed(holder);
-      // Acquire: pairs with the release in give_up(); the part is as its last block left it.
-      if (before != a_.launch && m_.compare_exchange(holder, before, a_.launch) == before) return part;
+      if (try_claim(part)) return part;
     }
     return kNoPart;
+  }
+  STARLING_HOST_DEVICE bool try_claim(uint32_t part) {
+    uint64_t* holder = &p_.holders[part];
+    const uint64_t before = m_.load_relaxed(holder);
+    // Acquire: pairs with the release in give_up(); the part is as its last block left it.
+    return before != number_ && m_.compare_exchange(holder, before, number_) == before;
   }
   // Release: all that we did with the part; pairs with the acquire in claim().
   STARLING_HOST_DEVICE void give_up(uint32_t part) { m_.store_release(&p_.holders[part], 0); }
@@ -74,7 +170,7 @@ class DaemonBlock {
   STARLING_HOST_DEVICE uint32_t elsewhere() {
     const uint32_t part = s_.part;
     // Release: pairs with the acquire in after_closing().
-    if (m_.load_relaxed(&p_.roamed) != a_.launch) m_.store_release(&p_.roamed, a_.launch);
+    if (m_.load_relaxed(&p_.roamed) != number_) m_.store_release(&p_.roamed, number_);
     in_vain_ = s_.progressed != 0 ? 0 : in_vain_ + 1;
     if (a_.guards != 0 && !helps(a_) && s_.progressed != 0) ask_for_help(part);
     if (!closing_ && gives_place_back()) {
@@ -92,7 +188,7 @@ class DaemonBlock {
 
   STARLING_HOST_DEVICE bool gives_place_back() const {
     if (helps(a_)) return none_progresses(m_, d_, d_.scheduling.quit_period);
-    return in_vain_ > d_.block_count && own_ != 0 && none_progresses(m_, d_, p_.leave_after);
+    return in_vain_ > d_.block_count && own_ != 0 && !watches(a_) && none_progresses(m_, d_, p_.leave_after);
   }
 
   // What has gone on here goes on, perhaps, for long. The operation is not complete, since our task is not
@@ -118,7 +214,7 @@ class DaemonBlock {
     if (!closing_) stop_serving();
     closing_ = true;
     // Acquire: pairs with the release in elsewhere().
-    return m_.load_acquire(&p_.roamed) == a_.launch ? claim(own_) : kNoPart;
+    return m_.load_acquire(&p_.roamed) == number_ ? claim(own_) : kNoPart;
   }
 
   M& m_;
@@ -127,6 +223,7 @@ class DaemonBlock {
   DaemonParts& p_;
   BlockState& s_;
   const uint32_t own_;
+  uint64_t number_ = 0;  // of the residency; then, of the last one in which we took part
   uint32_t in_vain_ = 0;  // parts visited since the last that went on
   bool closing_ = false;
 };

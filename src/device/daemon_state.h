@@ -31,6 +31,7 @@ struct alignas(16) BlockState {
   uint32_t left;  // tasks that this pass has not looked at, with the one at hand; 0: the pass is over
   uint32_t part;  // which the block serves (device/daemon_block.h)
   uint32_t progressed;  // it has gone on since the block has it
+  uint64_t number;  // of the residency, where its first block gives it (DaemonParts::tenure)
   Combine operands;  // of the instruction at hand
   NearEnds ends;  // likewise
 };
@@ -39,14 +40,20 @@ struct DaemonArguments {
   DaemonMemory* daemon;
   CompletionMemory* completions;
   CompletionQueueKind completion_kind;
-  uint64_t launch;  // number of this residency, from 1
+  uint64_t launch;  // number of this launch, from 1: of the residency, too, but where there are watches
   std::byte* pool_base;  // first slot of this rank's pool
   uint32_t stays = 0;  // 1: only the host ends this residency, or the exiting submission
   uint32_t guards = 0;  // 1: its first kernel has one block, and helpers come and go (device/daemon_block.h)
   uint32_t first = 0;  // number of the kernel's first block; helpers' is 1
+  uint32_t tenured = 0;  // 1: there may be watches, so residencies get their numbers when they begin
+  const uint64_t* awaited = nullptr;  // of a watch: its stream stands until *awaited is `until`, or later
+  uint64_t until = 0;
 };
 
 STARLING_HOST_DEVICE inline bool helps(const DaemonArguments& arguments) { return arguments.first != 0; }
+STARLING_HOST_DEVICE inline bool watches(const DaemonArguments& arguments) {
+  return arguments.awaited != nullptr;
+}
 
 // Of a block to a part.
 struct Visit {

@@ -33,12 +33,13 @@ struct StreamCall {
 struct StreamEntry {
   StreamPath path;
   uint8_t gate;  // a block may stay for it
-  uint8_t waits;  // enqueue() adds a wait value
+  uint8_t waits;  // enqueue() adds a wait value, or a watch if there is one
   uint8_t follows;  // as StreamCall's
   uint8_t alone;  // all that is under way is of one stream: its start kernel may stay (device/alone.h)
   uint32_t holds;  // streams that stand for it
   uint64_t patience;  // alone: Alone::patience() at its entry
   uint8_t met = 0;  // kRendezvous: it was submitted
+  uint8_t watches = 0;  // bit k: the k-th of the streams with watches has one for it
 };
 
 // An operation that is put into its stream.
@@ -54,8 +55,9 @@ struct StreamPolicy {
   bool gates = true;  // operations that are waited for at birth: by a gate, or by a wait value
   bool doorbells = false;  // no start kernels: every operation by mark and SQ
   bool guards = false;  // a daemon that stays begins as one block, which calls the others
-  bool standby = false;  // while streams stand, one is only at hand, until there is work for it; not where
-                         // they share a hardware queue
+  // A stream that stands does so for a block of the daemon (device/daemon_block.h), up to StreamFacts::
+  // watch_limit of them: then nothing has to be there before. Not where streams share a hardware queue.
+  bool watches = false;
   bool rendezvous = false;  // StreamPath::kRendezvous
 };
 

@@ -46,28 +46,21 @@ struct StreamFacts {
   // How long what was left to a daemon is left alone where each of it waits for a rank that has not called it
   // (StreamHost::note_calls); 0: not at all.
   uint64_t missing_ns = 0;
-  // How many daemons' streams of this process the GPU has: of one priority, they may share a hardware queue,
-  // where one that stands by would keep another out. null: one.
-  const uint64_t* daemons = nullptr;
-};
-
-// When a residency begins.
-struct ResidencyStart {
-  const uint64_t* go;  // when *go is its number, or larger; null: at once
-  bool behind;  // there is another one before it in its stream: nobody has to ask whether the GPU comes there
+  // Streams that may stand for watches at the same time, so that multiprocessors are left for all else.
+  uint32_t watch_limit = 0;
 };
 
 // clang-format off
-//   launch_daemon(a, s)      asks for one kernel of `block_count` blocks, or of one if a.guards, on the daemon's own
-//                            stream, which somebody else launches soon, one at a time; it runs until it leaves (device/daemon.h). One that
-//                            begins at once is asked for only when none is there: behind another it could stand before
+//   launch_daemon(a)         asks for one kernel of `block_count` blocks, or of one if a.guards, on the daemon's own
+//                            stream, which somebody else launches soon; it runs until it leaves (device/daemon.h). Called only when
+//                            daemon_resident() is false: a second one behind the first could stand before
 //                            everybody's launches
 //   daemon_put()             the one that was asked for last is in its stream: what comes into any stream from now on,
 //                            and whoever enters the driver, comes behind it; or it never will be, and whoever
 //                            completes operations knows of that
 //   daemon_come()            the device has come to its stream's end before it, and begins new kernels; or it never
 //                            will. Who waits for daemon_put() as well knows that it runs as soon as there is room
-//   daemon_left()            the number of the newest residency whose first kernel is known to have ended: all that it
+//   daemon_resident()        once launched: not yet known to have ended, helpers included. False: all that they
 //                            stored is visible (acquire)
 //   launch_helpers(a)        likewise for the residency's other blocks, numbered from 1 on, in a stream of their own.
 //                            Called only when helpers_resident() is false
@@ -75,6 +68,7 @@ struct ResidencyStart {
 //   launch_start(s, a, n)    one start kernel on stream s for n operations, kMostTogether at most (device/start.h): the blocks
 //                            of a[0], then those of a[1], and so on; *a[k] are copied
 //   launch_gate(s, g)        one kernel of one warp on stream s (device/gate.h)
+//   launch_watch(s, a)       one kernel of one block of the daemon on stream s, which ends when *a.awaited has come to a.until
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
 //   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did
@@ -84,18 +78,18 @@ struct ResidencyStart {
 //                            a plain store into mapped memory, never an entry of a stream
 //   now()                    nanoseconds of a monotone clock
 template <class D>
-concept StreamDevice = requires(D d, const DaemonArguments& daemon, const ResidencyStart& start,
-                                const StartArguments* const* starts,
+concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments* const* starts,
                                 const GateArguments& gate, Stream stream, uint64_t* word,
                                 const uint64_t* seen, uint64_t value, uint32_t count) {
-  d.launch_daemon(daemon, start);
+  d.launch_daemon(daemon);
   { d.daemon_put() } -> std::same_as<bool>;
   { d.daemon_come() } -> std::same_as<bool>;
-  { d.daemon_left() } -> std::convertible_to<uint64_t>;
+  { d.daemon_resident() } -> std::same_as<bool>;
   d.launch_helpers(daemon);
   { d.helpers_resident() } -> std::same_as<bool>;
   d.launch_start(stream, starts, count);
   d.launch_gate(stream, gate);
+  d.launch_watch(stream, daemon);
   d.write_value(stream, word, value);
   d.wait_value(stream, seen, value);
   { d.idle(stream) } -> std::same_as<bool>;

@@ -28,7 +28,8 @@
 
 namespace starling::device {
 
-inline constexpr uint64_t kRestShare = 64;  // of quit_ns: how long a daemon stays where none has to
+inline constexpr uint64_t kRestShare = 64;  // of quit_ns: how long a daemon stays that has nothing to do
+inline constexpr uint32_t kMostWatched = 8;  // streams
 inline constexpr uint64_t kCallsPeriodNs = 1000;  // who waits for calls looks again no sooner
 
 // The host's ends of what it shares with a daemon; where the daemon has copies of its own, the host's.
@@ -36,7 +37,7 @@ struct HostEnds {
   const SubmissionRing* submissions;
   uint32_t block_count;
   uint64_t* work;  // DaemonMemory::work
-  ResidencyWords words;
+  uint64_t* drain;  // DaemonMemory::drain; with watches, DaemonParts::dismissed
 };
 
 template <class M, StreamDevice D>
@@ -50,7 +51,8 @@ class StreamHost {
         facts_(facts),
         policy_(policy),
         ends_(ends),
-        residency_(machine, device, daemon, ends.words),
+        daemon_(daemon),
+        residency_(machine, device, daemon, ends.drain),
         alone_(machine, facts.alone) {}
 
   // ---- under the host's lock ---------------------------------------------------------------------------
@@ -60,7 +62,8 @@ class StreamHost {
     // A mark or a kernel, and a wait: two entries at most.
     if (d_.queued(call.stream) + 2 * (1 + call.before) > facts_.launch_limit) return false;
     observe();  // a daemon that has left meanwhile keeps nobody from being alone
-    const bool stands = call.held || (facts_.daemon_first && (holds_ > 0 || stands_ > 0));
+    const bool stands = (call.held && !may_watch(call.stream)) ||
+                        (facts_.daemon_first && (holds_ > 0 || stands_ > 0));
     return !stands || enters_alone(call) || may_hold();
   }
 
@@ -69,14 +72,15 @@ class StreamHost {
   // this stream.
   bool may_stand() { return under_way_ == 0 || alone_.are_held() || may_hold(); }
 
-  // May a stream stand for an operation that has entered?
-  bool may_hold(const StreamEntry& entry) { return grant(entry) || may_hold(); }
+  // May the stream stand for an operation that has entered? `by_itself`: it may do without the host.
+  bool may_hold(const StreamEntry& entry, Stream stream, bool by_itself) {
+    return (by_itself && grant(entry)) || may_watch(stream) || may_hold();
+  }
 
   // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
   bool may_hold() {
     if (!guards()) return true;
     observe();
-    if (stands_by()) return is_at_hand();
     if (residency_.resident() && !residency_.draining() && !residency_.stays()) residency_.drain();
     if (!residency_.resident()) launch(true);
     return !residency_.draining() && !residency_.coming();
@@ -96,10 +100,11 @@ class StreamHost {
       alone_.begin(call.stream, call.held, call.lane);
     entry.patience = alone_.patience();
     ++under_way_;
-    entry.gate =
-        call.held && policy_.gates && entry.path == StreamPath::kKernel && gates_ < facts_.gate_limit;
+    const bool watched = call.held && !entry.alone && watch(entry, call.stream);
+    entry.gate = call.held && !watched && policy_.gates && entry.path == StreamPath::kKernel &&
+                 gates_ < facts_.gate_limit;
     entry.waits = call.held && !entry.gate;
-    if (call.held) count_hold(entry);
+    if (call.held && !watched) count_hold(entry);
     gates_ += entry.gate;
     starts_ += entry.path == StreamPath::kKernel;
     rendezvous_ += entry.path == StreamPath::kRendezvous;
@@ -115,16 +120,20 @@ class StreamHost {
     last_activity_ = d_.now();
   }
 
-  // One more stream is going to stand for the operation; after may_hold(entry), or may_stand(), under the
-  // same lock. Then wait_for().
-  void hold(StreamEntry& entry) {
+  // One more stream is going to stand for the operation; after may_hold() of the same, or may_stand(), under
+  // the same lock. Then wait_for(), by a watch if that is what this says.
+  bool hold(StreamEntry& entry, Stream stream, bool by_itself) {
     if (entry.path == StreamPath::kCopies) {
       ++entry.holds;
       ++stands_;
-      return;
+      return false;
     }
-    if (!grant(entry)) alone_.end();
+    if (!by_itself || !grant(entry)) {
+      alone_.end();
+      if (watch(entry, stream)) return true;
+    }
     count_hold(entry);
+    return false;
   }
 
   // The operation's completion was read.
@@ -135,6 +144,7 @@ class StreamHost {
       return;
     }
     holds_ -= entry.holds;
+    for (uint32_t k = 0; k < kMostWatched; ++k) watched_[k].operations -= entry.watches >> k & 1;
     gates_ -= entry.gate;
     starts_ -= entry.path == StreamPath::kKernel;
     rendezvous_ -= entry.path == StreamPath::kRendezvous;
@@ -149,19 +159,13 @@ class StreamHost {
   // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
   void poll() {
     serve();
-    if (keeps_daemon() || d_.now() - last_activity_ < idle_ns()) return;
-    if (residency_.standby_ready() && !residency_.resident())
-      residency_.send_away();
-    else if (residency_.stays() && !residency_.coming() && !residency_.draining())
-      drain();
+    if (may_rest() && d_.now() - last_activity_ >= rest_ns()) drain();
   }
 
   // The first half of poll(): never ends a residency.
   void serve() {
     observe();
-    if (stands_by())
-      serve_by_standby();
-    else if (!residency_.resident() && (needs_daemon() || has_work()))
+    if (!residency_.resident() && (needs_daemon() || has_work()))
       launch(facts_.shared_queue || (facts_.daemon_first && keeps_daemon()));
     call_helpers();
     // Also one that came for old news has places that the rest of the operation's blocks may wait for.
@@ -171,7 +175,7 @@ class StreamHost {
   // Asks the residency under way to end at the blocks' next yields. Where a launch may stand behind a stream,
   // one that stands keeps it.
   void drain() {
-    if (!residency_.resident() || (guards() && keeps_daemon() && !residency_.standby_ready())) return;
+    if (!residency_.resident() || (guards() && keeps_daemon())) return;
     residency_.drain();
   }
 
@@ -187,8 +191,7 @@ class StreamHost {
   bool settled() {
     observe();
     // Relaxed: it matters only once nothing is under way that would write it.
-    return !residency_.resident() && !residency_.has_standby() && submissions_read() &&
-           m_.load_relaxed(ends_.work) == 0;
+    return !residency_.resident() && submissions_read() && m_.load_relaxed(ends_.work) == 0;
   }
 
   // Operations under way that their owner submits later.
@@ -239,23 +242,20 @@ class StreamHost {
     const bool work = news_ || m_.load_relaxed(ends_.work) != 0;
     if (calls_missing_ && work && (!residency_.resident() || residency_.guards()))
       return d_.now() + std::max(facts_.restart_ns, kCallsPeriodNs);
-    if (residency_.coming() || (residency_.has_standby() && !residency_.standby_ready()))
-      return d_.now() + facts_.restart_ns;
-    uint64_t next = ~uint64_t(0);
-    if (residency_.standby_ready())
-      next = keeps_daemon() ? (residency_.stays() ? last_activity_ + rest_ns() : next)
-                            : last_activity_ + idle_ns();
-    if (!residency_.resident()) return work ? std::min(next, restart_at_) : next;
+    if (!residency_.resident()) return work ? restart_at_ : ~uint64_t(0);
+    if (residency_.coming()) return d_.now() + facts_.restart_ns;
     if (alone_.any()) return d_.now();  // it is there: serve() has to end that
-    if (residency_.stays() && !residency_.draining() && !keeps_daemon()) next = last_activity_ + idle_ns();
-    return next;
+    return may_rest() ? last_activity_ + rest_ns() : ~uint64_t(0);
   }
 
   bool resident() const { return residency_.resident(); }
   uint64_t launches() const { return residency_.launches(); }
-  uint64_t released() const { return residency_.released(); }
   // Nothing is under way that it would have to know of.
-  bool quiet() const { return holds_ == 0 && stands_ == 0 && gates_ == 0 && starts_ == 0; }
+  bool quiet() const {
+    uint32_t watched = 0;
+    for (const Watched& one : watched_) watched += one.operations;
+    return holds_ == 0 && watched == 0 && stands_ == 0 && gates_ == 0 && starts_ == 0;
+  }
 
   // ---- without the lock --------------------------------------------------------------------------------
 
@@ -282,12 +282,20 @@ class StreamHost {
     if (kernels > 0) d_.launch_start(stream, starts, kernels);
     // Behind all of them: an operation that is waited for stands before none that begins with it.
     for (uint32_t k = 0; k < count; ++k)
-      if (each[k].entry.waits) wait_for(stream, *each[k].handover, each[k].start->operation.sequence);
+      if (each[k].entry.waits)
+        wait_for(stream, *each[k].handover, each[k].start->operation.sequence, each[k].entry.watches != 0);
   }
 
   // The stream stands until operation `sequence` is complete.
-  void wait_for(Stream stream, const Handover& handover, uint64_t sequence) {
-    d_.wait_value(stream, &handover.done[sequence % handover.depth].done, sequence + 1);
+  void wait_for(Stream stream, const Handover& handover, uint64_t sequence, bool by_watch) {
+    const uint64_t* done = &handover.done[sequence % handover.depth].done;
+    if (!by_watch) return d_.wait_value(stream, done, sequence + 1);
+    DaemonArguments watch = daemon_;
+    watch.launch = ~uint64_t(0);  // it leaves with its stream, or when all have to
+    watch.stays = watch.guards = 1;
+    watch.awaited = done;
+    watch.until = sequence + 1;
+    d_.launch_watch(stream, watch);
   }
 
   // Captures operations that begin together: start->operation has the numbers of the first replay, and
@@ -323,9 +331,45 @@ class StreamHost {
   // A stream stands, and what blocks run is under way.
   bool keeps_daemon() const { return holds_ > 0 || (stands_ > 0 && under_way_ > 0); }
 
-  // How long a daemon that stays does so for nothing. A program that synchronizes its device waits for it, so
-  // it is short once nothing is under way.
-  uint64_t idle_ns() const { return under_way_ == 0 ? facts_.quit_ns / 16 : facts_.quit_ns; }
+  // The daemon that is there is not needed, as far as its host knows.
+  bool may_rest() const {
+    if (!residency_.resident() || residency_.coming() || residency_.draining() || keeps_daemon()) return false;
+    return residency_.stays() || (policy_.watches && under_way_ == unmet_);
+  }
+  // How long it stays so. A program that synchronizes its device waits for it, so it is short once nothing is
+  // under way.
+  uint64_t rest_ns() const {
+    if (policy_.watches && under_way_ == unmet_) return facts_.quit_ns / kRestShare;
+    return under_way_ == 0 ? facts_.quit_ns / 16 : facts_.quit_ns;
+  }
+
+  // ---- StreamPolicy::watches ---------------------------------------------------------------------------
+
+  // The stream's place among those with watches, a free one, or kMostWatched.
+  uint32_t watched_as(Stream stream) const {
+    uint32_t free = kMostWatched;
+    for (uint32_t k = std::min(facts_.watch_limit, kMostWatched); k-- > 0;) {
+      if (watched_[k].operations == 0)
+        free = k;
+      else if (watched_[k].stream == stream)
+        return k;
+    }
+    return free;
+  }
+  bool may_watch(Stream stream) const {
+    return policy_.watches && facts_.daemon_first && !facts_.shared_queue &&
+           watched_as(stream) < kMostWatched;
+  }
+  // True: a watch is to be put into the stream for the operation. A second one ends as soon as it comes.
+  bool watch(StreamEntry& entry, Stream stream) {
+    if (!may_watch(stream)) return false;
+    const uint32_t at = watched_as(stream);
+    if (entry.watches >> at & 1) return true;
+    entry.watches |= uint8_t(1u << at);
+    watched_[at].stream = stream;
+    ++watched_[at].operations;
+    return true;
+  }
 
   // All that is under way is of this stream: its operations run one after the other, so the one that has
   // begun may keep its place and wait, and no daemon is needed. Nor is anything else of the host: who
@@ -389,48 +433,6 @@ class StreamHost {
     return calls_missing_ && now - std::max(missing_since_, restart_at_) < facts_.missing_ns;
   }
 
-  // ---- StreamPolicy::standby: a residency that streams stand for is put in before, and takes nothing of the
-  // GPU until there is work for it. Another one stands by before it may leave. ------------------------------
-
-  bool stands_by() {
-    if (!policy_.standby || !facts_.daemon_first || facts_.shared_queue) return false;
-    return !is_crowded() || residency_.has_standby();
-  }
-  bool is_crowded() { return facts_.daemons != nullptr && m_.load_relaxed(facts_.daemons) > 1; }
-
-  // Streams may stand: one that stays is there, or stands by.
-  bool is_at_hand() {
-    if (residency_.stays() && !residency_.draining() && !residency_.coming()) return true;
-    ask_for_standby();
-    return residency_.standby_ready();
-  }
-
-  void ask_for_standby() {
-    if (residency_.has_standby() || residency_.coming() || residency_.guards() || is_crowded()) return;
-    residency_.stand_by();
-  }
-
-  void serve_by_standby() {
-    const bool crowded = is_crowded();
-    if (needs_daemon() && !crowded) ask_for_standby();
-    // Where streams stand, only one that stood by may begin: it stays.
-    const bool may = residency_.has_standby() ? residency_.standby_ready() : !needs_daemon();
-    if (!residency_.resident() && may && ((residency_.has_standby() && crowded) || has_work())) {
-      news_ = false;
-      last_activity_ = d_.now();
-      if (residency_.has_standby())
-        residency_.release();
-      else
-        residency_.launch(false, false);
-    }
-    if (residency_.stays() && !residency_.draining() && residency_.standby_ready() &&
-        (crowded || d_.now() - last_activity_ >= rest_ns()))
-      residency_.drain();
-  }
-
-  // How long it stays for nothing where another one stands by.
-  uint64_t rest_ns() const { return under_way_ > unmet_ ? facts_.quit_ns : facts_.quit_ns / kRestShare; }
-
   // A guard has work, and is alone. While helpers are there, what is new is theirs or the guard's. Where they
   // cannot be launched, behind a call of the program that stands in the driver, the guard does all.
   void call_helpers() {
@@ -463,11 +465,17 @@ class StreamHost {
   StreamFacts facts_;
   StreamPolicy policy_;
   HostEnds ends_;
+  const DaemonArguments daemon_;
   Residency<M, D> residency_;
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t stands_ = 0;  // the same for operations that copy engines move
+  struct Watched {
+    Stream stream;
+    uint32_t operations;  // under way, for which it stands, or is about to
+  };
+  Watched watched_[kMostWatched] = {};
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
   bool replays_ = false;  // an operation of a replay was under way at the last look

@@ -66,14 +66,16 @@ struct alignas(64) BlockMemory {
   TraceRing trace;
 };
 
-// kElsewhere: the block serves another part, or leaves its parts to others (DaemonParts).
+// kElsewhere: the block serves another part, or leaves its parts to others (DaemonParts). kReleased: a watch,
+// whose stream goes on.
 enum class LeaveReason : uint32_t {
   kIdle = 0,
   kStuck = 1,
   kDrained = 2,
   kResidency = 3,
   kExit = 4,
-  kElsewhere = 5
+  kElsewhere = 5,
+  kReleased = 6
 };
 
 // Which block serves which part of the daemon, where they change (device/daemon_block.h).
@@ -81,15 +83,20 @@ struct DaemonParts {
   uint64_t roam_after;  // ticks in which nothing has gone on: blocks begin to change parts
   uint64_t leave_after;  // likewise: to give their places back
   uint64_t serving;  // blocks of this residency that have parts, and are not closing them
-  uint64_t roamed;  // = launch number: a block of that residency has changed parts
-  uint64_t* holders;  // [block_count]; = launch number: a block has the part, or has closed it
+  uint64_t roamed;  // = the residency's number: a block of it has changed parts
+  uint64_t* holders;  // [block_count]; = the residency's number: a block has the part, or has closed it
+  // Where streams have watches (device/daemon_block.h): number of the residency << kTenureShift | its blocks.
+  uint64_t tenure = 0;
+  uint64_t dismissed = 0;  // = launch number: the host wants kernels up to it to leave
 };
 inline constexpr uint32_t kNoPart = ~0u;
+inline constexpr uint32_t kTenureShift = 16;
 
 struct alignas(64) DaemonMemory {
   Lane** segments[kMaxLanes / kLaneSegment];  // lane id -> segments[id / 256][id % 256]; writer: host
   SubmissionRing submissions;
-  alignas(64) uint64_t drain;  // = launch number: that residency is to end; writers: any block, host
+  alignas(64) uint64_t drain;  // = a residency's number: it is to end; writers: any block; and the host, but where
+                               // there are watches
   alignas(64) uint64_t exited;  // 1: an exiting submission was read; writers: blocks (all write 1)
   Scheduling scheduling;
   uint32_t block_count;

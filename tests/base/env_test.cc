@@ -57,8 +57,8 @@ TEST(Settings, AGuardWaitsForTheDaemon) {
   EXPECT_EQ(read({}).guard, Guard::kBlock);
   EXPECT_EQ(read({"STARLING_GUARD=on"}).guard, Guard::kBlock);
   EXPECT_EQ(read({"STARLING_GUARD=0"}).guard, Guard::kAll);
-  EXPECT_EQ(read({"STARLING_GUARD=standby"}).guard, Guard::kStandby);
-  EXPECT_NE(refusal("STARLING_GUARD=2").find("0, 1 or standby"), std::string::npos);
+  EXPECT_EQ(read({"STARLING_GUARD=watch"}).guard, Guard::kWatch);
+  EXPECT_NE(refusal("STARLING_GUARD=2").find("0, 1 or watch"), std::string::npos);
 }
 
 TEST(Settings, AStreamIsHeldInOneOfThreeWays) {

@@ -24,6 +24,7 @@ constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
 static_assert(2 * device::kMostTogether <= kLaunchLimit);  // a kernel or a mark, and a wait, for each
+constexpr uint32_t kWatchedStreams = 4;  // each may keep a multiprocessor
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;
@@ -86,12 +87,6 @@ device::Budget budget_of(const StreamLaunch& launch) {
           uint16_t(launch.hasty)};
 }
 
-// Executors of this process, by device; all are changed and read atomically.
-uint64_t& daemons_of(int device) {
-  static std::array<uint64_t, 128> count{};
-  return count[uint32_t(device) % count.size()];
-}
-
 device::StreamFacts facts_of(const ExecutorOptions& options) {
   int processors = 0;
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, options.device),
@@ -106,7 +101,7 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           1,
           options.alone,
           kMissingPeriodNs,
-          &daemons_of(options.device)};
+          kWatchedStreams};
 }
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -165,7 +160,7 @@ void CudaExecutor::synchronize() {
   uint64_t helpers = 0;
   {
     std::lock_guard lock(mutex_);
-    target = host_.released();
+    target = host_.launches();
     helpers = device_.helpers_asked();
   }
   while (device_.last_left() < target || device_.helpers_left() < helpers) {
@@ -219,9 +214,9 @@ bool CudaExecutor::may_hold() {
   return host_.may_hold();
 }
 
-bool CudaExecutor::may_hold(const device::StreamEntry& entry) {
+bool CudaExecutor::may_hold(const device::StreamEntry& entry, device::Stream stream, bool by_itself) {
   std::lock_guard lock(mutex_);
-  return host_.may_hold(entry);
+  return host_.may_hold(entry, stream, by_itself);
 }
 
 bool CudaExecutor::may_stand() {
@@ -237,9 +232,9 @@ device::StreamEntry CudaExecutor::enter(const device::StreamCall& call) {
   return host_.enter(known);
 }
 
-void CudaExecutor::hold(device::StreamEntry& entry) {
+bool CudaExecutor::hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) {
   std::lock_guard lock(mutex_);
-  host_.hold(entry);
+  return host_.hold(entry, stream, by_itself);
 }
 
 void CudaExecutor::completed(const device::StreamEntry& entry) {

@@ -124,10 +124,15 @@ void wait_for_calls(Case& drawn) {
   Random random(drawn.seed, 31);
   drawn.options.only_heard = random.chance(kAlways / 2);
   drawn.options.rendezvous = random.chance(kAlways / 2);
-  drawn.options.standby = random.chance(kAlways / 2);
-  if (random.chance(kAlways / 8)) drawn.options.crowded_chance = kAlways / 16;
+  if (random.chance(kAlways / 2)) drawn.options.watch_limit = 1 + random.below(3);
   if (random.chance(kAlways / 4)) return;
   drawn.options.missing_ns = random.chance(kAlways / 2) ? kForever : 1 + random.skewed(200'000);
+}
+
+// For gates, a guard, and a block of a start kernel.
+void leave_room_beside_watches(Options& o) {
+  const uint32_t others = o.gate_limit + 2;
+  o.watch_limit = o.sm_slots > others ? std::min(o.watch_limit, o.sm_slots - others) : 0;
 }
 
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
@@ -136,6 +141,7 @@ Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   drawn.program = stream_program(kind, seed, drawn.options, plans);
   drawn.options.sm_slots += slots_of_graphs(drawn.program);
   leave_few_slots(kind, drawn);
+  leave_room_beside_watches(drawn.options);
   return drawn;
 }
 

@@ -1,7 +1,6 @@
 #include "machine/sim/core.h"
 
 #include <cstring>
-#include <deque>
 
 #include "device/bind.h"
 #include "device/carrying.h"
@@ -69,27 +68,14 @@ class GpuDevice {
     return reinterpret_cast<device::Stream>(uintptr_t(stream) + 1);
   }
 
-  void launch_daemon(const device::DaemonArguments& arguments, const device::ResidencyStart& start) {
-    const uint32_t stream = g_.daemon_stream();
-    if (!daemon_put()) w_.scheduler.fail("a daemon is asked for before the last one was launched");
-    if (start.go == nullptr && (!g_.idle(stream) || helpers_resident()))
-      w_.scheduler.fail("a daemon is launched behind another one");
-    if (!start.behind) g_.herald_later(stream);
-    if (start.go != nullptr) g_.wait_later(stream, start.go, arguments.launch);
-    entries_ += 1 + !start.behind + (start.go != nullptr);
-    ends_.push_back(entries_);
+  void launch_daemon(const device::DaemonArguments& arguments) {
+    if (daemon_resident()) w_.scheduler.fail("a daemon is launched behind another one");
+    g_.herald_later(g_.daemon_stream());
     put_daemon(g_.daemon_stream(), arguments, arguments.guards ? 1 : arguments.daemon->block_count);
   }
   bool daemon_put() { return g_.is_put(g_.daemon_stream()); }
   bool daemon_come() { return g_.heralded(g_.daemon_stream()); }
-  uint64_t daemon_left() {
-    const uint64_t ended = g_.entries_ended(g_.daemon_stream());
-    for (; !ends_.empty() && ends_.front() <= ended; ++left_) {
-      ends_.pop_front();
-      g_.learn_of(g_.daemon_stream());
-    }
-    return left_;
-  }
+  bool daemon_resident() { return !daemon_put() || !g_.idle(g_.daemon_stream()) || helpers_resident(); }
   void launch_helpers(const device::DaemonArguments& arguments) {
     if (helpers_resident()) w_.scheduler.fail("helpers are launched behind others");
     device::DaemonArguments helping = arguments;
@@ -111,6 +97,12 @@ class GpuDevice {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kGate;
     keep(kernel, gate);
+    put(number_of(stream), kernel);
+  }
+  void launch_watch(device::Stream stream, const device::DaemonArguments& arguments) {
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::kWatch;
+    keep(kernel, arguments);
     put(number_of(stream), kernel);
   }
   void write_value(device::Stream stream, uint64_t* word, uint64_t value) {
@@ -154,9 +146,6 @@ class GpuDevice {
   World& w_;
   Gpu& g_;
   Kernel* captured_ = nullptr;
-  uint64_t entries_ = 0;  // of the daemon's stream
-  std::deque<uint64_t> ends_;  // of residencies that have not left: those up to its kernel
-  uint64_t left_ = 0;
 };
 static_assert(device::StreamDevice<GpuDevice>);
 
@@ -169,24 +158,27 @@ class GpuDriver final : public StreamDriver {
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
-               s.options->missing_ns, s.daemons},
+               s.options->missing_ns, s.options->watch_limit},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0,
-               s.options->standby != 0, s.options->rendezvous != 0},
-              {s.daemon, completions(), kind(), 0, s.pool, 0},
-              {&s.daemon->submissions, s.daemon->block_count, s.daemon->work, {&s.daemon->drain, s.go}}) {}
+               s.options->rendezvous != 0, s.options->watch_limit != 0},
+              {s.daemon, completions(), kind(), 0, s.pool, 0, 0, 0, s.options->watch_limit != 0},
+              {&s.daemon->submissions, s.daemon->block_count, s.daemon->work,
+               s.options->watch_limit != 0 ? &s.daemon->parts->dismissed : &s.daemon->drain}) {}
 
   bool may_enter(const StreamRequest& request) override { return host_.may_enter(call_of(request)); }
-  bool may_hold(const StreamTicket* ticket) override {
-    return ticket == nullptr ? host_.may_hold() : host_.may_hold(entry_of(*ticket));
+  bool may_hold(const StreamTicket* ticket, uint32_t stream) override {
+    return ticket == nullptr ? host_.may_hold()
+                             : host_.may_hold(entry_of(*ticket), GpuDevice::handle_of(stream), true);
   }
   bool may_stand() override { return host_.may_stand(); }
   StreamTicket enter(const StreamRequest& request) override {
     return ticket_of(host_.enter(call_of(request)));
   }
-  void hold(StreamTicket& ticket) override {
+  bool hold(StreamTicket& ticket, uint32_t stream) override {
     device::StreamEntry entry = entry_of(ticket);
-    host_.hold(entry);
+    const bool by_watch = host_.hold(entry, GpuDevice::handle_of(stream), true);
     ticket = ticket_of(entry);
+    return by_watch;
   }
   void completed(const StreamTicket& ticket) override { host_.completed(entry_of(ticket)); }
   bool asks_for_calls() override { return host_.asks_for_calls(); }
@@ -198,7 +190,6 @@ class GpuDriver final : public StreamDriver {
   bool settled() override { return host_.settled(); }
   bool resident() const override { return host_.resident(); }
   uint64_t launches() const override { return host_.launches(); }
-  uint64_t released() const override { return host_.released(); }
   void met(StreamTicket& ticket) override {
     device::StreamEntry entry = entry_of(ticket);
     host_.met(entry);
@@ -210,8 +201,8 @@ class GpuDriver final : public StreamDriver {
     std::vector<device::Entering> entering = entering_of(each, starts);
     host_.enqueue(GpuDevice::handle_of(stream), entering.data(), uint32_t(entering.size()));
   }
-  void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) override {
-    host_.wait_for(GpuDevice::handle_of(stream), handover, sequence);
+  void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence, bool by_watch) override {
+    host_.wait_for(GpuDevice::handle_of(stream), handover, sequence, by_watch);
   }
   bool take_gate() override { return host_.take_gate(); }
   void note_replays(bool under_way) override { host_.note_replays(under_way); }
@@ -275,10 +266,12 @@ class GpuDriver final : public StreamDriver {
             r.lane};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
-    return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience, t.met};
+    return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience, t.met,
+            t.watches};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience, e.met};
+    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience, e.met,
+            e.watches};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

@@ -39,6 +39,7 @@ struct StreamTicket {
   uint32_t holds;
   uint64_t patience;
   uint8_t met = 0;
+  uint8_t watches = 0;
 };
 inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3, kByRendezvous = 4;
 
@@ -59,10 +60,10 @@ class StreamDriver {
  public:
   virtual ~StreamDriver() = default;
   virtual bool may_enter(const StreamRequest& request) = 0;
-  virtual bool may_hold(const StreamTicket* ticket) = 0;  // null: of no operation under way
+  virtual bool may_hold(const StreamTicket* ticket, uint32_t stream) = 0;  // null: of no operation under way
   virtual bool may_stand() = 0;
   virtual StreamTicket enter(const StreamRequest& request) = 0;
-  virtual void hold(StreamTicket& ticket) = 0;
+  virtual bool hold(StreamTicket& ticket, uint32_t stream) = 0;
   virtual void completed(const StreamTicket& ticket) = 0;
   virtual bool asks_for_calls() = 0;
   virtual void note_calls(bool missing) = 0;
@@ -73,12 +74,11 @@ class StreamDriver {
   virtual bool settled() = 0;
   virtual bool resident() const = 0;
   virtual uint64_t launches() const = 0;
-  virtual uint64_t released() const = 0;
   virtual void met(StreamTicket& ticket) = 0;
   virtual bool quiet() const = 0;
   // One operation, or several that have entered together.
   virtual void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) = 0;
-  virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence) = 0;
+  virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence, bool by_watch) = 0;
   // Captured operations, one or several that begin together, and what a replay puts into its stream for them.
   virtual bool take_gate() = 0;
   virtual void note_replays(bool under_way) = 0;
@@ -107,8 +107,6 @@ struct StreamSetup {
   const Options* options;
   bool shared_queue;
   AloneWords* alone;  // StreamFacts::alone
-  uint64_t* go;  // device::ResidencyWords
-  const uint64_t* daemons;  // StreamFacts::daemons
   DaemonMemory* daemon;
   void* completions;
   std::byte* pool;

@@ -128,12 +128,6 @@ void Gpu::herald_later(uint32_t stream) {
   w_->scheduler.wake(launcher_fiber_);
 }
 
-void Gpu::wait_later(uint32_t stream, const uint64_t* word, uint64_t value) {
-  later_.push_back(
-      known(stream, {EntryKind::kWait, true, 0, nullptr, const_cast<uint64_t*>(word), value, 0, {}}));
-  w_->scheduler.wake(launcher_fiber_);
-}
-
 void Gpu::put_write(uint32_t stream, uint64_t* word, uint64_t value) {
   wait_for_room(stream);
   add(known(stream, {EntryKind::kWrite, true, 0, nullptr, word, value, 0, {}}));
@@ -378,7 +372,7 @@ std::string Gpu::state() const {
     text += "; hardware queue " + std::to_string(q) + " has " + std::to_string(queues_[q].size()) +
             " entries, first " + kWhat[uint32_t(head.kind)] + " of stream " + std::to_string(head.stream);
   }
-  static constexpr const char* kNames[] = {"daemon", "start", "fill", "check", "compute", "gate", "copy"};
+  static constexpr const char* kNames[] = {"daemon", "start", "fill", "check", "compute", "gate", "watch", "copy"};
   for (const auto& kernel : resident_)
     text += "; kernel '" + std::string(kNames[uint32_t(kernel->kind)]) + "' of stream " +
             std::to_string(kernel->stream) + ": " + std::to_string(kernel->dispatched - kernel->ended) +

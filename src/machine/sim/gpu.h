@@ -21,7 +21,7 @@ namespace starling::sim {
 inline constexpr uint32_t kCopyEngines = 3;
 
 struct Kernel {
-  enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute, kGate, kCopy };
+  enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute, kGate, kWatch, kCopy };
   Kind kind = Kind::kCompute;
   uint32_t blocks = 1;
   uint32_t first = 0;  // number of the first one
@@ -29,7 +29,7 @@ struct Kernel {
   uint64_t index = 0;
   uint64_t ns = 0;     // kCompute, and copies
   uint32_t copy = kCopyEngines;  // by that copy engine, which serves one after the other, not in an SM slot
-  std::vector<std::byte> arguments{};  // kDaemon, kStart, kGate, kCopy: as the core knows them
+  std::vector<std::byte> arguments{};  // kDaemon, kStart, kGate, kWatch, kCopy: as the core knows them
 
   uint32_t stream = 0;
   uint32_t dispatched = 0, ended = 0;
@@ -69,8 +69,6 @@ class Gpu {
   void put_later(uint32_t stream, const Kernel& kernel);
   // Likewise what says that the GPU has come there. Others may put something in between the two.
   void herald_later(uint32_t stream);
-  // Likewise a wait.
-  void wait_later(uint32_t stream, const uint64_t* word, uint64_t value);
   // All that was asked for has been put into the stream.
   bool is_put(uint32_t stream) const;
   // The GPU has come to the last herald.
@@ -81,9 +79,6 @@ class Gpu {
   bool idle(uint32_t stream);
   // Entries of the runtime that have not begun in the stream's hardware queue.
   uint32_t queued(uint32_t stream) const;
-  uint64_t entries_ended(uint32_t stream) const { return streams_[stream].ended; }
-  // What the stream's ended entries did is known to the caller.
-  void learn_of(uint32_t stream) { learn(streams_[stream].clock); }
   bool ended(uint32_t stream) const { return streams_[stream].ended == streams_[stream].put; }
   // Returns when all that was put in before has ended.
   void synchronize();

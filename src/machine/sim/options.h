@@ -41,8 +41,7 @@ struct Options {
   uint64_t begin_delay_ns = 500;  // a kernel begins so late after its turn, at most
   uint32_t daemon_first = 0;  // StreamFacts::daemon_first: no stream is held but where a daemon is, or alone
   uint32_t guards = 0;  // StreamPolicy::guards: a daemon that stays begins as one block
-  uint32_t standby = 0;  // StreamPolicy::standby
-  uint32_t crowded_chance = 0;  // per round of the host's poller: that others' daemons come to its GPU, or go
+  uint32_t watch_limit = 0;  // StreamFacts::watch_limit; 0: no StreamPolicy::watches
   uint32_t rendezvous = 0;  // StreamPolicy::rendezvous, for all that holds no stream
   uint32_t before_streams_chance = 0;  // per lane: that its first operations are submitted from the CPU
   uint32_t driver_connects = 0;  // a lane is connected by calls of the driver: what one must not do

@@ -33,7 +33,7 @@ void StreamRank::start_copies(const Step& step, SimLane& lane) {
   const uint64_t sequence = o_->first_sequence + index;
   gpu_.put_write(step.stream, lane.copies().mark(sequence), sequence + 1);
   if (!step.held) return;
-  driver_->wait_for(step.stream, lane.handover(), sequence);
+  driver_->wait_for(step.stream, lane.handover(), sequence, false);
   put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 

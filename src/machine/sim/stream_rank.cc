@@ -39,7 +39,7 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   copied_ = 0;
   if (program.has_copies()) copy_proxy_.build(*w_, *core_, gpu_);
   driver_ = core_->make_driver(
-      {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), alone_, go_, daemons_, daemon_, completions_, pool_});
+      {w_, &gpu_, o_, Gpu::shares_queues(*o_, streams), alone_, daemon_, completions_, pool_});
 }
 
 void StreamRank::make_parked_rings() {
@@ -51,8 +51,6 @@ void StreamRank::make_parked_rings() {
   daemon_->parts->leave_after = 32 * o_->quit_period;
   daemon_->parts->holders = region.make<uint64_t>(o_->blocks);
   alone_ = region.make<AloneWords>();
-  go_ = region.make<uint64_t>();
-  *(daemons_ = region.make<uint64_t>()) = 1;
   // Replays ask for no place.
   uint64_t captured = 0;
   for (const LaneSpec& lane : c_->program->lanes) captured += lane.captured ? kLaneDepth : 0;
@@ -84,7 +82,8 @@ void StreamRank::add_fibers() {
   share_core_words();
   memory.allow_many_writers(daemon_->work);
   memory.allow_many_writers(&alone_->leaving);
-  for (uint64_t* word : {&daemon_->parts->serving, &daemon_->parts->roamed}) memory.allow_many_writers(word);
+  for (uint64_t* word : {&daemon_->parts->serving, &daemon_->parts->roamed, &daemon_->parts->tenure})
+    memory.allow_many_writers(word);
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parts->holders[b]);
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parked[b].tail);
   for (SimLane* lane : lanes_.mine()) {
@@ -140,7 +139,8 @@ void StreamRank::begin() {
 
 void StreamRank::run_block(SimMachine& machine, const Kernel& kernel, uint32_t slot, uint32_t thread) {
   switch (kernel.kind) {
-    case Kernel::Kind::kDaemon: return run_daemon(machine, kernel, slot, thread);
+    case Kernel::Kind::kDaemon:
+    case Kernel::Kind::kWatch: return run_daemon(machine, kernel, slot, thread);
     case Kernel::Kind::kStart: {
       auto& traces = slot_traces_[slot];
       gpu_.slot(slot).group.trace_written = traces.empty() ? nullptr : &traces[0].written;
@@ -179,12 +179,12 @@ void StreamRank::run_daemon(SimMachine& machine, const Kernel& kernel, uint32_t 
   BlockGroup& group = gpu_.slot(slot).group;
   group.trace_written = o_->trace_capacity ? &daemon_->blocks[b].trace.written : nullptr;
   group.daemon_blocks = o_->trace_capacity ? daemon_->blocks : nullptr;
-  const uint64_t launch = driver_->released();
+  const uint64_t launch = driver_->launches();
   const LeaveReason reason = core_->run_daemon(machine, kernel.arguments.data(), block_states_[slot]);
   group.daemon_blocks = nullptr;
   // All leave together: who leaves has raised drain (contract, point 5), or others serve its parts.
   w_->memory.fence();
-  if (thread == 0 && reason != LeaveReason::kElsewhere && daemon_->drain < launch)
+  if (thread == 0 && o_->watch_limit == 0 && reason != LeaveReason::kElsewhere && daemon_->drain < launch)
     fail("a block left alone, and the others stay");
 }
 
@@ -249,7 +249,7 @@ void StreamRank::wait_on_stream(const Step& step) {
   const auto may_wait = [&] {
     if (lane.spec().copies) return driver_->may_stand();
     const auto entered = tickets_[step.lane].find(index);
-    return driver_->may_hold(entered == tickets_[step.lane].end() ? nullptr : &entered->second);
+    return driver_->may_hold(entered == tickets_[step.lane].end() ? nullptr : &entered->second, step.stream);
   };
   for (lock(); !may_wait(); lock()) {
     unlock();
@@ -257,10 +257,10 @@ void StreamRank::wait_on_stream(const Step& step) {
   }
   const auto ticket = tickets_[step.lane].find(index);
   const bool under_way = ticket != tickets_[step.lane].end();
-  if (under_way) driver_->hold(ticket->second);
+  const bool by_watch = under_way && driver_->hold(ticket->second, step.stream);
   unlock();
   // Complete: the stream need not wait; what the host knows of it, the launch of the check hands on.
-  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index);
+  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index, by_watch);
   put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 
@@ -320,8 +320,6 @@ bool StreamRank::poll_once() {
   look_after_copies();
   if (o_->timeout_ns) lanes_.check_timeouts([this](SimLane& lane) { fail_waiting(lane); });
   if (w_->scheduler.random().chance(o_->drain_chance)) driver_->drain();
-  if (w_->scheduler.random().chance(o_->crowded_chance))
-    SimMachine(*w_, nullptr, 0, 0).store_relaxed(daemons_, 3 - *daemons_);
   for (SimLane* lane : lanes_.mine()) submit_met(*lane);
   const auto waits = [](const auto& meeting) { return !meeting.empty(); };
   if (std::any_of(meeting_.begin(), meeting_.end(), waits))

@@ -113,8 +113,6 @@ class StreamRank final : public RankCore, private Gpu::Client {
   std::vector<std::map<uint64_t, Submission>> meeting_;  // per lane: of rendezvous, by operation
   std::vector<uint32_t> before_streams_;  // per lane: operations before the first on a stream
   AloneWords* alone_ = nullptr;  // StreamFacts::alone
-  uint64_t* go_ = nullptr;  // device::ResidencyWords
-  uint64_t* daemons_ = nullptr;  // StreamFacts::daemons
   std::vector<std::byte*> block_states_;  // by slot
   std::vector<std::vector<TraceRecord>> records_;
   std::vector<std::vector<TraceRing>> slot_traces_;  // by slot and block

@@ -105,4 +105,5 @@ if(STARLING_BUILD_BENCH)
       install(TARGETS gpu.${name} RUNTIME DESTINATION starling/bin)
     endif()
   endforeach()
+  set_target_properties(gpu.standby_probe PROPERTIES CUDA_SEPARABLE_COMPILATION ON)  # it launches from kernels
 endif()

@@ -46,7 +46,8 @@
 #                (gpu_sm_free_{copies,slots,pulls}_N.json); which copies stand behind which (copy_probe);
 #                sm_free:quick without most tests, and slots
 #   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), and what its caller pays the driver (launch_probe.cu)
-#   standby      when a kernel begins that is put in before it is needed (bench/gpu/standby_probe.cu), with 8 and 16 hardware queues
+#   standby      when a kernel begins that is needed soon (bench/gpu/standby_probe.cu), with 8 and 16 hardware queues, and in a green context;
+#                and what a kernel costs matrix products by being there (bench/gpu/products_beside.py)
 #   network      whether network cards would reach the GPU's memory by themselves (bench/gpu/network_probe.cu)
 #   packets      how fast forms of packets are, and whether they are whole (bench/gpu/packet_probe.cu)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
@@ -358,6 +359,8 @@ for step in "${steps[@]}"; do
     for queues in 8 16; do
       CUDA_DEVICE_MAX_CONNECTIONS=$queues LINES_SHOWN=80 bounded 60 "standby_$queues" "$PREBUILT/gpu.standby_probe"
     done
+    LINES_SHOWN=80 bounded 60 standby_green "$PREBUILT/gpu.standby_probe" green
+    bounded 60 products_beside "$PYTHON" bench/gpu/products_beside.py "$PREBUILT/gpu.beside.so"
     ;;
   times) bounded "$LIMIT" times "$PREBUILT/gpu.stream_bench" times ;;
   disorder) for every in 0 1 4; do bounded "$LIMIT" "disorder$every" "$PREBUILT/gpu.stream_bench" disorder 4 200 $every; done ;;

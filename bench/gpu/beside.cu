@@ -30,6 +30,12 @@ __global__ void occupy_kernel(volatile unsigned* arrived, const volatile unsigne
   while (*stop == 0 && now_ns() - begin < limit_ns) __nanosleep(1000);
 }
 
+// One that does no more than look for `stop`, by so many threads.
+__global__ void look_kernel(const volatile unsigned* stop, uint64_t limit_ns) {
+  const uint64_t begin = now_ns();
+  while (*stop == 0 && now_ns() - begin < limit_ns) __nanosleep(500);
+}
+
 // Reads `count` packs again and again, which fit the L2 cache and no L1.
 __global__ void l2_kernel(const uint4* data, size_t count, int passes, unsigned* sink) {
   unsigned sum = 0;
@@ -104,7 +110,23 @@ int beside_occupy(int device, int free, double limit_s, void** occupation) {
   return 0;
 }
 
-// The occupying kernel ends, and its memory is given back.
+// One block of `threads` threads, and as much shared memory, looks for its end, for `limit_s` at most: what a kernel
+// costs others by being there. *occupation goes to beside_release().
+int beside_look(int device, int threads, int shared_bytes, double limit_s, void** occupation) {
+  RETURN_IF_FAILED(cudaSetDevice(device));
+  RETURN_IF_FAILED(cudaFuncSetAttribute(look_kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                        cudaSharedmemCarveoutMaxShared));
+  auto* made = new (std::nothrow) Occupation{nullptr, nullptr, 1};
+  if (made == nullptr) return int(cudaErrorMemoryAllocation);
+  *occupation = made;
+  RETURN_IF_FAILED(cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking));
+  RETURN_IF_FAILED(cudaHostAlloc(&made->words, 2 * sizeof(unsigned), cudaHostAllocMapped));
+  made->words[0] = 0;
+  look_kernel<<<1, threads, shared_bytes, made->stream>>>(made->words, uint64_t(limit_s * 1e9));
+  return int(cudaGetLastError());
+}
+
+// The kernel ends, and its memory is given back.
 int beside_release(int device, void* occupation) {
   RETURN_IF_FAILED(cudaSetDevice(device));
   auto* made = static_cast<Occupation*>(occupation);

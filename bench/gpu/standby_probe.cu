@@ -1,8 +1,10 @@
-// When does a kernel begin that is put in before it is needed, and that the CPU lets begin by a store? Behind
-// a wait value, or behind a kernel of one warp that looks for the store; beside streams that stand, put in
-// before them or after. What is launched when all others stand is asked too.
+// When does a kernel begin that is to begin soon after a store of the CPU's, beside streams that stand? Put in
+// before that behind a wait value, or behind a kernel of one warp that looks for the store; several of the
+// kind at once; launched then; or launched then by a kernel of one warp that is there. Before the others stand,
+// or after. `green`: in streams of a green context of all multiprocessors.
 //
-//   nvcc -std=c++20 -O2 -arch=sm_90 bench/gpu/standby_probe.cu -o standby_probe && ./standby_probe
+//   nvcc -std=c++20 -O2 -arch=sm_90 -rdc=true bench/gpu/standby_probe.cu -o standby_probe -lcudadevrt
+//   ./standby_probe [green]
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
@@ -19,15 +21,25 @@ namespace {
 
 constexpr double kLimitUs = 200'000;
 constexpr int kRepeats = 20;
+constexpr useconds_t kIdleUs = 2000;
 
-enum class Behind { kWait, kKernel };
-
-using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+enum class Way { kWait, kKernel, kSeveral, kLaunch, kDevice };
+constexpr const char* kNames[] = {"behind a wait value", "behind a kernel that looks",
+                                  "behind a wait value, all 20 at once", "launched then",
+                                  "launched then by a kernel that is there"};
 
 void check(int status, const char* what) {
   if (status == 0) return;
   std::printf("%s: error %d\n", what, status);
   std::exit(1);
+}
+
+template <class Function>
+Function driver(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  check(cudaGetDriverEntryPointByVersion(name, &found, 13000, cudaEnableDefault, &result), name);
+  return reinterpret_cast<Function>(found);
 }
 
 // The daemon's stand-in: as large as that.
@@ -39,6 +51,16 @@ __global__ void look_for(const volatile uint64_t* word, uint64_t value) {
   while (*word < value) __nanosleep(200);
 }
 
+// Launches one for each number up to `last`, when *go has come to it.
+__global__ void __launch_bounds__(32, 1) launch_for(const volatile uint64_t* go, uint64_t number,
+                                                    uint64_t last, uint64_t* begun) {
+  for (; number <= last; ++number) {
+    while (*go < number) __nanosleep(200);
+    if (threadIdx.x == 0) tell<<<32, 512, 0, cudaStreamFireAndForget>>>(begun, number);
+    __syncwarp();
+  }
+}
+
 double now_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -48,67 +70,61 @@ void store(uint64_t* word, uint64_t value) {
   std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
 }
 
-bool becomes(uint64_t* word, uint64_t value, double limit_us = kLimitUs) {
-  const double end = now_us() + limit_us;
+bool becomes(uint64_t* word, uint64_t value) {
+  const double end = now_us() + kLimitUs;
   while (std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire) != value)
     if (now_us() > end) return false;
   return true;
 }
 
-cudaStream_t new_stream(int priority) {
-  cudaStream_t stream;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "cudaStreamCreate");
-  return stream;
-}
-
 class Probe {
  public:
-  Probe() {
-    cudaDriverEntryPointQueryResult found;
-    check(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", reinterpret_cast<void**>(&wait_value_),
-                                           12000, cudaEnableDefault, &found),
-          "cuStreamWaitValue64");
+  explicit Probe(bool green) {
     check(cudaHostAlloc(reinterpret_cast<void**>(&words_), 4096, cudaHostAllocDefault), "cudaHostAlloc");
     std::fill(words_, words_ + 512, 0);
-    int least = 0;
-    check(cudaDeviceGetStreamPriorityRange(&least, &greatest_), "cudaDeviceGetStreamPriorityRange");
-    daemon_ = new_stream(greatest_);
-    side_ = new_stream(greatest_ + 1);
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    if (green)
+      make_green_stream(greatest);
+    else
+      check(cudaStreamCreateWithPriority(&daemon_, cudaStreamNonBlocking, greatest), "cudaStreamCreate");
     tell<<<32, 512, 0, daemon_>>>(begun(), 0);
     look_for<<<1, 32, 0, daemon_>>>(go(), 0);
+    launch_for<<<1, 32, 0, daemon_>>>(go(), 1, 0, begun());
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
-  void measure(Behind behind, bool first, int standers, double idle_ms) {
+  void measure(Way way, bool before, int standers) {
     std::vector<cudaStream_t> streams(standers);
-    for (cudaStream_t& stream : streams) stream = new_stream(0);
+    for (cudaStream_t& stream : streams)
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
     std::vector<double> times;
-    int lost = 0;
-    int fresh = 0;
-    for (int k = 0; k < kRepeats && lost == 0; ++k) {
-      if (first) put(behind);
-      for (cudaStream_t stream : streams) stand(stream);
-      if (!first) put(behind);
-      usleep(useconds_t(idle_ms * 1000));
-      const double t0 = now_us();
-      store(go(), number_);
-      if (becomes(begun(), number_)) {
-        times.push_back(now_us() - t0);
-      } else {
-        ++lost;
-        tell<<<1, 32, 0, side_>>>(other(), ++pokes_);
-        fresh += becomes(other(), pokes_);
+    const bool once = way == Way::kSeveral || way == Way::kDevice;  // for all repeats
+    bool lost = false;
+    for (int k = 0; k < kRepeats && !lost; ++k) {
+      if (k == 0 || !once) {
+        if (before) put(way);
+        for (cudaStream_t stream : streams) stand(stream);
+        if (!before) put(way);
       }
-      store(standing(), ++stand_);
-      check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      usleep(kIdleUs);
+      const double t0 = now_us();
+      store(go(), ++number_);
+      if (way == Way::kLaunch) tell<<<32, 512, 0, daemon_>>>(begun(), number_);
+      lost = !becomes(begun(), number_);
+      if (!lost) times.push_back(now_us() - t0);
+      if (lost && once) store(go(), number_ += kRepeats - 1 - k);
+      if (lost || !once || k + 1 == kRepeats) {
+        store(standing(), ++stand_);
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      }
     }
     std::sort(times.begin(), times.end());
-    std::printf("| %s | %s | %d | %.1f | ", behind == Behind::kWait ? "a wait value" : "a kernel that looks",
-                first ? "before" : "after", standers, idle_ms);
-    if (lost == 0)
-      std::printf("%.1f us, at most %.1f | |\n", times[times.size() / 2], times.back());
+    std::printf("| %s | %s | %d | ", kNames[int(way)], before ? "before" : "after", standers);
+    if (lost)
+      std::printf("**never** |\n");
     else
-      std::printf("**never** | %s |\n", fresh != 0 ? "yes" : "no");
+      std::printf("%.1f us, at most %.1f |\n", times[times.size() / 2], times.back());
     std::fflush(stdout);
     for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
   }
@@ -117,19 +133,44 @@ class Probe {
   uint64_t* go() const { return words_; }
   uint64_t* begun() const { return words_ + 8; }
   uint64_t* standing() const { return words_ + 16; }
-  uint64_t* other() const { return words_ + 24; }
+
+  void make_green_stream(int priority) {
+    CUdevice device;
+    check(driver<decltype(&cuDeviceGet)>("cuDeviceGet")(&device, 0), "cuDeviceGet");
+    CUdevResource all;
+    check(driver<decltype(&cuDeviceGetDevResource)>("cuDeviceGetDevResource")(device, &all,
+                                                                             CU_DEV_RESOURCE_TYPE_SM),
+          "cuDeviceGetDevResource");
+    CUdevResourceDesc described;
+    check(driver<decltype(&cuDevResourceGenerateDesc)>("cuDevResourceGenerateDesc")(&described, &all, 1),
+          "cuDevResourceGenerateDesc");
+    CUgreenCtx context;
+    check(driver<decltype(&cuGreenCtxCreate)>("cuGreenCtxCreate")(&context, described, device,
+                                                                 CU_GREEN_CTX_DEFAULT_STREAM),
+          "cuGreenCtxCreate");
+    CUstream stream;
+    check(driver<decltype(&cuGreenCtxStreamCreate)>("cuGreenCtxStreamCreate")(
+              &stream, context, CU_STREAM_NON_BLOCKING, priority),
+          "cuGreenCtxStreamCreate");
+    daemon_ = stream;
+  }
 
   void wait(cudaStream_t stream, uint64_t* word, uint64_t value) const {
     check(wait_value_(stream, CUdeviceptr(word), value, CU_STREAM_WAIT_VALUE_GEQ), "a wait value");
   }
 
-  void put(Behind behind) {
-    ++number_;
-    if (behind == Behind::kWait)
-      wait(daemon_, go(), number_);
-    else
-      look_for<<<1, 32, 0, daemon_>>>(go(), number_);
-    tell<<<32, 512, 0, daemon_>>>(begun(), number_);
+  // The next one, or all that follow.
+  void put(Way way) {
+    const uint64_t last = number_ + (way == Way::kSeveral ? kRepeats : 1);
+    if (way == Way::kDevice) launch_for<<<1, 32, 0, daemon_>>>(go(), number_ + 1, number_ + kRepeats, begun());
+    if (way == Way::kDevice || way == Way::kLaunch) return;
+    for (uint64_t number = number_ + 1; number <= last; ++number) {
+      if (way == Way::kKernel)
+        look_for<<<1, 32, 0, daemon_>>>(go(), number);
+      else
+        wait(daemon_, go(), number);
+      tell<<<32, 512, 0, daemon_>>>(begun(), number);
+    }
   }
 
   void stand(cudaStream_t stream) const {
@@ -138,24 +179,23 @@ class Probe {
     tell<<<1, 32, 0, stream>>>(words_ + 32, 1);
   }
 
-  WaitValue wait_value_ = nullptr;
+  decltype(&cuStreamWaitValue64) wait_value_ = driver<decltype(&cuStreamWaitValue64)>("cuStreamWaitValue64");
   uint64_t* words_ = nullptr;
-  int greatest_ = 0;
-  cudaStream_t daemon_, side_;
-  uint64_t number_ = 0, stand_ = 0, pokes_ = 0;
+  cudaStream_t daemon_ = nullptr;
+  uint64_t number_ = 0, stand_ = 0;
 };
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
   check(cudaSetDevice(0), "cudaSetDevice");
-  Probe probe;
+  check(cudaFree(nullptr), "cudaFree");
+  Probe probe(argc > 1);
   std::printf(
-      "| the kernel stands behind | put in, of the others | streams that stand | idle, ms | begins after | "
-      "if "
-      "never: does one that is launched then, in another stream |\n| --- | --- | --- | --- | --- | --- |\n");
-  for (const Behind behind : {Behind::kWait, Behind::kKernel})
-    for (const bool first : {true, false})
-      for (const int standers : {0, 1, 4, 7, 8, 9, 16, 32})
-        for (const double idle_ms : {0.1, 12.0}) probe.measure(behind, first, standers, idle_ms);
+      "| the kernel is | put in, of the others | streams that stand | begins after |\n"
+      "| --- | --- | --- | --- |\n");
+  for (const Way way : {Way::kWait, Way::kKernel, Way::kSeveral, Way::kLaunch, Way::kDevice})
+    for (const bool before : {true, false})
+      for (const int standers : {0, 4, 7, 8, 16, 32})
+        if (way != Way::kLaunch || !before) probe.measure(way, before, standers);
 }

@@ -55,10 +55,10 @@ struct StreamPolicy {
   bool gates = true;  // operations that are waited for at birth: by a gate, or by a wait value
   bool doorbells = false;  // no start kernels: every operation by mark and SQ
   bool guards = false;  // a daemon that stays begins as one block, which calls the others
+  bool rendezvous = false;  // StreamPath::kRendezvous
   // A stream that stands does so for a block of the daemon (device/daemon_block.h), up to StreamFacts::
   // watch_limit of them: then nothing has to be there before. Not where streams share a hardware queue.
   bool watches = false;
-  bool rendezvous = false;  // StreamPath::kRendezvous
 };
 
 }  // namespace starling::device

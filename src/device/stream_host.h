@@ -62,9 +62,12 @@ class StreamHost {
     // A mark or a kernel, and a wait: two entries at most.
     if (d_.queued(call.stream) + 2 * (1 + call.before) > facts_.launch_limit) return false;
     observe();  // a daemon that has left meanwhile keeps nobody from being alone
-    const bool stands = (call.held && !may_watch(call.stream)) ||
+    const bool alone = enters_alone(call);
+    // Who enters with one that is alone, and is not, ends that: the stream stands for it all the same.
+    if (call.before == 0) first_alone_ = call.held && alone;
+    const bool stands = first_alone_ || (call.held && !may_watch(call.stream)) ||
                         (facts_.daemon_first && (holds_ > 0 || stands_ > 0));
-    return !stands || enters_alone(call) || may_hold();
+    return !stands || alone || may_hold();
   }
 
   // As may_hold(), for a stream and an operation that copy engines move. It needs no daemon, but what is
@@ -74,7 +77,9 @@ class StreamHost {
 
   // May the stream stand for an operation that has entered? `by_itself`: it may do without the host.
   bool may_hold(const StreamEntry& entry, Stream stream, bool by_itself) {
-    return (by_itself && grant(entry)) || may_watch(stream) || may_hold();
+    if (by_itself && grant(entry)) return true;
+    // Who is alone, and stood for, stays no longer.
+    return (may_watch(stream) && holds_ == 0 && stands_ == 0) || may_hold();
   }
 
   // A stream that stands may stop a launch (StreamFacts): a daemon that stays has to be there before.
@@ -484,6 +489,7 @@ class StreamHost {
   uint32_t unmet_ = 0;  // of these, those that are not submitted yet
   uint32_t under_way_ = 0;  // all of them but those that copy engines move
   Alone<M> alone_;
+  bool first_alone_ = false;  // of those that may_enter() was asked for last, the first holds its stream so
   bool news_ = false;  // taken, and not acted on
   bool calls_missing_ = false;
   uint64_t missing_since_ = 0;

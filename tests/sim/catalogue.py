@@ -13,6 +13,7 @@ OPERANDS = "operands.h"
 PACKETS = "packets.h"
 DAEMON = "daemon.h"
 DAEMON_BLOCK = "daemon_block.h"
+LEAVING = "leaving.h"
 HANDOVER = "handover.h"
 START = "start.h"
 ALONE = "alone.h"
@@ -566,7 +567,7 @@ MUTATIONS = [
         "blocks_quit_singly",
         "a block leaves without raising drain: the others stay",
         DAEMON,
-        "if (why != LeaveReason::kDrained) m_.store_release(&d_.drain, a_.launch);",
+        "if (why != LeaveReason::kDrained || a_.tenured != 0) m_.store_release(&d_.drain, number());",
         "",
     ),
     Mutation(
@@ -913,7 +914,7 @@ MUTATIONS = [
         "quit_not_announced",
         "a daemon that leaves tasks behind does not say so",
         DAEMON,
-        "    if (d_.work != nullptr && leaves_work()) m_.store_release(d_.work, 1);\n",
+        "    if (d_.work != nullptr && leaves_work(m_, d_, m_.block_index())) m_.store_release(d_.work, 1);\n",
         "",
     ),
     Mutation(
@@ -990,7 +991,7 @@ MUTATIONS = [
         "drained_while_held",
         "with one hardware queue the daemon is drained while a stream is held",
         HOST,
-        "if (!residency_.resident() || (guards() && keeps_daemon() && !residency_.standby_ready())) return;",
+        "if (!residency_.resident() || (guards() && keeps_daemon())) return;",
         "if (!residency_.resident()) return;",
     ),
     Mutation(
@@ -1000,34 +1001,110 @@ MUTATIONS = [
         "for (uint32_t at = 0; at < handover.depth; ++at)\n      d_.release",
         "for (uint32_t at = 0; at < 1; ++at)\n      d_.release",
     ),
-    # ---- a daemon that stands by -------------------------------------------------------------------------
+    # ---- watches ---------------------------------------------------------------------------------------
     Mutation(
-        "held_before_the_standby_is_there",
-        "a stream is held while the daemon that stands by for it is only asked for",
-        HOST,
-        "    ask_for_standby();\n    return residency_.standby_ready();\n",
-        "    ask_for_standby();\n    return true;\n",
+        "watch_relaxed",
+        "relaxed for acquire: a watch's stream goes on, and does not see what the operation wrote",
+        LEAVING,
+        "reached(m.load_acquire(a.awaited), a.until)",
+        "reached(m.load_relaxed(a.awaited), a.until)",
     ),
     Mutation(
-        "drained_without_standby",
-        "a daemon that stays while streams stand is ended though no other one stands by",
+        "watch_of_the_one_before",
+        "a watch stands for the lane's operation before the one that its stream waits for",
         HOST,
-        "residency_.stays() && !residency_.draining() && residency_.standby_ready() &&\n",
-        "residency_.stays() && !residency_.draining() &&\n",
+        "    watch.until = sequence + 1;\n",
+        "    watch.until = sequence;\n",
     ),
     Mutation(
-        "standby_for_ever",
-        "a daemon that stands by is not sent away when no stream stands any more",
-        HOST,
-        "    if (residency_.standby_ready() && !residency_.resident())\n      residency_.send_away();\n    else if",
-        "    if",
+        "watch_stays",
+        "a watch that serves does not look whether its stream may go on",
+        DAEMON,
+        "    if (is_released(m_, a_)) return reason(LeaveReason::kReleased);\n",
+        "",
     ),
     Mutation(
-        "go_of_the_one_before",
-        "a daemon that stands by is released by the number of the one before it",
-        RESIDENCY,
-        "    m_.store_release(words_.go, released_);\n",
-        "    m_.store_release(words_.go, released_ - 1);\n",
+        "watch_keeps_its_part",
+        "a watch whose stream goes on leaves, and its part stays its own",
+        DAEMON_BLOCK,
+        "      give_up(part);\n      if (others_serve()) return;\n      stop_serving();\n",
+        "      if (others_serve()) return;\n      stop_serving();\n",
+    ),
+    Mutation(
+        "watch_leaves_work_unsaid",
+        "a watch that is the last to leave does not say what is left",
+        DAEMON_BLOCK,
+        "    if (left) m_.store_release(d_.work, 1);\n",
+        "",
+    ),
+    Mutation(
+        "comes_to_what_ends",
+        "who was launched for what was left takes part in the residency that is just ending, and finds nothing",
+        DAEMON_BLOCK,
+        "under_way && (number == number_ || m_.load_acquire(&d_.drain) >= number);",
+        "under_way && number == number_;",
+    ),
+    Mutation(
+        "news_before_the_end",
+        "a block says what it leaves before it says that the residency ends",
+        DAEMON,
+        """    if (why != LeaveReason::kDrained || a_.tenured != 0) m_.store_release(&d_.drain, number());
+    // Release: what we leave, before the news; pairs with the host's exchange. What is parked from now on,
+    // start kernels announce themselves.
+    if (d_.work != nullptr && leaves_work(m_, d_, m_.block_index())) m_.store_release(d_.work, 1);
+""",
+        """    if (d_.work != nullptr && leaves_work(m_, d_, m_.block_index())) m_.store_release(d_.work, 1);
+    if (why != LeaveReason::kDrained || a_.tenured != 0) m_.store_release(&d_.drain, number());
+""",
+    ),
+    Mutation(
+        "sent_away_for_good",
+        "a daemon that has to stay leaves with the residency that it came to",
+        DAEMON_BLOCK,
+        "    return anchors() || reason != LeaveReason::kElsewhere;\n",
+        "    return watches(a_);\n",
+    ),
+    Mutation(
+        "dismissed_before_it_looked",
+        "a daemon that is dismissed before it came leaves, and does not look for what it was launched for",
+        DAEMON_BLOCK,
+        "(watches(a_) || number_ != kNoTenure) && may_go()",
+        "may_go()",
+    ),
+    Mutation(
+        "dismissed_alone",
+        "a block that is dismissed closes its parts, and those that stay do not hear of it",
+        DAEMON,
+        "    if (why != LeaveReason::kDrained || a_.tenured != 0) m_.store_release(&d_.drain, number());\n",
+        "    if (why != LeaveReason::kDrained) m_.store_release(&d_.drain, number());\n",
+    ),
+    Mutation(
+        "guard_without_a_part",
+        "a guard that finds no part leaves, though a stream stands",
+        DAEMON_BLOCK,
+        "return anchors() && m_.load_relaxed(&d_.drain) < number_",
+        "return watches(a_) && m_.load_relaxed(&d_.drain) < number_",
+    ),
+    Mutation(
+        "watched_beside_one_alone",
+        "a stream is held by a watch, and who was alone and held leaves what it has to nobody",
+        HOST,
+        "    return (may_watch(stream) && holds_ == 0 && stands_ == 0) || may_hold();\n",
+        "    return may_watch(stream) || may_hold();\n",
+    ),
+    Mutation(
+        "watched_together_with_one_alone",
+        "of operations that begin together the first is alone, and the next one ends that without a daemon",
+        HOST,
+        "const bool stands = first_alone_ || (call.held",
+        "const bool stands = (call.held",
+    ),
+    Mutation(
+        "watches_without_number",
+        "so many streams have watches that all else finds no multiprocessor",
+        HOST,
+        "for (uint32_t k = std::min(facts_.watch_limit, kMostWatched); k-- > 0;) {",
+        "for (uint32_t k = kMostWatched; k-- > 0;) {",
     ),
     # ---- daemon first ----------------------------------------------------------------------------------
     Mutation(
@@ -1102,7 +1179,7 @@ MUTATIONS = [
         "d_.write_value(stream, each[k].arrival, start.operation.sequence + 1);\n    }\n",
         "d_.write_value(stream, each[k].arrival, start.operation.sequence + 1);\n"
         "      if (entry.waits && k + 1 < count)\n"
-        "        wait_for(stream, *each[k].handover, start.operation.sequence);\n"
+        "        wait_for(stream, *each[k].handover, start.operation.sequence, false);\n"
         "    }\n",
     ),
     Mutation(
@@ -1519,8 +1596,8 @@ MUTATIONS = [
         "part_of_two_blocks",
         "two blocks claim one part",
         DAEMON_BLOCK,
-        "m_.compare_exchange(holder, before, a_.launch) == before) return part;",
-        "(m_.store_relaxed(holder, a_.launch), true)) return part;",
+        "m_.compare_exchange(holder, before, number_) == before;",
+        "(m_.store_relaxed(holder, number_), true);",
     ),
     Mutation(
         "part_given_up_relaxed",
@@ -1533,7 +1610,7 @@ MUTATIONS = [
         "given_up_parts_stay_open",
         "a residency ends, and what is left to do in parts that blocks gave up is announced by nobody",
         DAEMON_BLOCK,
-        "    return m_.load_acquire(&p_.roamed) == a_.launch ? claim(own_) : kNoPart;\n",
+        "    return m_.load_acquire(&p_.roamed) == number_ ? claim(own_) : kNoPart;\n",
         "    return kNoPart;\n",
     ),
     # ---- a guard and its helpers -------------------------------------------------------------------------
@@ -1822,9 +1899,9 @@ MUTATIONS = [
     Mutation(
         "unpublished_left_unsaid",
         "a daemon that leaves completions behind does not say so",
-        DAEMON,
-        "if (b_.task_count > 0 || b_.unpublished_count > 0) return true;",
-        "if (b_.task_count > 0) return true;",
+        LEAVING,
+        "if (block.task_count > 0 || block.unpublished_count > 0) return true;",
+        "if (block.task_count > 0) return true;",
     ),
     # ---- between hosts -----------------------------------------------------------------------------------
     Mutation(
@@ -2091,25 +2168,5 @@ UNSEEN = [
             "s_.hit = slot.valid && slot.lane == id;",
         ),
         "an operation that ends makes its slot invalid, so the comparison guards what does not happen",
-    ),
-    (
-        Mutation(
-            "standby_not_renewed",
-            "once the daemon that stood by has begun none stands by, so it cannot leave while streams stand",
-            HOST,
-            "    if (needs_daemon() && !crowded) ask_for_standby();\n",
-            "    if (needs_daemon() && !crowded && !residency_.resident()) ask_for_standby();\n",
-        ),
-        "it stays, and does all there is to do: only the program's kernels miss its multiprocessors",
-    ),
-    (
-        Mutation(
-            "sent_away_undrained",
-            "a daemon that is not needed any more begins, and stays",
-            RESIDENCY,
-            "    release();\n    drain();\n",
-            "    release();\n",
-        ),
-        "it is drained a moment later, as one that stays for nothing",
     ),
 ]

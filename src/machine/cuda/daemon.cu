@@ -15,6 +15,7 @@ __device__ void meet_relay() { asm volatile("bar.sync 2, 64;" ::: "memory"); }
 
 // Of a block that has left. The last one tells the host.
 __device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch) {
+  if (launch.left == nullptr) return;
   // Acquire and release: the last block has what all blocks wrote, and hands it to the host.
   if (machine.fetch_add(launch.blocks_left, 1) + 1 != launch.leave_at) return;
   // Where guard and helpers leave at one time the host may get an older head: it launches once more.
@@ -29,14 +30,24 @@ __device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch)
   machine.store_release(launch.left, launch.number);
 }
 
-// The grid is the daemon's block count, the guard, or its helpers; a block's state lives in shared memory.
+// Of a watch, by all threads. False: its stream goes on; then nothing else is touched, since the context may be
+// gone.
+__device__ bool begins(CudaMachine& machine, const DaemonLaunch& launch) {
+  const bool waits = threadIdx.x == 0 && !device::is_released(machine, launch.daemon);
+  if (waits) machine.fetch_add(launch.watches, 1);
+  return __syncthreads_or(waits) != 0;
+}
+
+// The grid is the daemon's block count, the guard, its helpers, or a watch; a block's state lives in shared memory.
 __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kernel(DaemonLaunch launch) {
   __shared__ device::BlockState state;
   __shared__ uint32_t leaving;
   __shared__ alignas(16) std::byte stage[device::kActiveSlots * CudaMachine::kStageBytes];
   if (launch.daemon.daemon == nullptr) return;  // preload_daemon()
   DaemonMachine machine(kDaemonThreads, stage, launch.daemon.first);
-  const bool relays = blockIdx.x == 0 && !device::helps(launch.daemon);
+  const bool watches = device::watches(launch.daemon);
+  if (watches && !begins(machine, launch)) return;
+  const bool relays = launch.daemon.tenured != 0 || (blockIdx.x == 0 && !device::helps(launch.daemon));
   if (threadIdx.x == 0) leaving = 0;
   __syncthreads();
   if (threadIdx.x >= kDaemonThreads) {
@@ -52,7 +63,10 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
     __syncwarp();
     meet_relay();
   }
-  if (threadIdx.x == 0) report_leaving(machine, launch);
+  if (threadIdx.x != 0) return;
+  report_leaving(machine, launch);
+  // Acquire and release: all that the block has done comes before; pairs with the copy in await_watches().
+  if (watches) machine.fetch_add(launch.watches + 1, 1);
 }
 
 __global__ void herald_kernel(uint64_t* begun, uint64_t launch) {

@@ -11,14 +11,14 @@ inline constexpr uint32_t kDaemonThreads = 480;
 struct DaemonLaunch {
   device::DaemonArguments daemon;
   SubmissionRing submissions;  // the host's
-  uint64_t* relayed;           // GPU memory: entries that the relay has passed on; writer: the relay
+  uint64_t* relayed;  // GPU memory: entries that the relay has passed on, by the relay; 1: somebody relays
   // Of the kernels that begin residencies, or of helpers'.
   uint64_t* blocks_left;  // GPU memory: blocks of all of them that have left; writers: blocks, atomically
   uint64_t leave_at;  // blocks_left when this one's last block has left
   uint64_t number;  // of this one
-  uint64_t* left;  // host memory: number of the last one that is over; writer: its last block
-  const uint64_t*
-      drain;  // host memory: that residency is to end; the relay passes it on to DaemonMemory::drain
+  uint64_t* left;  // host memory: number of the last one that is over; writer: its last block. Null: a watch
+  const uint64_t* drain;  // host memory: that kernel, and those before it, are to end; the relay passes it on
+  uint64_t* watches;  // GPU memory: watches that came before their streams might go on; and that have left
 };
 
 // Asynchronous: the kernel runs until it quits (device/daemon.h). `stream` is a cudaStream_t that is not

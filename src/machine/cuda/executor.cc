@@ -114,25 +114,19 @@ CudaExecutor::CudaExecutor(const ExecutorOptions& options)
       machine_(0, no_waiting(), nullptr, nullptr),
       host_(machine_, device_, facts_of(options), options.policy,
             {options.start.daemon, options.start.completions, options.start.completion_kind, 0,
-             options.pool_base},
-            {options.start.submissions,
-             options.start.block_count,
-             options.start.work,
-             {options.drain, options.go}}) {
-  std::atomic_ref<uint64_t>(daemons_of(options.device)).fetch_add(1, std::memory_order_relaxed);
-}
+             options.pool_base, 0, 0, 0, options.policy.watches},
+            {options.start.submissions, options.start.block_count, options.start.work, options.drain}) {}
 
 CudaExecutor::~CudaExecutor() {
   // Whoever is inside leaves at its next yield, also with streams that stand: nobody will complete their
   // operations any more. Release: pairs with the relay's look.
-  std::atomic_ref<uint64_t>(*options_.drain).store(host_.launches(), std::memory_order_release);
-  std::atomic_ref<uint64_t>(*options_.go).store(host_.launches(), std::memory_order_release);
+  const uint64_t last = options_.policy.watches ? ~uint64_t(0) : host_.launches();
+  std::atomic_ref<uint64_t>(*options_.drain).store(last, std::memory_order_release);
   try {
     device_.synchronize_daemon();
   } catch (const Error&) {
     // The device has failed: nothing runs there any more.
   }
-  std::atomic_ref<uint64_t>(daemons_of(options_.device)).fetch_sub(1, std::memory_order_relaxed);
 }
 
 void CudaExecutor::ring() {
@@ -265,8 +259,9 @@ void CudaExecutor::enqueue(std::span<const StreamLaunch> together) {
   host_.enqueue(together.front().stream, entering.data(), uint32_t(together.size()));
 }
 
-void CudaExecutor::wait_for(device::Stream stream, const Handover& handover, uint64_t sequence) {
-  host_.wait_for(stream, handover, sequence);
+void CudaExecutor::wait_for(device::Stream stream, const Handover& handover, uint64_t sequence,
+                            bool by_watch) {
+  host_.wait_for(stream, handover, sequence, by_watch);
 }
 
 // ---- captures -----------------------------------------------------------------------------------------

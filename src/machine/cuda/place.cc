@@ -212,18 +212,18 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
   const ExecutorOptions options{device_,
                                 start,
                                 exported(arena_.header()->pool_offset),
-                                reinterpret_cast<uint64_t*>(allocate(sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
+                                reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 reinterpret_cast<AloneWords*>(allocate_shared(sizeof(AloneWords))),
                                 reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
                                 {.gates = hold == StreamHold::kGate,
                                  .doorbells = hold == StreamHold::kDoorbell,
-                                 .guards = settings().guard == Guard::kBlock,
-                                 .standby = settings().guard == Guard::kStandby,
-                                 .rendezvous = settings().guard == Guard::kStandby}};
+                                 .guards = settings().guard != Guard::kAll,
+                                 .rendezvous = settings().guard == Guard::kWatch,
+                                 .watches = settings().guard == Guard::kWatch}};
   flush();
   return std::make_unique<CudaExecutor>(options);
 }

@@ -1,5 +1,5 @@
 // The relay: one warp of the daemon's first block that reads the host's submission ring, so that nobody else
-// does.
+// does. Where there are watches, of any block: who has the turn.
 //
 //   host's memory                    PCIe              the GPU's memory
 //   operations, entries  ── relay reads, one at a time ──▶  operations, entries ──▶ all blocks
@@ -23,12 +23,14 @@ class Relay {
         relayed_(launch.relayed),
         drain_(launch.drain),
         launch_(launch.daemon.launch),
+        shared_(launch.daemon.tenured != 0),
         daemon_(*launch.daemon.daemon),
         lane_(threadIdx.x % 32) {}
 
   // Until `leaving`, in the block's shared memory, is not 0. All threads of one warp.
   __device__ void run(uint32_t& leaving) {
-    uint64_t position = *relayed_;
+    if (shared_ && !take_turn(leaving)) return;
+    uint64_t position = m_.load_relaxed(relayed_);
     for (uint32_t looks = 0; !has_ended(leaving); ++looks) {
       if (looks % kLooksPerReport == 0) report();
       uint64_t entry = 0;
@@ -42,12 +44,27 @@ class Relay {
       if (lane_ == 0) m_.store_release(&daemon_.submissions.entries[position & (host_.capacity - 1)], entry);
       ++position;
     }
-    if (lane_ == 0) *relayed_ = position;
+    if (lane_ == 0) m_.store_relaxed(relayed_, position);
     report();
+    // Release: what we have passed on, and how far; pairs with the acquire in take_turn().
+    if (shared_ && lane_ == 0) m_.store_release(relayed_ + 1, 0);
   }
 
  private:
   static constexpr uint32_t kLooksPerReport = 16;
+  static constexpr uint32_t kTurnNs = 1000;
+
+  __device__ bool take_turn(uint32_t& leaving) {
+    for (;;) {
+      uint32_t taken = 0;
+      // Acquire: pairs with the release in run().
+      if (lane_ == 0)
+        taken = m_.load_relaxed(relayed_ + 1) == 0 && m_.compare_exchange(relayed_ + 1, 0, 1) == 0;
+      if (__shfl_sync(~0u, taken, 0) != 0) return true;
+      if (has_ended(leaving)) return false;
+      __nanosleep(kTurnNs);
+    }
+  }
 
   // One thread looks for all: two looks could differ, and the warp would part. No order is needed: what the
   // leader has left is read behind meet_relay().
@@ -63,9 +80,18 @@ class Relay {
       // Acquire and release: the block has read the entry; the host may overwrite it then.
       m_.store_release(&host_.heads[at], m_.load_acquire(&daemon_.submissions.heads[at]));
     }
-    // Release: pairs with the acquires of `drain` in Daemon.
-    if (lane_ == 0 && m_.load_relaxed(drain_) >= launch_) m_.store_release(&daemon_.drain, launch_);
+    if (lane_ == 0) pass_drain_on();
     __syncwarp();
+  }
+
+  __device__ void pass_drain_on() {
+    const uint64_t seen = m_.load_relaxed(drain_);
+    // Release, both: pairs with the acquires of `drain` in Daemon.
+    if (!shared_) {
+      if (seen >= launch_) m_.store_release(&daemon_.drain, launch_);
+    } else if (seen > m_.load_relaxed(&daemon_.parts->dismissed)) {
+      m_.store_release(&daemon_.parts->dismissed, seen);
+    }
   }
 
   __device__ void fetch_operation(const Submission& submission) {
@@ -103,6 +129,7 @@ class Relay {
   uint64_t* relayed_;
   const uint64_t* drain_;
   const uint64_t launch_;
+  const bool shared_;
   DaemonMemory& daemon_;
   const uint32_t lane_;
 };

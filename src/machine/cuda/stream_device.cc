@@ -14,6 +14,7 @@ namespace starling::cuda {
 namespace {
 
 constexpr uint64_t kPutsPerMark = 64;
+constexpr uint64_t kLeavingNs = 1'000'000'000;
 
 }  // namespace
 
@@ -92,11 +93,8 @@ CudaStreamDevice::~CudaStreamDevice() {
   }
 }
 
-void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon,
-                                     const device::ResidencyStart& start) {
+void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon) {
   daemon_ = daemon;
-  start_ = start;
-  if (!start.behind) heralded_ = daemon.launch;
   thread_.call(kFirst);
 }
 
@@ -119,17 +117,12 @@ void CudaStreamDevice::launch_now(Kind kind) {
                       blocks_[kind],
                       helpers ? helpers_asked_ : daemon_.launch,
                       options_.left + kind,
-                      options_.drain};
+                      options_.drain,
+                      options_.watches};
   launch.daemon.first = helpers;
-  if (!helpers && !start_.behind)
+  if (!helpers)
     note(cudaError_t(cuda::launch_herald(options_.begun, daemon_.launch, daemons_[kind])),
          "the daemon's herald could not be launched");
-  if (!helpers && start_.go != nullptr)
-    note(wait_(daemons_[kind], CUdeviceptr(start_.go), daemon_.launch, CU_STREAM_WAIT_VALUE_GEQ) ==
-                 CUDA_SUCCESS
-             ? cudaSuccess
-             : cudaErrorUnknown,
-         "a wait for the daemon's turn could not be put into its stream");
   note(cudaError_t(cuda::launch_daemon(launch, blocks, daemons_[kind])),
        "the daemon kernel could not be launched");
   // Release: pairs with the acquire in daemon_put(). The driver has both kernels, or has failed and it was
@@ -146,7 +139,8 @@ bool CudaStreamDevice::daemon_put() const {
 // needs more local memory, say), and a start kernel that stays for the daemon would keep it from that.
 bool CudaStreamDevice::daemon_come() const {
   // Acquire: pairs with the release in herald_kernel(); nothing hangs on it.
-  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == heralded_) return true;
+  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == daemon_.launch)
+    return true;
   return !failure().empty();  // it never comes, and nobody may wait for it
 }
 
@@ -155,6 +149,7 @@ uint64_t CudaStreamDevice::left(Kind kind) const {
   return std::atomic_ref<uint64_t>(options_.left[kind]).load(std::memory_order_acquire);
 }
 
+bool CudaStreamDevice::daemon_resident() { return last_left() != daemon_.launch || helpers_resident(); }
 bool CudaStreamDevice::helpers_resident() { return helpers_left() != helpers_asked_; }
 
 void CudaStreamDevice::look_for_errors() {
@@ -169,6 +164,20 @@ void CudaStreamDevice::synchronize_daemon() {
   thread_.stop();
   const DeviceGuard guard(options_.device);
   for (cudaStream_t stream : daemons_) cudaStreamSynchronize(stream);
+  if (options_.policy.watches) await_watches();
+}
+
+// Those that are there have been released, or leave because all do. Who comes later touches nothing.
+void CudaStreamDevice::await_watches() {
+  const uint64_t end = cpu::monotonic_ns() + kLeavingNs;
+  uint64_t came_and_left[2] = {};
+  do {
+    const cudaStream_t stream = daemons_[kFirst];
+    if (cudaMemcpyAsync(came_and_left, options_.watches, sizeof came_and_left, cudaMemcpyDeviceToHost,
+                        stream) != cudaSuccess ||
+        cudaStreamSynchronize(stream) != cudaSuccess)
+      return;  // the device has failed: nothing runs there any more
+  } while (came_and_left[0] != came_and_left[1] && cpu::monotonic_ns() < end);
 }
 
 // ---- streams ------------------------------------------------------------------------------------------
@@ -187,6 +196,14 @@ void CudaStreamDevice::launch_start(device::Stream stream, const device::StartAr
 void CudaStreamDevice::launch_gate(device::Stream stream, const device::GateArguments& gate) {
   const DeviceGuard guard(options_.device);
   check(cudaError_t(cuda::launch_gate(gate, stream)), "capturing a wait for an operation");
+}
+
+void CudaStreamDevice::launch_watch(device::Stream stream, const device::DaemonArguments& watch) {
+  const DeviceGuard guard(options_.device);
+  const DaemonLaunch launch{watch,   *options_.start.submissions, options_.relayed, nullptr, 0, 0,
+                            nullptr, options_.drain,              options_.watches};
+  note(cudaError_t(cuda::launch_daemon(launch, 1, stream)), "a watch could not be put into a stream");
+  put(stream);
 }
 
 void CudaStreamDevice::write_value(device::Stream stream, uint64_t* word, uint64_t value) {

@@ -25,13 +25,13 @@ struct ExecutorOptions {
   int device;
   DaemonStart start;
   std::byte* pool_base;
-  uint64_t* relayed;      // GPU memory, zero
+  uint64_t* relayed;      // GPU memory, zero; two words (DaemonLaunch), as the next ones
+  uint64_t* watches;
   uint64_t* blocks_left;  // likewise; two words: of kernels that begin residencies, of helpers'
   uint64_t* left;         // host memory, zero; likewise
   uint64_t* drain;        // likewise; the relay passes it on
   AloneWords* alone;      // likewise; shared with start kernels
   uint64_t* begun;        // likewise
-  uint64_t* go;           // likewise
   device::StreamPolicy policy;
 };
 
@@ -64,14 +64,15 @@ class CudaStreamDevice {
   CudaStreamDevice(const CudaStreamDevice&) = delete;
   CudaStreamDevice& operator=(const CudaStreamDevice&) = delete;
 
-  void launch_daemon(const device::DaemonArguments& daemon, const device::ResidencyStart& start);
+  void launch_daemon(const device::DaemonArguments& daemon);
   bool daemon_put() const;
   bool daemon_come() const;
-  uint64_t daemon_left() { return last_left(); }
+  bool daemon_resident();
   void launch_helpers(const device::DaemonArguments& daemon);
   bool helpers_resident();
   void launch_start(device::Stream stream, const device::StartArguments* const* starts, uint32_t count);
   void launch_gate(device::Stream stream, const device::GateArguments& gate);
+  void launch_watch(device::Stream stream, const device::DaemonArguments& watch);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);
   void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes);
@@ -88,7 +89,7 @@ class CudaStreamDevice {
   // Asks the driver whether the kernels still live: at once, or soon on a thread of ours.
   void look_for_errors();
   void look_soon() { thread_.call(kLook); }
-  // Nothing is launched any more; returns when the last daemon has left.
+  // Nothing is launched any more; returns when the last daemon has left, and the last watch, whose streams go on.
   void synchronize_daemon();
   device::Stream make_stream(bool urgent);
 
@@ -112,6 +113,7 @@ class CudaStreamDevice {
 
   uint64_t left(Kind kind) const;
   void launch_now(Kind kind);
+  void await_watches();
   void note(cudaError_t status, const char* what);
   void put(device::Stream stream);
 
@@ -121,8 +123,6 @@ class CudaStreamDevice {
   MemoryOperation wait_ = nullptr;
   StreamCaptures captures_;
   device::DaemonArguments daemon_{};  // of the last residency
-  device::ResidencyStart start_{};
-  uint64_t heralded_ = 0;  // the last residency that has a herald
   std::atomic<uint64_t> put_{0};  // the last residency whose launch has returned
   uint64_t blocks_[2] = {};  // of all launches, by kind
   uint64_t helpers_asked_ = 0;

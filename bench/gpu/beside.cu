@@ -30,10 +30,12 @@ __global__ void occupy_kernel(volatile unsigned* arrived, const volatile unsigne
   while (*stop == 0 && now_ns() - begin < limit_ns) __nanosleep(1000);
 }
 
-// One that does no more than look for `stop`, by so many threads.
+// One that does no more than look for `stop`, by one of its threads.
 __global__ void look_kernel(const volatile unsigned* stop, uint64_t limit_ns) {
   const uint64_t begin = now_ns();
-  while (*stop == 0 && now_ns() - begin < limit_ns) __nanosleep(500);
+  if (threadIdx.x == 0)
+    while (*stop == 0 && now_ns() - begin < limit_ns) __nanosleep(500);
+  __syncthreads();
 }
 
 // Reads `count` packs again and again, which fit the L2 cache and no L1.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a kernel costs matrix products by being there: GPT-2's, 24 texts of 1,024, in bfloat16, alone and beside one
-block that does nothing but look for a word, of one warp and of 512 threads with 29 KB of shared memory.
+block of which one thread looks for a word: of one warp, and of 512 threads with 29 KB of shared memory.
 
     bench/gpu/products_beside.py FOLDER/gpu.beside.so
 """

@@ -235,7 +235,8 @@ class Context {
     const Flight* flight;
   };
   void prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing);
-  bool may_enter_stream(const Departing& departing, uint32_t before, StreamWait& wait);
+  bool may_enter_stream(const Departing& departing, uint32_t before, device::StreamCall& first,
+                        StreamWait& wait);
   bool refused_by_fault(HostLane& lane, Flight& flight);
   const Flight* take_over(HostLane& lane, Flight&& flight, bool news);
   void begin_as_kernel(HostLane& lane, Flight& flight);

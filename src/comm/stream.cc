@@ -49,8 +49,9 @@ struct Context::StreamWait {
   uint64_t oldest = 0;
 };
 
-// `before`: operations that will enter with it, and before it.
-bool Context::may_enter_stream(const Departing& departing, uint32_t before, StreamWait& wait) {
+// `before`: operations that will enter with it, and before it; `first`: the first of them.
+bool Context::may_enter_stream(const Departing& departing, uint32_t before, device::StreamCall& first,
+                               StreamWait& wait) {
   HostLane& lane = *departing.lane;
   const Flight& flight = *departing.flight;
   StreamOperations& streams = *executor_->streams();
@@ -69,8 +70,14 @@ bool Context::may_enter_stream(const Departing& departing, uint32_t before, Stre
     if (lane.resolve()) meet_peers(lane);
     if (!lane.resolved() && cpu::monotonic_ns() < wait.begin + kMeetNs) return false;
   }
-  return streams.may_enter({flight.stream, flight.held, needs_no_host(lane, flight), lane.has_room(), false,
-                            false, lane.wants_rendezvous(flight), before, waited_for_later(lane, flight)});
+  device::StreamCall call{
+      flight.stream, flight.held, needs_no_host(lane, flight),    lane.has_room(), false, false,
+      lane.wants_rendezvous(flight), before, waited_for_later(lane, flight)};
+  if (before == 0)
+    first = call;
+  else
+    call.first = &first;
+  return streams.may_enter(call);
 }
 
 // After it the operations may enter, as long as the lock is held; but for those whose lanes are broken.
@@ -79,8 +86,12 @@ void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<c
   std::array<StreamWait, device::kMostTogether> waits;
   for (size_t k = 0; k < departing.size(); ++k) waits[k] = {begin, begin, 0};
   const auto all_may = [&] {
-    for (uint32_t k = 0; k < departing.size(); ++k)
-      if (!is_broken(*departing[k].lane) && !may_enter_stream(departing[k], k, waits[k])) return false;
+    device::StreamCall first{};
+    uint32_t before = 0;
+    for (uint32_t k = 0; k < departing.size(); ++k) {
+      if (is_broken(*departing[k].lane)) continue;
+      if (!may_enter_stream(departing[k], before++, first, waits[k])) return false;
+    }
     return true;
   };
   while (!all_may()) {

@@ -170,7 +170,7 @@ class Daemon {
   STARLING_HOST_DEVICE bool roams(uint32_t fruitless) {
     if (!(a_.stays || a_.tenured) || d_.parts == nullptr) return false;
     if (fruitless == 0 || fruitless % kVisitPasses != 0) return false;
-    if (helps(a_) && nobody_progresses(d_.scheduling.quit_period)) return true;
+    if (leaves_quietly(m_, a_) && nobody_progresses(d_.scheduling.quit_period)) return true;
     if (m_.load_relaxed(&d_.parts->roamed) != number()) return nobody_progresses(d_.parts->roam_after);
     return m_.load_relaxed(&d_.parts->serving) < d_.block_count || nobody_progresses(d_.parts->leave_after);
   }
@@ -178,7 +178,7 @@ class Daemon {
   // Mostly not, and a look without an order says so: an acquire would forget what the block has in its cache.
   STARLING_HOST_DEVICE bool is_drained() {
     if (m_.load_relaxed(&d_.drain) < number()) return a_.tenured != 0 && is_dismissed(m_, a_);
-    // Acquire: pairs with the release of `drain` in quit(), or in the host that ends the residency.
+    // Acquire: pairs with the release of `drain` in quit(), or, without watches, in the host that ends the residency.
     return m_.load_acquire(&d_.drain) >= number();
   }
   STARLING_HOST_DEVICE uint64_t number() const { return a_.tenured != 0 ? s_.number : a_.launch; }
@@ -206,6 +206,7 @@ class Daemon {
     // Release: pairs with the acquires of `drain` in decide() and pass(). Who was dismissed tells the others.
     // Before the news: who is launched for that does not take part in what ends (DaemonBlock::take_part).
     if (why != LeaveReason::kDrained || a_.tenured != 0) m_.store_release(&d_.drain, number());
+    if (a_.tenured != 0) m_.fence();  // what is parked meanwhile is seen here, or by whom it brings
     // Release: what we leave, before the news; pairs with the host's exchange. What is parked from now on,
     // start kernels announce themselves.
     if (d_.work != nullptr && leaves_work(m_, d_, m_.block_index())) m_.store_release(d_.work, 1);
@@ -233,7 +234,7 @@ class Daemon {
       const Outcome outcome = run_selected(position);
       ActiveSlot& slot = s_.slots[s_.lane % kActiveSlots];
       progressed |= outcome != Outcome::kStuck || slot.context.steps != steps_before;
-      const bool drain = m_.any(leads(m_) && is_drained());
+      const bool drain = m_.any(leads(m_) && (is_drained() || is_released(m_, a_)));
       if (leads(m_)) finish(outcome, steps_before);
       if (outcome == Outcome::kStuck) ++position;
       if (drain) return progressed;

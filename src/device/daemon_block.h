@@ -18,7 +18,8 @@
 //     │                          takes part in the next one
 //     └── a watch's stream may go on ──▶ give up the part
 //
-// A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever.
+// A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever; a watch
+// that is the last to go announces without closing.
 #pragma once
 #include "device/daemon.h"
 
@@ -43,7 +44,8 @@ class DaemonBlock {
       const LeaveReason reason = serve();
       if (a_.tenured == 0) return reason;
       if (leads(m_)) depart();
-      if (!m_.any(leads(m_) && comes_again(reason))) return reason;
+      // A watch that was sent away takes part in the next residency.
+      if (!m_.any(leads(m_) && watches(a_) && !is_released(m_, a_))) return reason;
     }
   }
 
@@ -78,6 +80,8 @@ class DaemonBlock {
     number_ = a_.tenured != 0 ? take_part() : a_.launch;
     s_.number = number_;
     if (number_ == kNoTenure) return;
+    asked_ = false;
+    if (a_.tenured != 0 && anchors()) m_.fetch_add(&p_.anchors, 1);
     // Release: as in elsewhere().
     if (a_.guards != 0 || a_.tenured != 0) m_.store_release(&p_.roamed, number_);
     for (uint32_t attempt = 0; (s_.part = claim(own_)) == kNoPart && waits_for_part(); ++attempt)
@@ -87,29 +91,25 @@ class DaemonBlock {
 
   STARLING_HOST_DEVICE bool waits_for_part() {
     if (a_.tenured == 0) return own_ == 0 && m_.load_relaxed(&d_.drain) < number_;
-    return anchors() && m_.load_relaxed(&d_.drain) < number_ && !may_go() && !is_dismissed(m_, a_);
+    // Where nobody serves, who goes has the parts for a moment (release_part).
+    return (anchors() || m_.load_relaxed(&p_.serving) == 0) && m_.load_relaxed(&d_.drain) < number_ &&
+           !is_released(m_, a_) && !is_dismissed(m_, a_);
   }
 
   // ---- tenure: whoever comes takes part in the residency under way, or begins one -----------------------
 
   static constexpr uint64_t kNoTenure = 0;
 
-  // Who stays does so in the next residency, if this one has ended: it may have come to one that was to end.
-  STARLING_HOST_DEVICE bool comes_again(LeaveReason reason) {
-    if (a_.stays == 0 || helps(a_) || may_go()) return false;
-    return anchors() || reason != LeaveReason::kElsewhere;
-  }
   // Somebody relies on it to be there, whatever others do.
   STARLING_HOST_DEVICE bool anchors() const {
     return watches(a_) || (a_.stays != 0 && !helps(a_) && own_ == 0);
   }
-  STARLING_HOST_DEVICE bool may_go() { return watches(a_) ? is_released(m_, a_) : is_dismissed(m_, a_); }
 
-  // The residency's number. Who was sent away waits until that one is over; kNoTenure: until it may go.
+  // The residency's number. A watch that was sent away waits until that one is over; kNoTenure: until its stream
+  // may go on.
   STARLING_HOST_DEVICE uint64_t take_part() {
     for (uint32_t attempt = 0;; ++attempt) {
-      // Who was launched for something looks for it first.
-      if (a_.stays != 0 && (watches(a_) || number_ != kNoTenure) && may_go()) return kNoTenure;
+      if (is_released(m_, a_)) return kNoTenure;
       const uint64_t before = m_.load_relaxed(&p_.tenure);
       const uint64_t number = before >> kTenureShift;
       const bool under_way = before % (uint64_t(1) << kTenureShift) != 0;
@@ -126,7 +126,9 @@ class DaemonBlock {
     }
   }
   STARLING_HOST_DEVICE void depart() {
-    if (number_ != kNoTenure) m_.fetch_add(&p_.tenure, ~uint64_t(0));
+    if (number_ == kNoTenure) return;
+    if (anchors()) m_.fetch_add(&p_.anchors, ~uint64_t(0));
+    m_.fetch_add(&p_.tenure, ~uint64_t(0));
   }
 
   // A watch whose stream goes on. Whoever serves still sees to what it had. If nobody does, it says what is left:
@@ -134,19 +136,22 @@ class DaemonBlock {
   // serves, and does so in turn.
   STARLING_HOST_DEVICE void release_part() {
     const uint32_t part = s_.part;
-    bool left = closing_ && leaves_work(m_, d_, part);
-    if (!closing_) {
+    if (closing_) {
+      say_what_is_left(part);
+    } else {
       give_up(part);
       if (others_serve()) return;
       stop_serving();
     }
     for (uint32_t k = 0; k < d_.block_count; ++k) {
       if (!try_claim(k)) continue;
-      left = left || leaves_work(m_, d_, k);
+      say_what_is_left(k);
       give_up(k);
     }
-    // Release: what is left, before the news; pairs with the host's exchange.
-    if (left) m_.store_release(d_.work, 1);
+  }
+  // Of a part that is ours. Release: what is left, before the news; pairs with the host's exchange.
+  STARLING_HOST_DEVICE void say_what_is_left(uint32_t part) {
+    if (leaves_work(m_, d_, part)) m_.store_release(d_.work, 1);
   }
 
   // The first part from `from` on that nobody has; kNoPart: none.
@@ -187,15 +192,18 @@ class DaemonBlock {
   }
 
   STARLING_HOST_DEVICE bool gives_place_back() const {
-    if (helps(a_)) return none_progresses(m_, d_, d_.scheduling.quit_period);
+    if (leaves_quietly(m_, a_)) return none_progresses(m_, d_, d_.scheduling.quit_period);
     return in_vain_ > d_.block_count && own_ != 0 && !watches(a_) && none_progresses(m_, d_, p_.leave_after);
   }
 
   // What has gone on here goes on, perhaps, for long. The operation is not complete, since our task is not
   // done: news of it comes before that, as in push_parked(). Release: nothing hangs on it.
   STARLING_HOST_DEVICE void ask_for_help(uint32_t part) {
-    if (d_.blocks[part].task_count > 0 && m_.load_relaxed(&p_.serving) < d_.block_count)
-      m_.store_release(d_.work, 1);
+    if (d_.blocks[part].task_count == 0 || m_.load_relaxed(&p_.serving) >= d_.block_count) return;
+    // Once in a residency, where the host does not know how many serve.
+    if (a_.tenured != 0 && asked_) return;
+    asked_ = true;
+    m_.store_release(d_.work, 1);
   }
 
   // One less serves, unless we are the last. Acquire and release, as in stop_serving(): who closes parts
@@ -226,6 +234,7 @@ class DaemonBlock {
   uint64_t number_ = 0;  // of the residency; then, of the last one in which we took part
   uint32_t in_vain_ = 0;  // parts visited since the last that went on
   bool closing_ = false;
+  bool asked_ = false;  // for help
 };
 
 // The whole daemon, on every thread of every block.

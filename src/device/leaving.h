@@ -14,16 +14,25 @@ STARLING_HOST_DEVICE bool none_progresses(M& m, const DaemonMemory& daemon, uint
   return true;
 }
 
-// Acquire: pairs with the release in count_finished(), or the host's: what stands behind the watch in its stream
-// sees what the operation wrote.
+// Mostly not, and a look without an order says so. Acquire: pairs with the release in count_finished(), or the
+// host's: what stands behind the watch in its stream sees what the operation wrote.
 template <class M>
 STARLING_HOST_DEVICE bool is_released(M& m, const DaemonArguments& a) {
-  return watches(a) && reached(m.load_acquire(a.awaited), a.until);
+  if (!watches(a) || !reached(m.load_relaxed(a.awaited), a.until)) return false;
+  return reached(m.load_acquire(a.awaited), a.until);
 }
 // The host ends a kernel, or all. Relaxed: nothing hangs on it.
 template <class M>
 STARLING_HOST_DEVICE bool is_dismissed(M& m, const DaemonArguments& a) {
   return m.load_relaxed(&a.daemon->parts->dismissed) >= a.launch;
+}
+
+// When nothing goes on it gives its place back, and others go on without it: helpers, and a daemon beside who
+// has to be there.
+template <class M>
+STARLING_HOST_DEVICE bool leaves_quietly(M& m, const DaemonArguments& a) {
+  if (helps(a)) return true;
+  return a.tenured != 0 && a.stays == 0 && m.load_relaxed(&a.daemon->parts->anchors) > 0;
 }
 
 // Of a part that nobody serves any more: does it wait for a daemon?

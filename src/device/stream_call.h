@@ -24,9 +24,10 @@ struct StreamCall {
   bool copies = false;  // StreamPath::kCopies; then of the others `held` alone counts. may_stand() in the
                         // place of may_enter()
   bool rendezvous = false;  // it may wait long for peers, and would keep many blocks: StreamPath::kRendezvous
-  uint32_t before = 0;  // may_enter(): operations that will enter with it, and before it
+  uint32_t before = 0;  // may_enter(): operations that will enter with it, and before it ...
   const void* lane =
       nullptr;  // its lane, if nothing but operations is ever behind it in its stream; else null
+  const StreamCall* first = nullptr;  // ... and the first of them; null: it is that
 };
 
 // Kept by the owner with the operation until its completion is read.

@@ -48,6 +48,7 @@ struct StreamFacts {
   uint64_t missing_ns = 0;
   // Streams that may stand for watches at the same time, so that multiprocessors are left for all else.
   uint32_t watch_limit = 0;
+  uintptr_t ambiguous = ~uintptr_t(0);  // a handle that names another stream on each thread: has none
 };
 
 // clang-format off

@@ -64,8 +64,9 @@ class StreamHost {
     observe();  // a daemon that has left meanwhile keeps nobody from being alone
     const bool alone = enters_alone(call);
     // Who enters with one that is alone, and is not, ends that: the stream stands for it all the same.
-    if (call.before == 0) first_alone_ = call.held && alone;
-    const bool stands = first_alone_ || (call.held && !may_watch(call.stream)) ||
+    const bool beside_alone =
+        policy_.watches && call.first != nullptr && call.first->held && enters_alone(*call.first);
+    const bool stands = beside_alone || (call.held && !may_watch(call.stream)) ||
                         (facts_.daemon_first && (holds_ > 0 || stands_ > 0));
     return !stands || alone || may_hold();
   }
@@ -228,6 +229,9 @@ class StreamHost {
     if (under_way) last_activity_ = d_.now();
   }
 
+  // Likewise: does the daemon have operations that no stream orders?
+  void note_called(bool under_way) { called_ = under_way; }
+
   // Something was left to a daemon that is not there, or to its helpers: note_calls() is wanted before
   // poll().
   bool asks_for_calls() {
@@ -339,12 +343,14 @@ class StreamHost {
   // The daemon that is there is not needed, as far as its host knows.
   bool may_rest() const {
     if (!residency_.resident() || residency_.coming() || residency_.draining() || keeps_daemon()) return false;
-    return residency_.stays() || (policy_.watches && under_way_ == unmet_);
+    return residency_.stays() || (policy_.watches && has_nothing());
   }
+  // Nothing that was submitted is left, as far as the host knows.
+  bool has_nothing() const { return under_way_ == unmet_ && !called_ && !replays_; }
   // How long it stays so. A program that synchronizes its device waits for it, so it is short once nothing is
   // under way.
   uint64_t rest_ns() const {
-    if (policy_.watches && under_way_ == unmet_) return facts_.quit_ns / kRestShare;
+    if (policy_.watches && has_nothing()) return facts_.quit_ns / kRestShare;
     return under_way_ == 0 ? facts_.quit_ns / 16 : facts_.quit_ns;
   }
 
@@ -363,7 +369,7 @@ class StreamHost {
   }
   bool may_watch(Stream stream) const {
     return policy_.watches && facts_.daemon_first && !facts_.shared_queue &&
-           watched_as(stream) < kMostWatched;
+           reinterpret_cast<uintptr_t>(stream) != facts_.ambiguous && watched_as(stream) < kMostWatched;
   }
   // True: a watch is to be put into the stream for the operation. A second one ends as soon as it comes.
   bool watch(StreamEntry& entry, Stream stream) {
@@ -484,12 +490,12 @@ class StreamHost {
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
   bool replays_ = false;  // an operation of a replay was under way at the last look
+  bool called_ = false;  // one that no stream orders
   uint32_t starts_ = 0;  // operations under way that began as a kernel
   uint32_t rendezvous_ = 0;  // likewise, that take that path
   uint32_t unmet_ = 0;  // of these, those that are not submitted yet
   uint32_t under_way_ = 0;  // all of them but those that copy engines move
   Alone<M> alone_;
-  bool first_alone_ = false;  // of those that may_enter() was asked for last, the first holds its stream so
   bool news_ = false;  // taken, and not acted on
   bool calls_missing_ = false;
   uint64_t missing_since_ = 0;

@@ -126,7 +126,7 @@ class Executor {
   virtual void ring() = 0;
   // By whoever polls for completions. work: operations are on the device; if the daemon is not resident and
   // they wait for it, it is launched again (the event-driven start). True: look again soon.
-  virtual bool keep_running(bool work) = 0;
+  virtual bool keep_running(bool work, bool called) = 0;
   // By the last keep_running(): it has something to do within some 50 us.
   virtual bool hurries() const { return false; }
 

@@ -87,6 +87,7 @@ struct DaemonParts {
   uint64_t* holders;  // [block_count]; = the residency's number: a block has the part, or has closed it
   // Where streams have watches (device/daemon_block.h): number of the residency << kTenureShift | its blocks.
   uint64_t tenure = 0;
+  uint64_t anchors = 0;  // of its blocks, those that somebody relies on: watches and guards
   uint64_t dismissed = 0;  // = launch number: the host wants kernels up to it to leave
 };
 inline constexpr uint32_t kNoPart = ~0u;

@@ -34,7 +34,7 @@ class CpuExecutor final : public Executor {
   CpuExecutor& operator=(const CpuExecutor&) = delete;
 
   void ring() override;
-  bool keep_running(bool) override {
+  bool keep_running(bool, bool) override {
     return false;
   }  // the threads outside the daemon hear the rings themselves
   // For a one-block daemon, if nobody else runs it.

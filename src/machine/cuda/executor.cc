@@ -25,6 +25,7 @@ constexpr uint64_t kErrorPeriodNs =
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
 static_assert(2 * device::kMostTogether <= kLaunchLimit);  // a kernel or a mark, and a wait, for each
 constexpr uint32_t kWatchedStreams = 4;  // each may keep a multiprocessor
+constexpr uint32_t kWatchShare = 16;  // of the GPU's, at most
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;
@@ -101,7 +102,8 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           1,
           options.alone,
           kMissingPeriodNs,
-          kWatchedStreams};
+          std::min(kWatchedStreams, uint32_t(processors) / kWatchShare),
+          reinterpret_cast<uintptr_t>(cudaStreamPerThread)};
 }
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -119,7 +121,7 @@ CudaExecutor::CudaExecutor(const ExecutorOptions& options)
 
 CudaExecutor::~CudaExecutor() {
   // Whoever is inside leaves at its next yield, also with streams that stand: nobody will complete their
-  // operations any more. Release: pairs with the relay's look.
+  // operations any more. (Streams with watches have been released.) Release: pairs with the relay's look.
   const uint64_t last = options_.policy.watches ? ~uint64_t(0) : host_.launches();
   std::atomic_ref<uint64_t>(*options_.drain).store(last, std::memory_order_release);
   try {
@@ -134,7 +136,7 @@ void CudaExecutor::ring() {
   if (device_.failure().empty()) host_.serve();
 }
 
-bool CudaExecutor::keep_running(bool work) {
+bool CudaExecutor::keep_running(bool work, bool called) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return true;
   const uint64_t now = cpu::monotonic_ns();
@@ -143,6 +145,7 @@ bool CudaExecutor::keep_running(bool work) {
     device_.look_soon();
     if (!device_.failure().empty()) return false;
   }
+  host_.note_called(called);
   host_.poll();
   const uint64_t next = host_.next_poll();
   hurries_ = next < now + kSoonNs;

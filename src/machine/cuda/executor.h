@@ -23,7 +23,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
 
   // ---- Executor
   void ring() override;
-  bool keep_running(bool work) override;
+  bool keep_running(bool work, bool called) override;
   bool hurries() const override { return hurries_; }
   bool run_here(CompletionListener&, bool) override { return false; }
   bool ask_to_leave() override { return false; }

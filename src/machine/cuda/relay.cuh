@@ -30,6 +30,7 @@ class Relay {
   // Until `leaving`, in the block's shared memory, is not 0. All threads of one warp.
   __device__ void run(uint32_t& leaving) {
     if (shared_ && !take_turn(leaving)) return;
+    __syncwarp();
     uint64_t position = m_.load_relaxed(relayed_);
     for (uint32_t looks = 0; !has_ended(leaving); ++looks) {
       if (looks % kLooksPerReport == 0) report();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "machine/cpu/futex.h"
 #include "machine/cuda/device_guard.h"
@@ -170,14 +172,17 @@ void CudaStreamDevice::synchronize_daemon() {
 // Those that are there have been released, or leave because all do. Who comes later touches nothing.
 void CudaStreamDevice::await_watches() {
   const uint64_t end = cpu::monotonic_ns() + kLeavingNs;
-  uint64_t came_and_left[2] = {};
-  do {
+  // Twice: one that has just looked, and found that it has to stand, says so a moment later.
+  for (uint32_t alike = 0; alike < 2 && cpu::monotonic_ns() < end;) {
+    uint64_t came_and_left[2] = {};
     const cudaStream_t stream = daemons_[kFirst];
     if (cudaMemcpyAsync(came_and_left, options_.watches, sizeof came_and_left, cudaMemcpyDeviceToHost,
                         stream) != cudaSuccess ||
         cudaStreamSynchronize(stream) != cudaSuccess)
       return;  // the device has failed: nothing runs there any more
-  } while (came_and_left[0] != came_and_left[1] && cpu::monotonic_ns() < end);
+    alike = came_and_left[0] == came_and_left[1] ? alike + 1 : 0;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 // ---- streams ------------------------------------------------------------------------------------------

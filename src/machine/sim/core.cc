@@ -165,7 +165,13 @@ class GpuDriver final : public StreamDriver {
               {&s.daemon->submissions, s.daemon->block_count, s.daemon->work,
                s.options->watch_limit != 0 ? &s.daemon->parts->dismissed : &s.daemon->drain}) {}
 
-  bool may_enter(const StreamRequest& request) override { return host_.may_enter(call_of(request)); }
+  bool may_enter(const StreamRequest& request, const StreamRequest* first) override {
+    device::StreamCall call = call_of(request);
+    device::StreamCall first_call{};
+    if (first != nullptr) first_call = call_of(*first);
+    if (first != nullptr) call.first = &first_call;
+    return host_.may_enter(call);
+  }
   bool may_hold(const StreamTicket* ticket, uint32_t stream) override {
     return ticket == nullptr ? host_.may_hold()
                              : host_.may_hold(entry_of(*ticket), GpuDevice::handle_of(stream), true);
@@ -183,6 +189,7 @@ class GpuDriver final : public StreamDriver {
   void completed(const StreamTicket& ticket) override { host_.completed(entry_of(ticket)); }
   bool asks_for_calls() override { return host_.asks_for_calls(); }
   void note_calls(bool missing) override { host_.note_calls(missing); }
+  void note_called(bool under_way) override { host_.note_called(under_way); }
   void poll() override { host_.poll(); }
   void drain() override { host_.drain(); }
   void poison(const Handover& handover, uint64_t newest) override { host_.poison(handover, newest); }
@@ -263,7 +270,8 @@ class GpuDriver final : public StreamDriver {
             r.copies,
             r.rendezvous,
             r.before,
-            r.lane};
+            r.lane,
+            nullptr};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience, t.met,

@@ -59,7 +59,7 @@ struct StreamEntering {
 class StreamDriver {
  public:
   virtual ~StreamDriver() = default;
-  virtual bool may_enter(const StreamRequest& request) = 0;
+  virtual bool may_enter(const StreamRequest& request, const StreamRequest* first) = 0;
   virtual bool may_hold(const StreamTicket* ticket, uint32_t stream) = 0;  // null: of no operation under way
   virtual bool may_stand() = 0;
   virtual StreamTicket enter(const StreamRequest& request) = 0;
@@ -67,6 +67,7 @@ class StreamDriver {
   virtual void completed(const StreamTicket& ticket) = 0;
   virtual bool asks_for_calls() = 0;
   virtual void note_calls(bool missing) = 0;
+  virtual void note_called(bool under_way) = 0;
   virtual void poll() = 0;
   virtual void drain() = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;

@@ -82,7 +82,8 @@ void StreamRank::add_fibers() {
   share_core_words();
   memory.allow_many_writers(daemon_->work);
   memory.allow_many_writers(&alone_->leaving);
-  for (uint64_t* word : {&daemon_->parts->serving, &daemon_->parts->roamed, &daemon_->parts->tenure})
+  DaemonParts& parts = *daemon_->parts;
+  for (uint64_t* word : {&parts.serving, &parts.roamed, &parts.tenure, &parts.anchors})
     memory.allow_many_writers(word);
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parts->holders[b]);
   for (uint32_t b = 0; b < o_->blocks; ++b) memory.allow_many_writers(&daemon_->parked[b].tail);
@@ -325,6 +326,7 @@ bool StreamRank::poll_once() {
   if (std::any_of(meeting_.begin(), meeting_.end(), waits))
     w_->scheduler.note_deadline(w_->scheduler.now() + kLookForPeersNs);
   if (driver_->asks_for_calls()) driver_->note_calls(calls_missing());
+  driver_->note_called(any_called());
   driver_->poll();
   const uint64_t next = driver_->next_poll();
   if (next < kForever) w_->scheduler.note_deadline(next);
@@ -387,6 +389,14 @@ void StreamRank::submit_met(SimLane& lane) {
     driver_->met(tickets_[lane.number()].at(index));
     push(submission);
   }
+}
+
+// What the CPU submits is nobody's ticket.
+bool StreamRank::any_called() const {
+  return std::any_of(lanes_.mine().begin(), lanes_.mine().end(), [this](const SimLane* lane) {
+    return !lane->spec().copies && !lane->spec().captured &&
+           lane->submitted() - lane->completed() > tickets_[lane->number()].size();
+  });
 }
 
 // As Context::calls_missing().

@@ -67,10 +67,13 @@ void StreamRank::put_operations(std::vector<Starting>& all) {
   for (lock();; lock()) {
     std::erase_if(all, [](const Starting& one) { return one.lane->broken; });
     bool may = true;
+    StreamRequest first{};
     for (uint32_t k = 0; may && k < all.size(); ++k) {
       SimLane& lane = *all[k].lane;
       lane.open_to_streams();
-      may = driver_->may_enter(request_of(all[k], lane.has_room(), k));
+      const StreamRequest request = request_of(all[k], lane.has_room(), k);
+      if (k == 0) first = request;
+      may = driver_->may_enter(request, k == 0 ? nullptr : &first);
     }
     if (may) break;
     unlock();

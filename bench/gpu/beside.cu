@@ -112,8 +112,8 @@ int beside_occupy(int device, int free, double limit_s, void** occupation) {
   return 0;
 }
 
-// One block of `threads` threads, and as much shared memory, looks for its end, for `limit_s` at most: what a kernel
-// costs others by being there. *occupation goes to beside_release().
+// One block of `threads` threads, and as much shared memory, looks for its end, for `limit_s` at most: what a
+// kernel costs others by being there. *occupation goes to beside_release().
 int beside_look(int device, int threads, int shared_bytes, double limit_s, void** occupation) {
   RETURN_IF_FAILED(cudaSetDevice(device));
   RETURN_IF_FAILED(cudaFuncSetAttribute(look_kernel, cudaFuncAttributePreferredSharedMemoryCarveout,

@@ -1,7 +1,7 @@
-// When does a kernel begin that is to begin soon after a store of the CPU's, beside streams that stand? Put in
-// before that behind a wait value, or behind a kernel of one warp that looks for the store; several of the
-// kind at once; launched then; or launched then by a kernel of one warp that is there. Before the others stand,
-// or after. `green`: in streams of a green context of all multiprocessors.
+// When does a kernel begin that is to begin soon after a store of the CPU's, beside streams that stand? Put
+// in before that behind a wait value, or behind a kernel of one warp that looks for the store; several of the
+// kind at once; launched then; or launched then by a kernel of one warp that is there. Before the others
+// stand, or after. `green`: in streams of a green context of all multiprocessors.
 //
 //   nvcc -std=c++20 -O2 -arch=sm_90 -rdc=true bench/gpu/standby_probe.cu -o standby_probe -lcudadevrt
 //   ./standby_probe [green]
@@ -52,8 +52,8 @@ __global__ void look_for(const volatile uint64_t* word, uint64_t value) {
 }
 
 // Launches one for each number up to `last`, when *go has come to it.
-__global__ void __launch_bounds__(32, 1) launch_for(const volatile uint64_t* go, uint64_t number,
-                                                    uint64_t last, uint64_t* begun) {
+__global__ void __launch_bounds__(32, 1)
+    launch_for(const volatile uint64_t* go, uint64_t number, uint64_t last, uint64_t* begun) {
   for (; number <= last; ++number) {
     while (*go < number) __nanosleep(200);
     if (threadIdx.x == 0) tell<<<32, 512, 0, cudaStreamFireAndForget>>>(begun, number);
@@ -139,14 +139,14 @@ class Probe {
     check(driver<decltype(&cuDeviceGet)>("cuDeviceGet")(&device, 0), "cuDeviceGet");
     CUdevResource all;
     check(driver<decltype(&cuDeviceGetDevResource)>("cuDeviceGetDevResource")(device, &all,
-                                                                             CU_DEV_RESOURCE_TYPE_SM),
+                                                                              CU_DEV_RESOURCE_TYPE_SM),
           "cuDeviceGetDevResource");
     CUdevResourceDesc described;
     check(driver<decltype(&cuDevResourceGenerateDesc)>("cuDevResourceGenerateDesc")(&described, &all, 1),
           "cuDevResourceGenerateDesc");
     CUgreenCtx context;
     check(driver<decltype(&cuGreenCtxCreate)>("cuGreenCtxCreate")(&context, described, device,
-                                                                 CU_GREEN_CTX_DEFAULT_STREAM),
+                                                                  CU_GREEN_CTX_DEFAULT_STREAM),
           "cuGreenCtxCreate");
     CUstream stream;
     check(driver<decltype(&cuGreenCtxStreamCreate)>("cuGreenCtxStreamCreate")(
@@ -162,7 +162,8 @@ class Probe {
   // The next one, or all that follow.
   void put(Way way) {
     const uint64_t last = number_ + (way == Way::kSeveral ? kRepeats : 1);
-    if (way == Way::kDevice) launch_for<<<1, 32, 0, daemon_>>>(go(), number_ + 1, number_ + kRepeats, begun());
+    if (way == Way::kDevice)
+      launch_for<<<1, 32, 0, daemon_>>>(go(), number_ + 1, number_ + kRepeats, begun());
     if (way == Way::kDevice || way == Way::kLaunch) return;
     for (uint64_t number = number_ + 1; number <= last; ++number) {
       if (way == Way::kKernel)

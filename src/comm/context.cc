@@ -83,7 +83,8 @@ Context::~Context() {
   poller_.join();  // first: it asks the executor whether lanes are out of use
   late_start_.end();
   copies_.reset();
-  // A watch is a kernel of ours: what is still under way, or comes later, must not find that its memory is gone.
+  // A watch is a kernel of ours: what is still under way, or comes later, must not find that its memory is
+  // gone.
   if (settings().guard == Guard::kWatch)
     for (HostLane* const lane : lanes_by_id_)
       if (lane != nullptr) release_streams(*lane);

@@ -70,9 +70,15 @@ bool Context::may_enter_stream(const Departing& departing, uint32_t before, devi
     if (lane.resolve()) meet_peers(lane);
     if (!lane.resolved() && cpu::monotonic_ns() < wait.begin + kMeetNs) return false;
   }
-  device::StreamCall call{
-      flight.stream, flight.held, needs_no_host(lane, flight),    lane.has_room(), false, false,
-      lane.wants_rendezvous(flight), before, waited_for_later(lane, flight)};
+  device::StreamCall call{flight.stream,
+                          flight.held,
+                          needs_no_host(lane, flight),
+                          lane.has_room(),
+                          false,
+                          false,
+                          lane.wants_rendezvous(flight),
+                          before,
+                          waited_for_later(lane, flight)};
   if (before == 0)
     first = call;
   else

@@ -178,7 +178,8 @@ class Daemon {
   // Mostly not, and a look without an order says so: an acquire would forget what the block has in its cache.
   STARLING_HOST_DEVICE bool is_drained() {
     if (m_.load_relaxed(&d_.drain) < number()) return a_.tenured != 0 && is_dismissed(m_, a_);
-    // Acquire: pairs with the release of `drain` in quit(), or, without watches, in the host that ends the residency.
+    // Acquire: pairs with the release of `drain` in quit(), or, without watches, in the host that ends the
+    // residency.
     return m_.load_acquire(&d_.drain) >= number();
   }
   STARLING_HOST_DEVICE uint64_t number() const { return a_.tenured != 0 ? s_.number : a_.launch; }

@@ -6,20 +6,20 @@
 // there is more for it to do, its host is told, which calls the others; these *helpers* leave when nothing
 // has gone on for the quit period.
 //
-// Where streams have *watches* (StreamPolicy::watches), a block of the daemon stands in the stream, exactly as
-// long as the stream does, so whenever one stands a block is there, and needs no launch. Watches come when the
-// GPU comes to them, so nobody can number residencies before: whoever comes takes part in the one under way,
-// or begins the next.
+// Where streams have *watches* (StreamPolicy::watches), a block of the daemon stands in the stream, exactly
+// as long as the stream does, so whenever one stands a block is there, and needs no launch. Watches come when
+// the GPU comes to them, so nobody can number residencies before: whoever comes takes part in the one under
+// way, or begins the next.
 //
 //   begin ── claim a part: our own, else the next that nobody has
 //     ├──▶ serve it (device/daemon.h) ── nothing goes on, or parts lack blocks ──▶ claim the next, give it up
 //     │                                    └── still nothing, and another block serves ──▶ leave
-//     ├── the residency ends ──▶ close the part; where blocks have roamed, those that nobody has, too. A watch
-//     │                          takes part in the next one
-//     └── a watch's stream may go on ──▶ give up the part
+//     ├── the residency ends ──▶ close the part; where blocks have roamed, those that nobody has, too
+//     │                            └── a watch ──▶ begin, or take part in, the next one
+//     └── a watch's stream may go on ──▶ give up the part, leave
 //
-// A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever; a watch
-// that is the last to go announces without closing.
+// A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever; a
+// watch that is the last to go announces without closing.
 #pragma once
 #include "device/daemon.h"
 
@@ -105,8 +105,8 @@ class DaemonBlock {
     return watches(a_) || (a_.stays != 0 && !helps(a_) && own_ == 0);
   }
 
-  // The residency's number. A watch that was sent away waits until that one is over; kNoTenure: until its stream
-  // may go on.
+  // The residency's number. A watch that was sent away waits until that one is over; kNoTenure: until its
+  // stream may go on.
   STARLING_HOST_DEVICE uint64_t take_part() {
     for (uint32_t attempt = 0;; ++attempt) {
       if (is_released(m_, a_)) return kNoTenure;
@@ -120,8 +120,8 @@ class DaemonBlock {
         continue;
       }
       const uint64_t after = under_way ? before + 1 : ((number + 1) << kTenureShift) + 1;
-      // Acquire and release, as depart(): the last residency is over, and its blocks have stored all that they had
-      // to.
+      // Acquire and release, as depart(): the last residency is over, and its blocks have stored all that
+      // they had to.
       if (m_.compare_exchange(&p_.tenure, before, after) == before) return after >> kTenureShift;
     }
   }
@@ -131,9 +131,9 @@ class DaemonBlock {
     m_.fetch_add(&p_.tenure, ~uint64_t(0));
   }
 
-  // A watch whose stream goes on. Whoever serves still sees to what it had. If nobody does, it says what is left:
-  // as if it closed all parts that nobody has, but without a look at what could go on. Who comes meanwhile
-  // serves, and does so in turn.
+  // A watch whose stream goes on. Whoever serves still sees to what it had. If nobody does, it says what is
+  // left: as if it closed all parts that nobody has, but without a look at what could go on. Who comes
+  // meanwhile serves, and does so in turn.
   STARLING_HOST_DEVICE void release_part() {
     const uint32_t part = s_.part;
     if (closing_) {

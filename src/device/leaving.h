@@ -14,8 +14,8 @@ STARLING_HOST_DEVICE bool none_progresses(M& m, const DaemonMemory& daemon, uint
   return true;
 }
 
-// Mostly not, and a look without an order says so. Acquire: pairs with the release in count_finished(), or the
-// host's: what stands behind the watch in its stream sees what the operation wrote.
+// Mostly not, and a look without an order says so. Acquire: pairs with the release in count_finished(), or
+// the host's: what stands behind the watch in its stream sees what the operation wrote.
 template <class M>
 STARLING_HOST_DEVICE bool is_released(M& m, const DaemonArguments& a) {
   if (!watches(a) || !reached(m.load_relaxed(a.awaited), a.until)) return false;

@@ -1,6 +1,6 @@
-// Kernels of the daemon, as the host sees them: when one is launched, whether it is there, and how it is asked
-// to leave. Watches (StreamPolicy::watches) come and go without being asked, and serve too: they are not known
-// here. Under the host's lock, as device/stream_host.h, which decides when.
+// Kernels of the daemon, as the host sees them: when one is launched, whether it is there, and how it is
+// asked to leave. Watches (StreamPolicy::watches) come and go without being asked, and serve too: they are
+// not known here. Under the host's lock, as device/stream_host.h, which decides when.
 #pragma once
 #include "device/stream_device.h"
 
@@ -9,8 +9,8 @@ namespace starling::device {
 template <class M, StreamDevice D>
 class Residency {
  public:
-  // All live as long as it. `daemon`: as every one gets it; its number and its ways are filled in here. `drain`
-  // is where blocks read that they are to leave, or what is passed on to there.
+  // All live as long as it. `daemon`: as every one gets it; its number and its ways are filled in here.
+  // `drain` is where blocks read that they are to leave, or what is passed on to there.
   Residency(M& machine, D& device, const DaemonArguments& daemon, uint64_t* drain)
       : m_(machine), d_(device), daemon_(daemon), drain_(drain) {}
 

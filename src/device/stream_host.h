@@ -25,11 +25,11 @@
 #include "device/residency.h"
 #include "device/stream_call.h"
 #include "device/submission_queue.h"
+#include "device/watched.h"
 
 namespace starling::device {
 
 inline constexpr uint64_t kRestShare = 64;  // of quit_ns: how long a daemon stays that has nothing to do
-inline constexpr uint32_t kMostWatched = 8;  // streams
 inline constexpr uint64_t kCallsPeriodNs = 1000;  // who waits for calls looks again no sooner
 
 // The host's ends of what it shares with a daemon; where the daemon has copies of its own, the host's.
@@ -53,6 +53,7 @@ class StreamHost {
         ends_(ends),
         daemon_(daemon),
         residency_(machine, device, daemon, ends.drain),
+        watched_(facts.watch_limit),
         alone_(machine, facts.alone) {}
 
   // ---- under the host's lock ---------------------------------------------------------------------------
@@ -150,7 +151,7 @@ class StreamHost {
       return;
     }
     holds_ -= entry.holds;
-    for (uint32_t k = 0; k < kMostWatched; ++k) watched_[k].operations -= entry.watches >> k & 1;
+    watched_.completed(entry);
     gates_ -= entry.gate;
     starts_ -= entry.path == StreamPath::kKernel;
     rendezvous_ -= entry.path == StreamPath::kRendezvous;
@@ -260,11 +261,7 @@ class StreamHost {
   bool resident() const { return residency_.resident(); }
   uint64_t launches() const { return residency_.launches(); }
   // Nothing is under way that it would have to know of.
-  bool quiet() const {
-    uint32_t watched = 0;
-    for (const Watched& one : watched_) watched += one.operations;
-    return holds_ == 0 && watched == 0 && stands_ == 0 && gates_ == 0 && starts_ == 0;
-  }
+  bool quiet() const { return holds_ == 0 && !watched_.any() && stands_ == 0 && gates_ == 0 && starts_ == 0; }
 
   // ---- without the lock --------------------------------------------------------------------------------
 
@@ -342,7 +339,8 @@ class StreamHost {
 
   // The daemon that is there is not needed, as far as its host knows.
   bool may_rest() const {
-    if (!residency_.resident() || residency_.coming() || residency_.draining() || keeps_daemon()) return false;
+    if (!residency_.resident() || residency_.coming() || residency_.draining() || keeps_daemon())
+      return false;
     return residency_.stays() || (policy_.watches && has_nothing());
   }
   // Nothing that was submitted is left, as far as the host knows.
@@ -356,29 +354,14 @@ class StreamHost {
 
   // ---- StreamPolicy::watches ---------------------------------------------------------------------------
 
-  // The stream's place among those with watches, a free one, or kMostWatched.
-  uint32_t watched_as(Stream stream) const {
-    uint32_t free = kMostWatched;
-    for (uint32_t k = std::min(facts_.watch_limit, kMostWatched); k-- > 0;) {
-      if (watched_[k].operations == 0)
-        free = k;
-      else if (watched_[k].stream == stream)
-        return k;
-    }
-    return free;
-  }
   bool may_watch(Stream stream) const {
     return policy_.watches && facts_.daemon_first && !facts_.shared_queue &&
-           reinterpret_cast<uintptr_t>(stream) != facts_.ambiguous && watched_as(stream) < kMostWatched;
+           reinterpret_cast<uintptr_t>(stream) != facts_.ambiguous && watched_.has_place(stream);
   }
-  // True: a watch is to be put into the stream for the operation. A second one ends as soon as it comes.
+  // True: a watch is to be put into the stream for the operation.
   bool watch(StreamEntry& entry, Stream stream) {
     if (!may_watch(stream)) return false;
-    const uint32_t at = watched_as(stream);
-    if (entry.watches >> at & 1) return true;
-    entry.watches |= uint8_t(1u << at);
-    watched_[at].stream = stream;
-    ++watched_[at].operations;
+    watched_.add(entry, stream);
     return true;
   }
 
@@ -482,11 +465,7 @@ class StreamHost {
   uint64_t last_activity_ = 0;
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t stands_ = 0;  // the same for operations that copy engines move
-  struct Watched {
-    Stream stream;
-    uint32_t operations;  // under way, for which it stands, or is about to
-  };
-  Watched watched_[kMostWatched] = {};
+  WatchedStreams watched_;
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
   bool replays_ = false;  // an operation of a replay was under way at the last look

@@ -96,8 +96,8 @@ inline constexpr uint32_t kTenureShift = 16;
 struct alignas(64) DaemonMemory {
   Lane** segments[kMaxLanes / kLaneSegment];  // lane id -> segments[id / 256][id % 256]; writer: host
   SubmissionRing submissions;
-  alignas(64) uint64_t drain;  // = a residency's number: it is to end; writers: any block; and the host, but where
-                               // there are watches
+  alignas(64) uint64_t drain;  // = a residency's number: it is to end; writers: any block; and the host, but
+                               // where there are watches
   alignas(64) uint64_t exited;  // 1: an exiting submission was read; writers: blocks (all write 1)
   Scheduling scheduling;
   uint32_t block_count;

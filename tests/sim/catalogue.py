@@ -2153,9 +2153,9 @@ UNSEEN = [
         Mutation(
             "watches_without_number",
             "so many streams have watches that all else finds no multiprocessor",
-            HOST,
-            "for (uint32_t k = std::min(facts_.watch_limit, kMostWatched); k-- > 0;) {",
-            "for (uint32_t k = kMostWatched; k-- > 0;) {",
+            "watched.h",
+            "limit_(std::min(limit, kMostWatched))",
+            "limit_(kMostWatched)",
         ),
         "no drawn program has as many streams that stand as there are places beside a daemon's",
     ),

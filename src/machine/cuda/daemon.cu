@@ -30,15 +30,16 @@ __device__ void report_leaving(CudaMachine& machine, const DaemonLaunch& launch)
   machine.store_release(launch.left, launch.number);
 }
 
-// Of a watch, by all threads. False: its stream goes on; then nothing else is touched, since the context may be
-// gone.
+// Of a watch, by all threads. False: its stream goes on; then nothing else is touched, since the context may
+// be gone.
 __device__ bool begins(CudaMachine& machine, const DaemonLaunch& launch) {
   const bool waits = threadIdx.x == 0 && !device::is_released(machine, launch.daemon);
   if (waits) machine.fetch_add(launch.watches, 1);
   return __syncthreads_or(waits) != 0;
 }
 
-// The grid is the daemon's block count, the guard, its helpers, or a watch; a block's state lives in shared memory.
+// The grid is the daemon's block count, the guard, its helpers, or a watch; a block's state lives in shared
+// memory.
 __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kernel(DaemonLaunch launch) {
   __shared__ device::BlockState state;
   __shared__ uint32_t leaving;

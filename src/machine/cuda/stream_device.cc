@@ -205,8 +205,9 @@ void CudaStreamDevice::launch_gate(device::Stream stream, const device::GateArgu
 
 void CudaStreamDevice::launch_watch(device::Stream stream, const device::DaemonArguments& watch) {
   const DeviceGuard guard(options_.device);
-  const DaemonLaunch launch{watch,   *options_.start.submissions, options_.relayed, nullptr, 0, 0,
-                            nullptr, options_.drain,              options_.watches};
+  const DaemonLaunch launch{
+      watch,           *options_.start.submissions, options_.relayed, nullptr, 0, 0, nullptr, options_.drain,
+      options_.watches};
   note(cudaError_t(cuda::launch_daemon(launch, 1, stream)), "a watch could not be put into a stream");
   put(stream);
 }

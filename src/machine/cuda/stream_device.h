@@ -89,7 +89,8 @@ class CudaStreamDevice {
   // Asks the driver whether the kernels still live: at once, or soon on a thread of ours.
   void look_for_errors();
   void look_soon() { thread_.call(kLook); }
-  // Nothing is launched any more; returns when the last daemon has left, and the last watch, whose streams go on.
+  // Nothing is launched any more; returns when the last daemon has left, and the last watch, whose streams go
+  // on.
   void synchronize_daemon();
   device::Stream make_stream(bool urgent);
 

@@ -274,12 +274,18 @@ class GpuDriver final : public StreamDriver {
             nullptr};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
-    return {device::StreamPath(t.path), t.gate, t.waits, t.follows, t.alone, t.holds, t.patience, t.met,
+    return {device::StreamPath(t.path),
+            t.gate,
+            t.waits,
+            t.follows,
+            t.alone,
+            t.holds,
+            t.patience,
+            t.met,
             t.watches};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience, e.met,
-            e.watches};
+    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience, e.met, e.watches};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

@@ -164,7 +164,7 @@ for step in "${steps[@]}"; do
   case $step in
   all)
     build_adapter
-    files=${FILES:-torch_cuda ipc sm_free programs hosts plans graphs many conformance rings streams together diagnose}
+    files=${FILES:-programs torch_cuda ipc sm_free hosts plans graphs many conformance rings streams together diagnose}
     all_of() { # what is added to the logs' names, pytest's -k, files: JOBS of them at a time
       local suffix=$1 part=$2 file
       for file in "${@:3}"; do
@@ -178,14 +178,14 @@ for step in "${steps[@]}"; do
     else
       four= # two ranks at most have ipc, streams, together and diagnose
       for file in $files; do [[ " ipc streams together diagnose " == *" $file "* ]] || four+=" $file"; done
-      [ "${STAGE:-}" = two ] || all_of _4 "4 or test_programs" $four
+      [ "${STAGE:-}" = two ] || all_of _4 "4 or processes-3 or test_programs" $four
       for pair in 0 1; do
         [ "${STAGE:-}" != four ] || break
         (
           export CUDA_VISIBLE_DEVICES=$((2 * pair)),$((2 * pair + 1))
           n=0 mine=
-          for file in ${files/programs/}; do ((n++ % 2 != pair)) || mine+=" $file"; done
-          all_of "" "not 4" $mine
+          for file in ${files//programs/}; do ((n++ % 2 != pair)) || mine+=" $file"; done
+          all_of "" "not 4 and not processes-3" $mine
         ) &
       done
       wait

@@ -1,5 +1,5 @@
-// Streams that stand for watches (StreamPolicy::watches): each may keep a multiprocessor, so there is a limit.
-// Host code, under the host's lock.
+// Streams that stand for watches (StreamPolicy::watches): each may keep a multiprocessor, so there is a
+// limit. Host code, under the host's lock.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,8 @@ class WatchedStreams {
   explicit WatchedStreams(uint32_t limit) : limit_(std::min(limit, kMostWatched)) {}
 
   bool has_place(Stream stream) const { return place_of(stream) < kMostWatched; }
-  // A watch is put into the stream for the operation, after has_place(). A second one ends as soon as it comes.
+  // A watch is put into the stream for the operation, after has_place(). A second one ends as soon as it
+  // comes.
   void add(StreamEntry& entry, Stream stream) {
     const uint32_t at = place_of(stream);
     if (entry.watches >> at & 1) return;

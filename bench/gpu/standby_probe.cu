@@ -1,7 +1,8 @@
 // When does a kernel begin that is to begin soon after a store of the CPU's, beside streams that stand? Put
 // in before that behind a wait value, or behind a kernel of one warp that looks for the store; several of the
 // kind at once; launched then; or launched then by a kernel of one warp that is there. Before the others
-// stand, or after. `green`: in streams of a green context of all multiprocessors.
+// stand, or after; and while a caller stands in the driver. `green`: in streams of a green context of all
+// multiprocessors.
 //
 //   nvcc -std=c++20 -O2 -arch=sm_90 -rdc=true bench/gpu/standby_probe.cu -o standby_probe -lcudadevrt
 //   ./standby_probe [green]
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -129,7 +131,45 @@ class Probe {
     for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
   }
 
+  // Another thread stands in the driver, since its stream's launch queue is full: when does a launch into
+  // another stream return, and its kernel begin?
+  void measure_full_queue() {
+    cudaStream_t full;
+    check(cudaStreamCreateWithFlags(&full, cudaStreamNonBlocking), "cudaStreamCreate");
+    wait(full, standing(), stand_ + 1);
+    std::atomic<int> put{0};
+    std::thread caller([&] {
+      check(cudaSetDevice(0), "cudaSetDevice");
+      for (; put < kMoreThanFull; ++put) tell<<<1, 32, 0, full>>>(words_ + 32, 1);
+    });
+    usleep(200'000);
+    const int before = put;
+    std::atomic<double> returned{0};
+    const double t0 = now_us();
+    ++number_;
+    std::thread launcher([&] {
+      check(cudaSetDevice(0), "cudaSetDevice");
+      tell<<<32, 512, 0, daemon_>>>(begun(), number_);
+      returned = now_us() - t0;
+    });
+    const bool began = becomes(begun(), number_);
+    const double begins = now_us() - t0;
+    usleep(10'000);
+    std::printf(
+        "\na caller stands in the driver after %d launches of %d; another thread's launch into another "
+        "stream "
+        "returned after %.1f us (0: not yet), and its kernel %s after %.1f us\n",
+        before, kMoreThanFull, returned.load(), began ? "began" : "had not begun", begins);
+    store(standing(), ++stand_);
+    caller.join();
+    launcher.join();
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    cudaStreamDestroy(full);
+  }
+
  private:
+  static constexpr int kMoreThanFull = 1500;
+
   uint64_t* go() const { return words_; }
   uint64_t* begun() const { return words_ + 8; }
   uint64_t* standing() const { return words_ + 16; }
@@ -199,4 +239,5 @@ int main(int argc, char**) {
     for (const bool before : {true, false})
       for (const int standers : {0, 4, 7, 8, 16, 32})
         if (way != Way::kLaunch || !before) probe.measure(way, before, standers);
+  probe.measure_full_queue();
 }

@@ -121,7 +121,7 @@ std::string machine_text(const Options& o) {
       {"begin_delay_ns", o.begin_delay_ns, calm.begin_delay_ns},
       {"daemon_first", o.daemon_first, calm.daemon_first},
       {"guards", o.guards, calm.guards},
-      {"watch limit", o.watch_limit, calm.watch_limit},
+      {"watch_limit", o.watch_limit, calm.watch_limit},
       {"rendezvous", o.rendezvous, calm.rendezvous},
       {"missing_ns", o.missing_ns, calm.missing_ns},
       {"driver_connects", o.driver_connects, calm.driver_connects},

@@ -2120,7 +2120,7 @@ UNSEEN = [
             "      if (before < 2) return false;\n",
             "",
         ),
-        "who is relied on never gives its place back: another is the last only while that has closed its part, not left",
+        "who is relied on never gives its place back: another is the last only while that closes its part",
     ),
     (
         Mutation(

@@ -40,7 +40,7 @@ struct StreamFacts {
                      // so long
   // 1: a launch may stand behind a call of another thread that waits for a stream (a copy to pageable
   // memory): no stream is held unless a daemon is there, which stays; or unless the operation does without
-  // (StreamEntry::alone).
+  // (StreamEntry::alone), or the stream brings a block along (StreamPolicy::watches).
   uint32_t daemon_first = 0;
   AloneWords* alone = nullptr;  // daemon_first: shared with start kernels
   // How long what was left to a daemon is left alone where each of it waits for a rank that has not called it

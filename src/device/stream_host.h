@@ -297,7 +297,8 @@ class StreamHost {
     const uint64_t* done = &handover.done[sequence % handover.depth].done;
     if (!by_watch) return d_.wait_value(stream, done, sequence + 1);
     DaemonArguments watch = daemon_;
-    watch.launch = ~uint64_t(0);  // it leaves with its stream, and serves until then, or until all are to leave
+    watch.launch =
+        ~uint64_t(0);  // it leaves with its stream, and serves until then, or until all are to leave
     watch.stays = watch.guards = 1;
     watch.awaited = done;
     watch.until = sequence + 1;

@@ -53,8 +53,8 @@ __device__ void load(CudaMachine& m, device::ActiveSlot& slot, const Contexts& c
 __global__ void __launch_bounds__(cuda::kDaemonThreads, 1)
     overhead_kernel(Contexts contexts, device::CompletionMemory* completions, Spent* spent) {
   __shared__ device::BlockState state;
-  __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
-  CudaMachine m(cuda::kDaemonThreads, stage);
+  __shared__ CudaMachine::DaemonStage stage;
+  CudaMachine m(cuda::kDaemonThreads, &stage);
   device::ActiveSlot& slot = state.slots[0];
   constexpr uint32_t kTimes = kRounds * kContexts;
   uint64_t begin = m.now();
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(cuda::kDaemonThreads, 1)
   for (uint32_t k = 0; k < kTimes; ++k) {
     const uint32_t at = k % kContexts;
     load(m, slot, contexts, at);
-    const PlanHeader* plan =
-        m.stage_plan(0, reinterpret_cast<const PlanHeader*>(contexts.plans + size_t(at) * kPlanBytes));
+    const auto* far = reinterpret_cast<const PlanHeader*>(contexts.plans + size_t(at) * kPlanBytes);
+    const PlanHeader* plan = device::bring_plan_near(m, 0, far, far->total_bytes);
     Lane* near = m.stage_lane(0, &contexts.lanes[at]);
     m.barrier();
     if (m.thread_index() == 0) {
@@ -207,8 +207,8 @@ int main(int argc, char** argv) {
       "\"lane_bytes\": %llu, \"device_bytes\": %llu, \"bytes_per_block\": %.0f}\n",
       properties.name, gpus, double(spent.load_ns) / times, double(spent.task_load_ns) / times,
       double(spent.save_ns) / times, double(spent.completion_ns) / (kContexts * 1e3), sizeof(DynamicContext),
-      sizeof(device::BlockState) + device::kActiveSlots * CudaMachine::kStageBytes,
-      sizeof(device::StartState) + size_t(CudaMachine::kStageBytes), collectives, lanes.blocks,
+      sizeof(device::BlockState) + device::kActiveSlots * sizeof(CudaMachine::DaemonStage),
+      sizeof(device::StartState) + sizeof(CudaMachine::StartStage), collectives, lanes.blocks,
       (unsigned long long)lanes.lane_bytes, (unsigned long long)lanes.device_bytes,
       double(lanes.lane_bytes) / std::max(lanes.blocks, 1u));
   std::fflush(stdout);

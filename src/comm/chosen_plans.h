@@ -21,6 +21,7 @@ struct CallShape {
   bool across_hosts;
   DataType data_type;
   uint64_t choice_bytes;
+  uint32_t block_limit;
   auto operator<=>(const CallShape&) const = default;
 };
 

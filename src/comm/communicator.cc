@@ -54,6 +54,7 @@ Communicator::Communicator(Context& context, uint32_t rank, Group group, std::st
       always_reads_(group.always_reads),
       opens_(group.opens),
       sm_free_(group.sm_free),
+      device_set_(group.device_set),
       large_message_times_(group.times),
       key_(entered(context, group.key, name)),
       name_(std::move(name)),
@@ -250,6 +251,7 @@ Departure Communicator::collective_departure(const starling_operation& call, Req
   context.added = &added_;
   context.table = table_.get();
   context.hosts = &hosts_;
+  if (device_set_) context.block_limit = std::min(context.block_limit, group_lane(call.lane).plan_limit());
   Departure departure{nullptr, flight_of(call, context, std::move(request))};
   const bool copies = goes_by_copies(call, capture);
   if (copies) lower_to_copies(departure.flight.lowered, rank_, members_);
@@ -307,8 +309,10 @@ HostLane& Communicator::control() {
 
 HostLane& Communicator::group_lane(const char* name) {
   if (const auto found = group_lanes_.find(name); found != group_lanes_.end()) return *found->second;
-  HostLane& lane = context_.lane(remember(key_of(key_, std::string("lane/") + name)), name, rank_, members_,
-                                 std::string_view(name) == kDefaultLane, &control(), {flight_group_, -1, -1});
+  const LaneUse shared = std::string_view(name) == kDefaultLane ? LaneUse::kAnySize : LaneUse::kNamed;
+  HostLane& lane =
+      context_.lane(remember(key_of(key_, std::string("lane/") + name)), name, rank_, members_,
+                    device_set_ ? LaneUse::kRegistered : shared, &control(), {flight_group_, -1, -1});
   group_lanes_.emplace(name, &lane);
   return lane;
 }
@@ -341,14 +345,23 @@ Flight Communicator::flight_of(const starling_operation& call, const LoweringCon
 
 std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<uint32_t>& ranks,
                                                      const std::string& name) {
-  return make_subgroup(ranks, name, "group");
+  return make_subgroup(ranks, name, GroupKind::kGroup);
 }
 
 std::unique_ptr<Communicator> Communicator::make_subgroup(const std::vector<uint32_t>& ranks,
-                                                          const std::string& name, const char* kind) {
-  Group group{{}, {}, readable_, own_cores_, always_reads_, opens_, large_message_times_, true, sm_free_};
+                                                          const std::string& name, GroupKind kind) {
+  Group group{{},
+              {},
+              readable_,
+              own_cores_,
+              always_reads_,
+              opens_,
+              large_message_times_,
+              true,
+              sm_free_,
+              kind == GroupKind::kDeviceSet};
   // The name comes last: whatever is in it, no two groups have one text.
-  std::string text = std::string(kind) + "/" + std::to_string(ranks.size());
+  std::string text = (group.device_set ? "device set/" : "group/") + std::to_string(ranks.size());
   uint32_t own = uint32_t(ranks.size());
   for (uint32_t r = 0; r < ranks.size(); ++r) {
     if (ranks[r] >= size() || std::count(ranks.begin(), ranks.end(), ranks[r]) != 1)
@@ -412,61 +425,6 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   std::stable_sort(ranks.begin(), ranks.end(),
                    [&](uint32_t a, uint32_t b) { return all[a].key < all[b].key; });
   return subgroup(ranks, name);
-}
-
-void Communicator::register_collective(int64_t id, const std::vector<uint32_t>& devices,
-                                       const starling_operation& shape) {
-  std::lock_guard lock(mutex_);
-  if (registered_.count(id) != 0)
-    throw Error(Code::invalid_argument, "collective " + std::to_string(id) + " is registered already",
-                "use an id of its own for every collective");
-  if (!std::is_sorted(devices.begin(), devices.end()))
-    throw Error(Code::invalid_argument,
-                "the device set of collective " + std::to_string(id) + " is not ascending",
-                "pass the ranks in ascending order, on every rank");
-  if (shape.struct_bytes != sizeof(starling_operation))
-    throw Error(Code::invalid_argument, "starling_operation has another size than this library's",
-                "set struct_bytes to sizeof(starling_operation) and compile with this library's header");
-  if (std::find(devices.begin(), devices.end(), rank_) == devices.end())
-    throw Error(Code::invalid_argument, "rank " + std::to_string(rank_) + " is not in the device set",
-                "register a collective only on the ranks that take part");
-  const auto known = device_sets_.find(devices);
-  const std::shared_ptr<Communicator> group =
-      known != device_sets_.end() ? known->second : make_subgroup(devices, "devices", "device set");
-  device_sets_.emplace(devices, group);
-  if (shape.kind == STARLING_BROADCAST || shape.kind == STARLING_REDUCE || shape.kind == STARLING_GATHER ||
-      shape.kind == STARLING_SCATTER)
-    checked_root(group->lowering(group->rank(), group->size(), group->across_hosts_), shape);
-  Registered& registered = registered_[id];
-  registered = {group, shape, "registered " + std::to_string(id), shape.algorithm ? shape.algorithm : "", {}};
-  // The caller's texts and tables may be gone when it runs.
-  if (shape.algorithm != nullptr) registered.shape.algorithm = registered.algorithm.c_str();
-  const size_t** pointers[] = {&registered.shape.input_counts, &registered.shape.input_offsets,
-                               &registered.shape.output_counts, &registered.shape.output_offsets};
-  for (size_t t = 0; t < 4; ++t) {
-    if (*pointers[t] == nullptr) continue;
-    registered.tables[t].assign(*pointers[t], *pointers[t] + devices.size());
-    *pointers[t] = registered.tables[t].data();
-  }
-}
-
-void Communicator::run_registered(int64_t id, const void* input, void* output, starling_callback callback,
-                                  void* user) {
-  std::unique_lock lock(mutex_);
-  const auto found = registered_.find(id);
-  if (found == registered_.end())
-    throw Error(Code::invalid_argument, "collective " + std::to_string(id) + " is not registered",
-                "call starling_register first");
-  const Registered& registered = found->second;
-  starling_operation call = registered.shape;
-  call.lane = registered.lane.c_str();
-  call.input = input;
-  call.output = output;
-  call.callback = callback;
-  call.user = user;
-  const std::shared_ptr<Communicator> group = registered.group;
-  lock.unlock();
-  group->submit(call);
 }
 
 void Communicator::abort(const std::string& reason) {

@@ -83,8 +83,9 @@ class Communicator final : public PollHook {
 
  private:
   void use_table_of_settings(LogLevel level);
+  enum class GroupKind { kGroup, kDeviceSet };
   std::unique_ptr<Communicator> make_subgroup(const std::vector<uint32_t>& ranks, const std::string& name,
-                                              const char* kind);
+                                              GroupKind kind);
   LoweringContext lowering(uint32_t rank, uint32_t size, bool across_hosts);
   LoweringContext lowering_of_pair(const starling_operation& call, uint32_t peer);
   // Of plans in a lane whose ranks are of several hosts, or of one.
@@ -170,6 +171,7 @@ class Communicator final : public PollHook {
   HostLayout hosts_;
   const bool readable_, own_cores_, always_reads_, opens_;  // as in Group
   const SmFree sm_free_;  // likewise
+  const bool device_set_;  // of registered collectives: each has a lane, by name, and no other call comes
   std::optional<LargeMessageTimes> large_message_times_;
   const LaneKey key_;
   const std::string name_;

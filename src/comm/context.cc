@@ -94,11 +94,11 @@ Context::~Context() {
 }
 
 HostLane& Context::lane(const LaneKey& key, const std::string& name, uint32_t rank,
-                        const std::vector<Member>& members, bool is_default, HostLane* control,
+                        const std::vector<Member>& members, LaneUse use, HostLane* control,
                         const monitor::FlightPlace& place) {
   std::lock_guard lock(mutex_);
   return find_or_make({key, name, 0, rank, members, block_count(), place_->traits().slot_bytes_limit, true,
-                       is_default, control, place});
+                       use == LaneUse::kAnySize, control, place, false, use == LaneUse::kRegistered});
 }
 
 HostLane& Context::twin(const LaneKey& key, const std::string& name, const HostLane& lane) {
@@ -106,6 +106,7 @@ HostLane& Context::twin(const LaneKey& key, const std::string& name, const HostL
   LaneOptions options = lane.options();
   options.key = key;
   options.name = name;
+  options.registered = false;
   return find_or_make(std::move(options));
 }
 
@@ -175,7 +176,7 @@ bool Context::open_lane(HostLane& lane, const Lowered& lowered) {
   const bool fresh = lane.shared() == nullptr;
   // A plan of a user's may have more channels than blocks; a lane of its own has them all.
   const uint32_t channels = lowered.plan->header(lane.rank())->channel_count;
-  lane.open(lowered.size_class_bytes, channels);
+  lane.open(lowered.size_class_bytes, channels, lowered.plan->block_count());
   if (fresh) memory_.set_lane(lane.id(), lane.device());
   lane.check(*lowered.plan);
   return lane.resolve() || fresh;

@@ -84,7 +84,7 @@ class Context {
 
   // The lane of this key, made if it is new. Never waits for other ranks.
   HostLane& lane(const LaneKey& key, const std::string& name, uint32_t rank,
-                 const std::vector<Member>& members, bool is_default, HostLane* control,
+                 const std::vector<Member>& members, LaneUse use, HostLane* control,
                  const monitor::FlightPlace& place);
   // One of the same ranks, for what a graph captures of `lane`.
   HostLane& twin(const LaneKey& key, const std::string& name, const HostLane& lane);

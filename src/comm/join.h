@@ -53,6 +53,7 @@ struct Group {
   std::optional<LargeMessageTimes> times;  // as rank 0 knew them from an earlier group
   bool subgroup = false;  // of another communicator
   SmFree sm_free = SmFree::kNever;  // messages may go by copy engines: every rank wants it, and can
+  bool device_set = false;  // of registered collectives, and of nothing else
 };
 
 // Collective. Throws Error: timeout, naming the rank that did not come; peer_failed for one that died

@@ -2,6 +2,7 @@
 // on their way. Guarded by the context's mutex; the daemon reads what was set before its submission.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -83,6 +84,13 @@ struct KeptFlight {
   bool by_links;  // devices of links use its buffers
 };
 
+// What will come in a lane, as far as one knows before its first operation.
+enum class LaneUse {
+  kAnySize,  // its slots are as large as can be
+  kNamed,  // alike ones, mostly: slots for the first one's size
+  kRegistered,  // ever the same
+};
+
 struct LaneOptions {
   LaneKey key;
   std::string name;
@@ -96,6 +104,9 @@ struct LaneOptions {
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
   monitor::FlightPlace place{};
   bool copies = false;  // its messages are moved by copy engines (comm/copies.cc)
+  // Of a registered collective, which has one shape: as many channels as its first plan has. Others have as
+  // many as the daemon has blocks, for what may come.
+  bool registered = false;
 };
 
 class HostLane {
@@ -136,8 +147,12 @@ class HostLane {
   void bind_tile_scratch(Lowered& lowered);
 
   // What peers and the daemon see, made for the first operation: from its size come the slots', and it has
-  // as many channels as that operation's plan, or more. Idempotent.
-  void open(uint64_t size_class_bytes, uint32_t channel_count);
+  // as many channels as that operation's plan, or more. Idempotent. block_count: of that plan.
+  void open(uint64_t size_class_bytes, uint32_t channel_count, uint32_t block_count = 1);
+
+  // Blocks of a plan that the lane takes, at most; before it is open, of any. Any thread. Relaxed: nothing
+  // else is read because of it.
+  uint32_t plan_limit() const { return plan_limit_.load(std::memory_order_relaxed); }
 
   // No operation is under way: peers find the lane no more, and are told that we are out of their regions.
   void close(cpu::CpuMachine& host);
@@ -340,6 +355,7 @@ class HostLane {
   uint64_t tables_bytes() const { return 2 * size() * sizeof(GroupExtent); }
 
   LaneOptions options_;
+  std::atomic<uint32_t> plan_limit_{UINT32_MAX};
   cpu::Arena& arena_;
   Place& place_;
   PlanShelf& shelf_;

@@ -141,7 +141,7 @@ uint64_t Communicator::time_call(const LaneKey& key, const starling_operation& c
   const uint64_t begin = cpu::monotonic_ns();
   {
     const std::lock_guard lock(mutex_);
-    HostLane& lane = context_.lane(remember(key), kTimingLane, rank_, members_, false, &control(),
+    HostLane& lane = context_.lane(remember(key), kTimingLane, rank_, members_, LaneUse::kNamed, &control(),
                                    {flight_group_, -1, -1});
     context_.submit(lane, flight_of(call, context, request));
   }

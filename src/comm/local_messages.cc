@@ -45,8 +45,8 @@ void Communicator::copy_to_self(const SelfCall& send, const SelfCall& receive) {
   Flight flight = flight_of(both, alone, receive.request);
   flight.second = send.request;
   const std::string name = pair_name(rank_, rank_, both.tag, false);
-  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}}, true, nullptr,
-                                 {flight_group_, int32_t(rank_), int32_t(rank_)});
+  HostLane& lane = context_.lane(remember(key_of(key_, name)), name, 0, {Member{{}, rank_}},
+                                 LaneUse::kAnySize, nullptr, {flight_group_, int32_t(rank_), int32_t(rank_)});
   context_.submit(lane, std::move(flight));
 }
 

@@ -192,8 +192,9 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
                     {shape.collective, context.size, shape.root, context.block_limit, shape.in_place});
   const auto type = DataType(call.data_type);
   const CallShape key{
-      shape.collective, context.size,     shape.root,           shape.in_place, unequal,
-      pulls.at_all,     pulls.by_address, context.across_hosts, type,           shape.choice_bytes};
+      shape.collective,   context.size,     shape.root,           shape.in_place, unequal,
+      pulls.at_all,       pulls.by_address, context.across_hosts, type,           shape.choice_bytes,
+      context.block_limit};
   if (context.chosen != nullptr)
     if (auto known = context.chosen->find(key)) return known;
   auto plan = choose_anew(context, type, shape, use, pulls);

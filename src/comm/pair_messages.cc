@@ -36,7 +36,7 @@ HostLane& Communicator::pair_lane(uint32_t source, uint32_t destination, uint64_
   const std::vector<Member> members{members_[source], members_[destination]};
   const monitor::FlightPlace place{flight_group_, int32_t(source), int32_t(destination)};
   HostLane& lane = copies ? context_.copy_lane(key, name, own, members, &control(), place)
-                          : context_.lane(key, name, own, members, true, &control(), place);
+                          : context_.lane(key, name, own, members, LaneUse::kAnySize, &control(), place);
   pair_lanes_.emplace(pair, &lane);
   return lane;
 }

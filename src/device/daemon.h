@@ -304,7 +304,8 @@ class Daemon {
       }
       m_.barrier();
       if constexpr (M::kStagesPlans) {
-        const PlanHeader* plan = m_.stage_plan(s_.lane % kActiveSlots, slot.operation.plan);
+        const PlanHeader* plan = bring_plan_near(m_, s_.lane % kActiveSlots, slot.operation.plan,
+                                                 slot.operation.plan->total_bytes);
         Lane* near = m_.stage_lane(s_.lane % kActiveSlots, &lane);
         m_.barrier();
         if (leads(m_)) {

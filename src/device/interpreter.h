@@ -10,6 +10,7 @@
 #include "device/connector.h"
 #include "device/execution.h"
 #include "device/machine.h"
+#include "device/near_plan.h"
 #include "device/opened.h"
 #include "device/operands.h"
 #include "device/packets.h"
@@ -28,7 +29,7 @@ class Interpreter {
   STARLING_HOST_DEVICE Interpreter(M& machine, const Execution& execution, Budget& budget, Yields yields = {})
       : m_(machine), x_(execution), op_(*execution.operation), budget_(budget), yields_(yields) {
     const PlanView plan{op_.plan};
-    block_ = plan.blocks()[m_.block_index()];
+    block_ = own_block(plan, m_.block_index());
     instructions_ = plan.instructions();
     ends_ = {x_.lane,
              plan.connections() + block_.receive_first,

@@ -92,12 +92,14 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
   { M::kThreads } -> std::convertible_to<uint32_t>;  // 1: a block is one thread; 0: known at run time only
   { M::kLaneDepth } -> std::convertible_to<uint32_t>;  // places of a lane's rings (wire/lane.h)
   { M::kPlainWrites } -> std::convertible_to<bool>;  // write() is a plain copy: results may be computed in place
-  { M::kStagesPlans } -> std::convertible_to<bool>;  // stage_plan(), stage_lane(), stages(): copies in fast memory
+  { M::kStagesPlans } -> std::convertible_to<bool>;  // stages(): plans and lanes are copied into fast memory
   { M::kTakesTurns } -> std::convertible_to<bool>;  // tasks that can go on alternate tile by tile
   { M::kReadsOwned } -> std::convertible_to<bool>;  // owner(), read_owned(); blocks of one thread only
   { M::kOpensPeers } -> std::convertible_to<bool>;  // buffers of other processes can be mapped (device/opened.h)
   { M::kVectorThreads } -> std::convertible_to<bool>;  // threads of a block stride over 16-byte packs together
   requires !M::kStagesPlans || requires {
+    { m.plan_stage(n).bytes } -> std::convertible_to<uint32_t>;
+    m.copy_near(m.plan_stage(n).memory, from, n);
     { m.add_relaxed(q, v) } -> std::same_as<uint64_t>;  // fetch_add() that orders nothing
     { m.compare_exchange_relaxed(q, v, v) } -> std::same_as<uint64_t>;  // likewise
     { m.load_before_stores(p) } -> std::same_as<uint64_t>;

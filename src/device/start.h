@@ -297,7 +297,7 @@ class StartKernel : StartBlock<M> {
   // thread: where every thread reads another word of an argument, they read one after the other. A barrier
   // must follow.
   STARLING_HOST_DEVICE void bring_near() {
-    const PlanHeader* plan = m_.stage_plan(0, a_.operation.plan, a_.plan_bytes);
+    const PlanHeader* plan = bring_plan_near(m_, 0, a_.operation.plan, a_.plan_bytes);
     Lane* lane = m_.stage_lane(0, a_.near);
     m_.stage_operation(s_.operation, a_.operation, a_.near);
     if (leads(m_)) s_.handover = a_.handover;

@@ -268,11 +268,7 @@ std::vector<std::uint64_t> PlanBuilder::lay_out(std::uint32_t rank) const {
     }
     block_plans.push_back(plan);
   }
-  const std::uint64_t total =
-      sizeof(PlanHeader) + sizeof(BlockPlan) * blocks.size() +
-      sizeof(Connection) * round_up(std::uint64_t{header.connection_count}, std::uint64_t{2}) +
-      sizeof(Instruction) * std::uint64_t{header.instruction_count} +
-      sizeof(Dependency) * std::uint64_t{header.dependency_count};
+  const std::uint64_t total = bytes_of(header);
   check_range<std::uint32_t>(total, "bytes");
   header.total_bytes = static_cast<std::uint32_t>(total);
 

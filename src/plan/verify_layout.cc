@@ -16,12 +16,6 @@ struct Part {
   const PlanHeader& header() const { return *view.header; }
 };
 
-Count expected_bytes(const PlanHeader& h) {
-  return sizeof(PlanHeader) + Count{h.block_count} * sizeof(BlockPlan) +
-         ((Count{h.connection_count} + 1) & ~Count{1}) * sizeof(Connection) +
-         Count{h.instruction_count} * sizeof(Instruction) + Count{h.dependency_count} * sizeof(Dependency);
-}
-
 bool reserved_is_zero(const PlanHeader& h) {
   std::uint32_t sum = 0;
   for (const std::uint8_t byte : h.reserved) sum |= byte;
@@ -83,10 +77,10 @@ constexpr LayoutRule kLayoutRules[] = {
      }},
     {"length",
      [](const Part& p) {
-       return p.header().total_bytes == p.bytes.size() && expected_bytes(p.header()) == p.bytes.size();
+       return p.header().total_bytes == p.bytes.size() && bytes_of(p.header()) == p.bytes.size();
      },
      [](const Part& p) {
-       return "its tables take " + std::to_string(expected_bytes(p.header())) + " bytes, the header says " +
+       return "its tables take " + std::to_string(bytes_of(p.header())) + " bytes, the header says " +
               std::to_string(p.header().total_bytes) + ", there are " + std::to_string(p.bytes.size());
      }},
     {"reserved", [](const Part& p) { return reserved_is_zero(p.header()) && padding_is_zero(p.view); },

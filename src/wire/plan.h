@@ -138,22 +138,39 @@ inline uint64_t tile_bytes_of(const PlanHeader& plan, uint64_t message_bytes) {
   return plan.protocol == Protocol::kPull || plan.tile_bytes < fits ? plan.tile_bytes : fits;
 }
 
+// Where the tables of a plan lie, in bytes from its header's begin, and how long it is: by its counts.
+STARLING_HOST_DEVICE inline uint64_t connections_at(const PlanHeader& plan) {
+  return sizeof(PlanHeader) + plan.block_count * sizeof(BlockPlan);
+}
+STARLING_HOST_DEVICE inline uint64_t instructions_at(const PlanHeader& plan) {
+  // 72 + 24 b + 4 c may be 4 modulo 8: the connection table is padded to an even count.
+  return connections_at(plan) + ((uint64_t(plan.connection_count) + 1) & ~uint64_t(1)) * sizeof(Connection);
+}
+STARLING_HOST_DEVICE inline uint64_t dependencies_at(const PlanHeader& plan) {
+  return instructions_at(plan) + plan.instruction_count * sizeof(Instruction);
+}
+STARLING_HOST_DEVICE inline uint64_t bytes_of(const PlanHeader& plan) {
+  return dependencies_at(plan) + plan.dependency_count * sizeof(Dependency);
+}
+
 // Read-only view of a rank's plan in memory.
 struct PlanView {
   const PlanHeader* header;
-
-  STARLING_HOST_DEVICE const BlockPlan* blocks() const {
-    return reinterpret_cast<const BlockPlan*>(header + 1);
-  }
+  STARLING_HOST_DEVICE const BlockPlan* blocks() const { return table<BlockPlan>(sizeof(PlanHeader)); }
   STARLING_HOST_DEVICE const Connection* connections() const {
-    return reinterpret_cast<const Connection*>(blocks() + header->block_count);
+    return table<Connection>(connections_at(*header));
   }
   STARLING_HOST_DEVICE const Instruction* instructions() const {
-    // 72 + 24 b + 4 c may be 4 modulo 8: the connection table is padded to an even count.
-    return reinterpret_cast<const Instruction*>(connections() + ((header->connection_count + 1) & ~1u));
+    return table<Instruction>(instructions_at(*header));
   }
   STARLING_HOST_DEVICE const Dependency* dependencies() const {
-    return reinterpret_cast<const Dependency*>(instructions() + header->instruction_count);
+    return table<Dependency>(dependencies_at(*header));
+  }
+
+ private:
+  template <class T>
+  STARLING_HOST_DEVICE const T* table(uint64_t at) const {
+    return reinterpret_cast<const T*>(reinterpret_cast<const std::byte*>(header) + at);
   }
 };
 

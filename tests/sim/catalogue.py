@@ -28,6 +28,7 @@ HOST = "stream_host.h"
 RESIDENCY = "residency.h"
 SQ = "submission_queue.h"
 CQ = "completion_queue.h"
+NEAR_PLAN = "near_plan.h"
 WITHDRAWAL = "withdrawal.h"
 OPENED = "opened.h"
 CARRYING = "carrying.h"
@@ -771,7 +772,7 @@ MUTATIONS = [
         "completion_claimed_by_two",
         "two blocks take the same place of the packed ring",
         CQ,
-        "    if (m.compare_exchange(&q.tail, tail, tail + 1) != tail) return false;\n",
+        "    if (!claim(m, q, tail)) return false;\n",
         "    m.store_release(&q.tail, tail + 1);\n",
     ),
     Mutation(
@@ -780,6 +781,28 @@ MUTATIONS = [
         CQ,
         "if (m.load_relaxed(slot) == 0 && m.compare_exchange(slot, 0, token) == 0) return true;",
         "m.store_release(slot, token);\n      return true;",
+    ),
+    # ---- plans near the threads --------------------------------------------------------------------------
+    Mutation(
+        "part_of_a_plan_with_others_sends",
+        "a block's own part of a plan sends where it receives from",
+        NEAR_PLAN,
+        "list(sends_at, far.connections() + ours.send_first, ours.send_count);",
+        "list(sends_at, far.connections() + ours.receive_first, ours.send_count);",
+    ),
+    Mutation(
+        "part_of_a_plan_begins_late",
+        "a block's own part of a plan begins where the whole plan has it",
+        NEAR_PLAN,
+        "      0, ours.instruction_count, 0, ours.receive_count,",
+        "      ours.instruction_first, ours.instruction_count, 0, ours.receive_count,",
+    ),
+    Mutation(
+        "part_of_a_plan_without_others_lengths",
+        "a block that waits for others reads how long their lists are where its own part has something else",
+        NEAR_PLAN,
+        "if (header.dependency_count == 0) header.block_count = 1;",
+        "header.block_count = 1;",
     ),
     # ---- looking before running ------------------------------------------------------------------------
     Mutation(

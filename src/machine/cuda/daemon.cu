@@ -43,9 +43,9 @@ __device__ bool begins(CudaMachine& machine, const DaemonLaunch& launch) {
 __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kernel(DaemonLaunch launch) {
   __shared__ device::BlockState state;
   __shared__ uint32_t leaving;
-  __shared__ alignas(16) std::byte stage[device::kActiveSlots * CudaMachine::kStageBytes];
+  __shared__ CudaMachine::DaemonStage stages[device::kActiveSlots];
   if (launch.daemon.daemon == nullptr) return;  // preload_daemon()
-  DaemonMachine machine(kDaemonThreads, stage, launch.daemon.first);
+  DaemonMachine machine(kDaemonThreads, stages, launch.daemon.first);
   const bool watches = device::watches(launch.daemon);
   if (watches && !begins(machine, launch)) return;
   const bool relays = launch.daemon.tenured != 0 || (blockIdx.x == 0 && !device::helps(launch.daemon));
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
 
 __global__ void herald_kernel(uint64_t* begun, uint64_t launch) {
   // Release: nothing hangs on it; pairs with CudaStreamDevice::daemon_come().
-  CudaMachine(1, nullptr).store_release(begun, launch);
+  CudaMachine(1).store_release(begun, launch);
 }
 
 }  // namespace

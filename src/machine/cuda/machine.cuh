@@ -25,32 +25,43 @@ class CudaMachine {
   static constexpr uint32_t kServedThreads =
       8 * kGroup;  // so many a block has at least for two groups to serve
 
-  static constexpr uint32_t kLaneStageBytes = 256;
-  static constexpr uint32_t kPlanStageBytes = 6144;
-  static constexpr uint32_t kStageBytes = kLaneStageBytes + kPlanStageBytes;
+  // A block's fast memory for the lane and the plan of a task, one `Stage` a slot. A start kernel's one slot
+  // has room for most plans whole, which takes a round of loads less; a daemon's blocks have several and lie
+  // beside other kernels for long, so theirs have room for a block's part (device/near_plan.h).
+  template <uint32_t kPlanBytes>
+  struct alignas(16) Stage {
+    static constexpr uint32_t kPlan = kPlanBytes;
+    std::byte lane[sizeof(Lane)];
+    std::byte plan[kPlanBytes];
+  };
+  using StartStage = Stage<6144>;
+  using DaemonStage = Stage<2176>;
 
   // threads: of the block that take part, a multiple of 32; others of the thread block have work of their
-  // own. stage: shared memory for plans, kStageBytes a slot.
-  __device__ CudaMachine(uint32_t threads, std::byte* stage) : threads_(threads), stage_(stage) {}
+  // own. stages: shared memory, or null.
+  template <class AnyStage>
+  __device__ CudaMachine(uint32_t threads, AnyStage* stages)
+      : threads_(threads), stage_(stages->lane), plan_room_(AnyStage::kPlan) {}
+  __device__ explicit CudaMachine(uint32_t threads) : threads_(threads), stage_(nullptr), plan_room_(0) {}
 
-  // Every acquire empties the L1 cache, so what an instruction reads again and again must not be cached but
-  // kept. Long plans stay where they are. All threads; a barrier must follow.
   __device__ bool stages() const { return true; }
-  __device__ const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan) {
-    return stage_plan(slot, plan, plan->total_bytes);
+  struct PlanStage {
+    std::byte* memory;
+    uint32_t bytes;
+  };
+  __device__ PlanStage plan_stage(uint32_t slot) const {
+    return {lane_stage(slot) + sizeof(Lane), plan_room_};
   }
-  __device__ const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan, uint32_t bytes) {
-    if (bytes > kPlanStageBytes) return plan;
-    return static_cast<const PlanHeader*>(copy(stage_ + slot * kStageBytes + kLaneStageBytes, plan, bytes));
-  }
-  // The lane's pointers and sizes, which do not change while it has operations.
+  // All threads; a barrier must follow.
+  __device__ void copy_near(std::byte* to, const void* from, uint32_t bytes) { copy(to, from, bytes); }
+  // The lane's pointers and sizes, which do not change while it has operations. Likewise.
   __device__ Lane* stage_lane(uint32_t slot, const Lane* lane) {
-    static_assert(sizeof(Lane) % 8 == 0 && sizeof(Lane) <= kLaneStageBytes);
-    return static_cast<Lane*>(copy(stage_ + slot * kStageBytes, lane, sizeof(Lane)));
+    static_assert(sizeof(Lane) % sizeof(Pack) == 0);
+    return static_cast<Lane*>(copy(lane_stage(slot), lane, sizeof(Lane)));
   }
   // Of a kernel's argument, by a thread of another warp than the leader's.
   __device__ Lane* stage_lane(uint32_t slot, const Lane& lane) {
-    Lane* const ours = reinterpret_cast<Lane*>(stage_ + slot * kStageBytes);
+    Lane* const ours = reinterpret_cast<Lane*>(lane_stage(slot));
     if (threadIdx.x + 1 == threads_) *ours = lane;
     return ours;
   }
@@ -204,7 +215,11 @@ class CudaMachine {
     return result != 0;
   }
   // The same block's first threads, for what needs no barrier.
-  __device__ CudaMachine first(uint32_t threads) const { return {threads, stage_}; }
+  __device__ CudaMachine first(uint32_t threads) const {
+    CudaMachine some = *this;
+    some.threads_ = threads;
+    return some;
+  }
   // Words of the block's fast memory, of which 32 bits are used: acquire and release at its scope.
   __device__ uint64_t load_near(const uint64_t* p) const {
     uint32_t v;
@@ -314,27 +329,40 @@ class CudaMachine {
 
  private:
   __device__ static uint32_t near(const uint64_t* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+  // As much as can be moved as T, from `done` on.
+  template <class T>
+  __device__ void copy_as(std::byte* to, const void* from, uint32_t bytes, uint32_t& done) {
+    if ((uint64_t(from) | uint64_t(to)) % sizeof(T) != 0) return;
+    const uint32_t end = bytes / sizeof(T);
+    for (uint32_t k = done / sizeof(T) + thread_index(); k < end; k += threads_)
+      reinterpret_cast<T*>(to)[k] = static_cast<const T*>(from)[k];
+    done = end * sizeof(T);
+  }
   __device__ void* copy(std::byte* to, const void* from, uint32_t bytes) {
-    const uint32_t packs = uint64_t(from) % sizeof(Pack) == 0 ? bytes / sizeof(Pack) : 0;
-    for (uint32_t p = thread_index(); p < packs; p += threads_)
-      reinterpret_cast<Pack*>(to)[p] = static_cast<const Pack*>(from)[p];
-    for (uint32_t w = packs * 2 + thread_index(); w < bytes / 8; w += threads_)
-      reinterpret_cast<uint64_t*>(to)[w] = static_cast<const uint64_t*>(from)[w];
+    uint32_t done = 0;
+    copy_as<Pack>(to, from, bytes, done);
+    copy_as<uint64_t>(to, from, bytes, done);
+    copy_as<uint32_t>(to, from, bytes, done);
     return to;
+  }
+
+  __device__ std::byte* lane_stage(uint32_t slot) const {
+    return stage_ + slot * (uint32_t(sizeof(Lane)) + plan_room_);
   }
 
   static constexpr uint32_t kEagerPolls = 64;
 
   uint32_t threads_;
-  std::byte* stage_;
+  std::byte* stage_;  // Stage[]
+  uint32_t plan_room_;
 };
 
 // A thread of the daemon, whose block may serve another part than that of its number (device/daemon_block.h).
 class DaemonMachine : public CudaMachine {
  public:
   static constexpr bool kRoams = true;
-  __device__ DaemonMachine(uint32_t threads, std::byte* stage, uint32_t first)
-      : CudaMachine(threads, stage), block_(first + blockIdx.x) {}
+  __device__ DaemonMachine(uint32_t threads, DaemonStage* stages, uint32_t first)
+      : CudaMachine(threads, stages), block_(first + blockIdx.x) {}
   __device__ uint32_t block_index() const { return block_; }
   __device__ void become(uint32_t block) { block_ = block; }
 
@@ -345,7 +373,7 @@ class DaemonMachine : public CudaMachine {
 // A thread of an operation that begins in one kernel with others.
 class StartMachine : public CudaMachine {
  public:
-  __device__ StartMachine(uint32_t threads, std::byte* stage, uint32_t block)
+  __device__ StartMachine(uint32_t threads, StartStage* stage, uint32_t block)
       : CudaMachine(threads, stage), block_(block) {}
   __device__ uint32_t block_index() const { return block_; }
 

@@ -18,9 +18,9 @@ template <device::StartWay kWay>
 __global__ void __launch_bounds__(kStartThreads, 1)
     start_kernel(const __grid_constant__ device::StartArguments arguments) {
   __shared__ device::StartState state;
-  __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
+  __shared__ CudaMachine::StartStage stage;
   if (arguments.lane == nullptr) return;  // preload_start()
-  device::run_start<kWay>(CudaMachine(blockDim.x, stage), arguments, state);
+  device::run_start<kWay>(CudaMachine(blockDim.x, &stage), arguments, state);
 }
 
 using StartFunction = void (*)(device::StartArguments);
@@ -42,15 +42,15 @@ template <uint32_t kMost>
 __global__ void __launch_bounds__(kStartThreads, 1)
     start_together_kernel(const __grid_constant__ Together<kMost> arguments) {
   __shared__ device::StartState state;
-  __shared__ alignas(16) std::byte stage[CudaMachine::kStageBytes];
+  __shared__ CudaMachine::StartStage stage;
   uint32_t block = blockIdx.x;
   const uint32_t k = device::operation_of_block(arguments.each, block);
   if (arguments.each[k].lane == nullptr) return;  // preload_start()
-  device::run_start(StartMachine(blockDim.x, stage, block), arguments.each[k], state);
+  device::run_start(StartMachine(blockDim.x, &stage, block), arguments.each[k], state);
 }
 
 __global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) {
-  CudaMachine machine(1, nullptr);
+  CudaMachine machine(1);
   device::hold_captured(machine, gate);
 }
 

@@ -45,6 +45,7 @@ void Gpu::add_fibers() {
     slots_[s].group.threads = o_->threads;
     slots_[s].group.unit = first_unit_ + 1 + s;
     slots_[s].group.stage = w_->fast.allocate(SimMachine::kStageSlots * SimMachine::kStageBytes);
+    slots_[s].group.plan_room = std::min(o_->plan_room, SimMachine::kPlanStageBytes);
     for (uint32_t t = 0; t < o_->threads; ++t) {
       threads_.push_back({this, s, t, 0});
       const uint32_t fiber = scheduler.add(rank_, &run_thread, &threads_.back());

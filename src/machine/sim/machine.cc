@@ -21,13 +21,10 @@ Part part_of(uint64_t bytes, uint32_t thread, uint32_t threads) {
 
 }  // namespace
 
-const PlanHeader* SimMachine::stage_plan(uint32_t slot, const PlanHeader* plan, uint32_t bytes) {
-  if (w_.fast.contains(plan))
+void SimMachine::copy_near(std::byte* to, const void* from, uint32_t bytes) {
+  if (w_.fast.contains(from))
     w_.scheduler.fail("a block was told to read a plan in another block's fast memory");
-  if (group_->stage == nullptr || bytes > kPlanStageBytes) return plan;
-  std::byte* const ours = group_->stage + slot * kStageBytes + kLaneStageBytes;
-  if (thread_ == 0) std::memcpy(ours, plan, bytes);
-  return reinterpret_cast<const PlanHeader*>(ours);
+  if (thread_ == 0) std::memcpy(to, from, bytes);
 }
 
 Lane* SimMachine::stage_lane(uint32_t slot, const Lane* lane) {

@@ -48,6 +48,7 @@ struct BlockGroup {
   const uint64_t* trace_written = nullptr;  // accesses to the block's trace take no time
   const BlockMemory* daemon_blocks = nullptr;  // whose traces these are, where blocks change parts
   std::byte* stage = nullptr;  // kStageSlots of SimMachine's; null: the block reads plans where they are
+  uint32_t plan_room = 0;  // of a slot, for a plan
 };
 
 // device::Combine without its namespace: the data that one instruction moves.
@@ -137,10 +138,14 @@ class SimMachine {
   }
   // As on a GPU; what has no fast memory reads plans and lanes where they are. A barrier must follow.
   bool stages() const { return group_->stage != nullptr; }
-  const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan) {
-    return stage_plan(slot, plan, plan->total_bytes);
+  struct PlanStage {
+    std::byte* memory;
+    uint32_t bytes;
+  };
+  PlanStage plan_stage(uint32_t slot) const {
+    return {group_->stage + slot * kStageBytes + kLaneStageBytes, group_->plan_room};
   }
-  const PlanHeader* stage_plan(uint32_t slot, const PlanHeader* plan, uint32_t bytes);
+  void copy_near(std::byte* to, const void* from, uint32_t bytes);
   Lane* stage_lane(uint32_t slot, const Lane* lane);
   Lane* stage_lane(uint32_t slot, const Lane& lane) { return stage_lane(slot, &lane); }
   void stage_operation(Operation& to, const Operation& from, const Lane&) {

@@ -102,6 +102,7 @@ struct Options {
   uint32_t slot_bytes = 4096;
   uint32_t packet_bytes = 128;  // data of a packet message
   uint32_t pool_slots = 8;  // of a rank
+  uint32_t plan_room = 4096;  // in a block's fast memory, for each of its plans
   uint64_t first_sequence = 0;  // of every lane
   uint64_t first_message = 0;  // of every connector
   uint64_t first_position = 0;  // of the queues; a multiple of 65536

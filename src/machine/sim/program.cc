@@ -262,6 +262,7 @@ void draw_memory(Options& o, Random& random) {
     o.first_message = (uint64_t(1) << 32) - 1 - random.below(16);
     o.first_position = (uint64_t(1) << 32) - random.below(2) * 65536;
   }
+  if (random.chance(kAlways / 2)) o.plan_room = 128u << random.below(4);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Goal: settings are read right, refused with a remedy, and a misspelled name is answered with the nearest
 // one. Method: read_settings is pure, so entries are passed in as text; every row of the table is checked
 // alike.
+// sanitize: address (one thread)
 #include "base/env.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Goal: an Error carries code, what happened, remedy and place, and assertions die in release builds too.
 // Method: construct, throw and die, and read the text that a person would read.
+// sanitize: address (one thread)
 #include "base/error.h"
 
 #include <gtest/gtest.h>

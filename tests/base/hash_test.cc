@@ -1,5 +1,6 @@
 // Goal: hashes are fixed for ever (they go over the wire), also at compile time, and spread.
 // Method: published vectors, golden values, and counting collisions and flipped bits on structured inputs.
+// sanitize: address (one thread)
 #include "base/hash.h"
 
 #include <gtest/gtest.h>

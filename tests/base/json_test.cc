@@ -1,4 +1,5 @@
 // Goal: JSON is read as its standard says, and what is none is refused with its line. Method: texts by hand.
+// sanitize: address (one thread)
 #include "base/json.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // graph, and goes with it; and the host sees replays begin and end, though nobody tells it. Method: a lane on
 // a place that is like a GPU's to the host, in plain memory that is counted; the words that blocks would
 // write are written by hand.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <array>

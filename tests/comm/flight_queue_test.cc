@@ -1,5 +1,6 @@
 // Goal: flights stay where they were put, come out in order, and leave their places to later ones. Method: a
 // queue beside a std::deque of numbers, under random additions and removals of any of them.
+// sanitize: address (one thread)
 #include "comm/flight_queue.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Goal: every rank lays out the hosts of a group alike, in the order of leaf switches where a file names
 // them. Method: groups of few ranks by hand; files as `starling topo --json` writes them, and wrong ones.
+// sanitize: address (one thread)
 #include "comm/host_layout.h"
 
 #include <gtest/gtest.h>

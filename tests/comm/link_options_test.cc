@@ -1,5 +1,6 @@
 // Goal: what the settings say about links is taken as it is said, or refused by name. Method: settings of
 // every kind.
+// sanitize: address (one thread)
 #include "comm/link_options.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // what is received fits where what is sent lay; of processes on GPUs, the buffers that messages name are
 // known, and no others. Method: shapes with and without tables, a plan whose facts say that it is for equal
 // parts only, and calls lowered as for groups on GPUs.
+// sanitize: address (one thread)
 #include "comm/lowering.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // that is told is touched by nobody else, and messages are numbered as blocks post and read them. Method: the
 // library's plans, bound to buffers of all kinds; each step is held against the plan, byte for byte and
 // message for message.
+// sanitize: address (one thread)
 #include "comm/named_steps.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: peers are told the number of what they can open; what they cannot bounces to memory of the size that
 // is read, as far into a pack as the buffer, until the operation is over. Method: operations lowered for a
 // GPU, and a place that counts.
+// sanitize: address (one thread)
 #include "comm/offer.h"
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 //
 // Method: every rank's transfers are made on buffers of bytes, in any order that has what it passes on
 // before, for groups of two to eight ranks and several roots.
+// sanitize: address (one thread)
 #include "comm/transfers.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // plan: the same slices, connections and messages, on every block; and what cannot be said so is not bound.
 // Method: every built-in plan of packets or of pulls, for many ranks, blocks and lengths, beside the
 // interpreter's own functions.
+// sanitize: address (one thread)
 #include "device/bind.h"
 
 #include <gtest/gtest.h>

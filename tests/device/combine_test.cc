@@ -1,6 +1,7 @@
 // Goal: combine() is right for every type and reduction, any number of sources and destinations, any length,
 // scaled and divided, also into the memory of a source. Method: against a scalar reference in long double and
 // wrapping 64-bit integers, on small whole numbers, which every type holds exactly.
+// sanitize: address (one thread)
 #include "device/combine.h"
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 //
 // Method: two ranks' hosts over one memory, an engine whose copies end when the test says so, and steps in
 // the order of each case, or in random ones with a seed.
+// sanitize: address (one thread)
 #include "device/copy_host.h"
 
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 // Method: one tile of every block of every rank, of built-in plans and of some of one's own, in symbols: as
 // the plan says it, and as device/bound_pull.h would do it. Scratch does not count: what is in it afterwards
 // is nobody's.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,5 +1,6 @@
 // Goal: operations of a lane fence where a connection may be another block's: around plans that are not
 // canonical, and where a capture begins, whose replays come behind each other. Method: sequences of plans.
+// sanitize: address (one thread)
 #include "device/lane_order.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // connections, what it waits for; in the room that it has, and in no more.
 // Method: every built-in plan for several ranks and blocks, and plans whose blocks wait for each other,
 // brought near by several threads in turn, whole and in part, beside the plan itself.
+// sanitize: address (one thread)
 #include "device/near_plan.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: slices that are copied or summed together hold what they hold one by one, of any length and
 // alignment, of any number, and where a slice is at its place already. Method: a machine whose threads take
 // their turns, as many lengths as there are cases in the code, beside a reference.
+// sanitize: address (one thread)
 #include "device/slices.h"
 
 #include <gtest/gtest.h>

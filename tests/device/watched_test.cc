@@ -1,5 +1,6 @@
 // Goal: no more streams have watches at a time than the limit says, and places come free again.
 // Method: entries of operations of five streams, put in and completed by hand.
+// sanitize: address (one thread)
 #include "device/watched.h"
 
 #include <gtest/gtest.h>

@@ -26,6 +26,9 @@ HOME_FOLDERS = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk", "ro" + "ot"
 FORBIDDEN_CALLS = re.compile("|".join(["cuMulticast" + "Create", "multi" + "mem"]))
 
 
+STARTS_THREADS = re.compile(r"std::(j?thread\b(?!::)|async)|pthread_create|run_ranks\(|threads\.h")
+
+
 def file_length_problems(name: str, text: str) -> list[str]:
     lines = text.splitlines()
     if len(lines) <= MAX_FILE_LINES or LONG_REASON.search("\n".join(lines[:12])):
@@ -78,6 +81,8 @@ def name_problems(name: str) -> list[str]:
 
 def opening_problems(name: str, text: str) -> list[str]:
     file_name = Path(name).name
+    if "// sanitize: address (one " + "thread)" in text and (starts := STARTS_THREADS.search(text)):
+        return [f"{name}: says that it is one thread, and has {starts[0]}: ThreadSanitizer has to see it"]
     if file_name.endswith(("_test.cc", "_test.cu")) and not text.startswith(("//", "/*")):
         return [f"{name}: the opening line must be a comment that says goal and method"]
     if file_name.startswith("test_") and name.endswith(".py") and not ast.get_docstring(ast.parse(text)):
@@ -159,6 +164,9 @@ def test_leftovers_names_openings_and_words_are_seen() -> None:
     assert not name_problems("python/starling/__init__.py")
     assert opening_problems("tests/a_test.cc", "#include <x>\n")
     assert opening_problems("tests/test_a.py", "import x\n")
+    one_thread = "// Goal\n// sanitize: address (one " + "thread)\n"
+    assert not opening_problems("tests/a_test.cc", one_thread)
+    assert opening_problems("tests/a_test.cc", one_thread + "std::thread other(f);\n")
     assert word_problems("docs/a.md", "see /ho" + "me/somebody/x\n")
     assert word_problems("src/a.cu", "cuMulticast" + "Create(&h);\n")
     assert not word_problems("docs/a.md", "tests/wo" + "rk/x and https://x.org/wo" + "rk/x\n")

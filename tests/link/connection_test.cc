@@ -1,5 +1,6 @@
 // Goal: what comes by a socket has the time at which the system had it, not that at which it was read; ages
 // go with a report. Method: two connections over loopback, the second of which is read late.
+// sanitize: address (one thread)
 #include "link/tcp/connection.h"
 
 #include <gtest/gtest.h>

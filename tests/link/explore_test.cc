@@ -2,6 +2,7 @@
 // epochs apart, and at an end when one path lives at last. Method: exhaustive exploration
 // (link/sim/explore.h) of the shipped code. That it would see something is shown by a receiver that does not
 // fence, and by planted bugs (mutations_test.cc).
+// sanitize: address (one thread)
 #include "link/sim/explore.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: what each end of a flow does in the cases that have a name: a fatal completion, a dead port,
 // failback, both rails of a striped flow, no path left, a peer that has nothing to send. Method: both shipped
 // ends over the simulated network, steered by hand; otherwise everything certain happens at once.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Goal: ports near a device come first, or near the cores that a rank runs on, and a device's cores are
 // known. Method: a sysfs of our own: two switches with a card each under one root, a third card on the other
 // processor, a port without a card, and a NUMA node that is memory alone.
+// sanitize: address (one thread)
 #include "link/tcp/near.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: striping puts a transfer where the fewest bytes are under way, whatever reports came in what order,
 // and some path always takes it. Method: the rule alone, states by hand and by seed; amid failures it is
 // explored (explore_test.cc).
+// sanitize: address (one thread)
 #include "link/shares.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // taken for a fault, what a flow carries while a rail is out; and 200 failovers in a row lose and double
 // nothing. Method: both shipped ends over the simulated network with time (link/sim/timed_network.h), whose
 // clock is virtual and whose chances come from a seed, so figures are exact and a failure replays.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <cstdio>

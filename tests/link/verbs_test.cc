@@ -1,6 +1,7 @@
 // Goal: what of the verbs link needs no device is right: frames never overlap in the ring and both ends find
 // them, an interface finds its RDMA port, and a system without one says so. Method: random frames against a
 // model of the ring; a folder like sysfs. The rest runs in a guest (tests/verbs).
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,6 +1,7 @@
 // Goal: failover is right in flows that are too long to explore: up to 64 transfers, 3 paths, 12 faults,
 // either policy. Method: by seed (link/sim/walk.h); a failure prints its seed, which replays it:
 // link.explore_program seeds 1 SEED.
+// sanitize: address (one thread)
 #include "link/sim/walk.h"
 
 #include <gtest/gtest.h>

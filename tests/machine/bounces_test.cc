@@ -1,6 +1,7 @@
 // Goal: pieces of memory where buffers bounce do not meet, are used again, come from few allocations, and
 // where there is no more memory that is an error with a remedy. Method: allocations that a test counts and
 // bounds.
+// sanitize: address (one thread)
 #include "machine/registered/bounces.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Goal: a copy past the caches copies, whatever the alignment and length, and nothing beside. Method: all
 // alignments of both sides within a cache line, lengths around whole lines, and bytes around them that stay.
+// sanitize: address (one thread)
 #include "machine/cpu/copy_past_caches.h"
 
 #include <gtest/gtest.h>

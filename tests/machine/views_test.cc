@@ -3,6 +3,7 @@
 // stays held that is not published, and what has a number can be exported. Method: a driver that exists in
 // this file, whose handles are given out again as soon as nobody holds them, as a driver's may be; and random
 // programs that map and unmap.
+// sanitize: address (one thread)
 #include "machine/registered/views.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: a path that was slower than usual is named, with how much time it cost, and told from one whose user
 // had nothing to send; and what only looks different is not named. Method: records of made paths
 // (made_path.h), with disturbances planted at known times, under many seeds.
+// sanitize: address (one thread)
 #include "monitor/anomaly.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: 100 us in which one of two rails is slow are seen, and placed on that rail. Method: the shipped flow,
 // striped over the simulated network with time (link/sim/timed_network.h), writes its records; the rail's
 // speed falls at a known moment of virtual time.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <algorithm>

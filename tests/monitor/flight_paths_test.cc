@@ -1,5 +1,6 @@
 // Goal: a flight record tells of each path what it carried lately, how fast and how long it stood, in a
 // bounded place that other programs read. Method: paths in a segment made by hand, on made-up time.
+// sanitize: address (one thread)
 #include "monitor/flight_paths.h"
 
 #include <gtest/gtest.h>

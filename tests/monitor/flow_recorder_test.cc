@@ -1,5 +1,6 @@
 // Goal: what a flow posts and hears of becomes records of the right path, also when transfers overtake each
 // other on different paths and when paths fail. Method: reports by hand, records read back.
+// sanitize: address (one thread)
 #include "monitor/flow_recorder.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: a window says bytes by time as ICCL §3.4 defines them, tells a slow path from a starved one, and
 // larger windows smooth more. Method: records of a path whose rate is known, by hand, and with a disturbance
 // in the middle.
+// sanitize: address (one thread)
 #include "monitor/window.h"
 
 #include <gtest/gtest.h>

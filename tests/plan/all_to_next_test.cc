@@ -2,6 +2,7 @@
 // links, and is proved by what it says its outputs hold: every instruction that is missing or changed is
 // refused. Method: a sweep of plans; the text of each with one instruction left out, and with one operand
 // changed.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,5 +1,6 @@
 // Goal: the C API of plans gives texts, verdicts and names, and answers misuse with a status and a message.
 // Method: every function, right and wrong.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 #include <starling/plan.h>
 

@@ -1,6 +1,7 @@
 // Goal: operations of a lane follow each other without a fence only where their blocks share nothing.
 // Method: small plans in text form that share a connection, scratch, or a wait, beside those that do not; a
 // part that claims more than its instructions say.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,6 +1,7 @@
 // Goal: a plan survives being written and read; damaged bytes are refused with a named error, never a crash.
 // Method: round trips; every truncation; random flips of bits, with the checksum as it was and with a
 // checksum made to fit, so that the verifier behind it sees them too. The seed is printed.
+// sanitize: address (one thread)
 #include "plan/file.h"
 
 #include <gtest/gtest.h>

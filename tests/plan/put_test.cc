@@ -2,6 +2,7 @@
 // which somebody else may touch their bytes while they are written is refused (verify_puts.cc,
 // verify_pulls.cc). Method: the built-in plans that have them, beside those that pull; plans in text form
 // with one mistake, and beside each a right plan that differs by little.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Goal: a table of choices says the same to every reader: rows by topology, collective, place, type class and
 // rising sizes; what is wrong in it is refused with its line; plans in it are proved. Method: texts, right
 // and wrong; what lower() makes of an operation with and without a table.
+// sanitize: address (one thread)
 #include "plan/table.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Goal: a plan's text says all of the plan, and what is no plan's text is refused at the right line and
 // column. Method: round trips over every built-in algorithm, byte for byte; a list of spoiled texts.
+// sanitize: address (one thread)
 #include "plan/text.h"
 
 #include <gtest/gtest.h>

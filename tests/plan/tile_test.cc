@@ -1,5 +1,6 @@
 // Goal: how much of a chunk goes at once can be said by a plan, in every form that plans have, and by an
 // algorithm's name; what no machine could do is refused. Method: names, texts and parts, right and wrong.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <string>

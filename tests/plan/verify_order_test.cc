@@ -1,6 +1,7 @@
 // Goal: the verifier refuses plans in which what must come one after the other is not ordered: blocks that
 // share a chunk (verify_races.cc), and slices that peers read where they lie (verify_pulls.cc).
 // Method: plans in text form that lack one edge, and beside each a right plan that differs by little.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Goal: the verifier refuses every kind of wrong plan, and names rank, block, instruction and what is wrong.
 // Method: plans in text form, each with one mistake (many are known miscompilations of other systems), and
 // the rule that must speak; beside each group a right plan that differs by little.
+// sanitize: address (one thread)
 #include "plan/verify.h"
 
 #include <gtest/gtest.h>

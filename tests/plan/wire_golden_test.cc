@@ -1,5 +1,6 @@
 // Goal: the bytes that plans consist of never change unnoticed: files, other ranks and devices read them.
 // Method: the bytes of a small plan, written down here by hand, against those that are generated.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <cstddef>

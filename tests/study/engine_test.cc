@@ -1,6 +1,7 @@
 // Goal: the fast engine and the plain judge reach the same verdict on every round.
 // Method: tens of thousands of small random models; one round each is judged from its sparse events and,
 // event by event, from the explicit sequences; a failure names its seed.
+// sanitize: address (one thread)
 #include <gtest/gtest.h>
 
 #include <cmath>

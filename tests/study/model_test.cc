@@ -1,5 +1,6 @@
 // Goal: groups, lists and components are the ones the paper describes, and bad settings are refused by name.
 // Method: known shapes are built and counted; every rule of a setting is broken once.
+// sanitize: address (one thread)
 #include "study/model.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Goal: what two ends of a flow send each other keeps its bytes, and 32 bits of a write name epoch and
 // transfer. Method: a message's bytes written down by hand; immediates around the numbers where their fields
 // wrap.
+// sanitize: address (one thread)
 #include "wire/link.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Goal: what watchers of another process read keeps its places. Method: words of their own in every field,
 // read back as bytes where docs/WIRE.md says they are.
+// sanitize: address (one thread)
 #include "wire/monitor.h"
 
 #include <gtest/gtest.h>

@@ -5,7 +5,11 @@ Method: small runs of the real programs; conventions against nccl-tests' formula
 """
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +216,33 @@ def test_compiling() -> None:
     (row,) = document["rows"]
     assert row["program"] == "ring" and row["instructions"] == 120 and row["slots"] == 2
     assert row["compile_s"] > 0 and row["verify_s"] > 0
+
+
+def ranks_in(folder: Path) -> list[str]:
+    """The commands of processes that name a folder in ``folder``."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = line.read_bytes()
+        except OSError:
+            continue  # it has just ended
+        if bytes(folder) in words:
+            found.append(words.decode(errors="replace"))
+    return found
+
+
+def test_who_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM left the folder of the ranks' pipes behind."""
+    command = [sys.executable, "-m", "starling.cli", "bench", "-n", "2", "-e", "8", "--repetitions", "100000"]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL
+    ) as process:
+        until = time.monotonic() + 60
+        while len(ranks_in(tmp_path)) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(ranks_in(tmp_path)) >= 2
+        for _ in range(3):  # `timeout` tells a process, and then its group
+            process.terminate()
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert not ranks_in(tmp_path)
+    assert not list(tmp_path.glob("starling-*"))

@@ -42,6 +42,7 @@ from . import (
 )
 from . import collectives as collective_run
 from .collectives import Sweep
+from .ending import told_to_end
 from .joined import follow, place_in_job
 from .libraries import Choices, MissingLibraryError
 from .measure import Effort
@@ -146,6 +147,7 @@ def bench(
     programs: Programs = None,
     json_path: Json = None,
 ) -> None:
+    context.with_resource(told_to_end())  # also while a subcommand runs
     if context.invoked_subcommand is not None:
         return
     arguments = ["--blocks", str(blocks), "--profile", str(int(profile))]

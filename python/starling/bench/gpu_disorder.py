@@ -14,11 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -33,22 +32,6 @@ START_LIMIT_S = 100.0  # importing PyTorch, joining, connecting eight lanes: man
 LEAVE_LIMIT_S = 20.0  # of processes that were killed
 POLL_S = 0.05
 LEAVING = "leaving"  # in the place of a case, where all were reported and the processes did not end
-
-
-@contextmanager
-def told_to_end() -> Iterator[None]:
-    """SIGTERM raises in the main thread, as Ctrl-C does, so that the ranks, whose sessions are their own, are ended.
-    Once: a time limit's signal may come twice, to the process and to its group."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass
@@ -364,8 +347,7 @@ def command(
     run = Run(ranks, iterations, limit_s, device=device, programs=programs, say=speaker(json_path))
     run.deadline = time.monotonic() + total_s
     try:
-        with told_to_end():
-            rows = measure(run, words(case) or list(CASES), words(libraries))
+        rows = measure(run, words(case) or list(CASES), words(libraries))
     except MissingProgramError as error:
         refuse(error)
     settings = {"ranks": ranks, "iterations": iterations, "limit_s": limit_s}

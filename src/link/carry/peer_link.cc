@@ -119,11 +119,11 @@ void PeerLink::tell_slots(uint32_t number, const OwnLane& lane) {
 
 void PeerLink::unpublish(uint32_t lane) { tell(RecordKind::kUnpublished, lane, WordRecord{}); }
 
-Registered PeerLink::forget(uint32_t lane) {
+RegisteredBytes PeerLink::forget(uint32_t lane) {
   scan(kAtOnce);  // our last words in the peer's region
   for (auto& known : theirs_)
     if (known != nullptr && known->own == own_[lane].get()) known->own = nullptr;
-  Registered registered;
+  RegisteredBytes registered;
   if (own_[lane]->slots != nullptr) {
     const Channels& channels = *own_[lane]->channels;
     if (channels.on_device() != nullptr)

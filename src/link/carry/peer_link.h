@@ -67,7 +67,7 @@ struct Landing {
 };
 
 // How much was of a lane's slots.
-struct Registered {
+struct RegisteredBytes {
   uint64_t pinned = 0;
   uint64_t on_device = 0;
 };
@@ -99,7 +99,7 @@ class PeerLink final : private tcp::TransferSource, private tcp::TransferSink {
   // Is all that goes either way over queue pairs? None: nobody knows yet.
   std::optional<bool> has_only_queue_pairs() const;
   void unpublish(uint32_t lane);
-  Registered forget(uint32_t lane);
+  RegisteredBytes forget(uint32_t lane);
   // Messages that our region's channel will get, in order of the first ones. What has begun to come before
   // the call goes into slots. memory: of the landing, or null; with it the peer is offered to write there
   // itself, where there are no others in between.

@@ -55,7 +55,7 @@ void Way::unpublish(uint32_t lane) {
 
 void Way::forget(uint32_t lane) {
   std::lock_guard lock(proxy_.mutex_);
-  const Registered registered = link_->forget(lane);
+  const RegisteredBytes registered = link_->forget(lane);
   proxy_.slots_bytes_ -= registered.pinned;
   proxy_.device_slots_bytes_ -= registered.on_device;
   proxy_.wake();

@@ -376,7 +376,7 @@ std::string job_name() {
     std::string job;
     for (const char* name : names) {
       const char* value = std::getenv(name);
-      if (value != nullptr) job += std::string(name) + "=" + value + " ";
+      if (value != nullptr) job += (job.empty() ? "" : " ") + std::string(name) + "=" + value;
     }
     if (!job.empty()) return job;
   }

@@ -20,10 +20,12 @@ STARLING_HOST_DEVICE inline const BlockPlan& own_block(const PlanView& plan, uin
   return plan.blocks()[plan.header->block_count == 1 ? 0 : block];
 }
 
-// All threads; a barrier must follow. False: there is no room for it.
+// All threads; a barrier must follow. False: there is no room for it, or the block has no part: a daemon's
+// blocks look at every operation, also at those of fewer blocks.
 template <class M>
 STARLING_HOST_DEVICE bool copy_own_part(M& m, std::byte* to, uint32_t room, const PlanView& far) {
-  const BlockPlan ours = own_block(far, m.block_index());
+  if (m.block_index() >= far.header->block_count) return false;
+  const BlockPlan ours = far.blocks()[m.block_index()];
   PlanHeader header = *far.header;
   if (header.dependency_count == 0) header.block_count = 1;
   header.connection_count = uint32_t(ours.receive_count) + ours.send_count;

@@ -104,6 +104,8 @@ void check(const Plan& plan, Seen& seen) {
       block.room -= 4;
       EXPECT_EQ(bring(block, far.header), far.header) << "there is not";
     }
+    Block beyond{{}, far.header->total_bytes - 4, far.header->block_count};
+    EXPECT_EQ(bring(beyond, far.header), far.header) << "it has no part";
     Block whole{{}, far.header->total_bytes, 0};
     ASSERT_NE(bring(whole, far.header), far.header);
     EXPECT_EQ(std::memcmp(whole.memory.data(), far.header, whole.room), 0);

@@ -791,6 +791,14 @@ MUTATIONS = [
         "list(sends_at, far.connections() + ours.receive_first, ours.send_count);",
     ),
     Mutation(
+        "part_of_a_plan_that_has_none",
+        "a block that a plan does not have looks for its part of it",
+        NEAR_PLAN,
+        "  if (m.block_index() >= far.header->block_count) return false;\n",
+        "",
+        STREAMS_ONE,
+    ),
+    Mutation(
         "part_of_a_plan_begins_late",
         "a block's own part of a plan begins where the whole plan has it",
         NEAR_PLAN,

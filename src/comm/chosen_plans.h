@@ -22,6 +22,7 @@ struct CallShape {
   DataType data_type;
   uint64_t choice_bytes;
   uint32_t block_limit;
+  uint32_t channel_limit;
   auto operator<=>(const CallShape&) const = default;
 };
 

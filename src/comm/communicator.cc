@@ -251,9 +251,12 @@ Departure Communicator::collective_departure(const starling_operation& call, Req
   context.added = &added_;
   context.table = table_.get();
   context.hosts = &hosts_;
-  if (device_set_) context.block_limit = std::min(context.block_limit, group_lane(call.lane).plan_limit());
-  Departure departure{nullptr, flight_of(call, context, std::move(request))};
   const bool copies = goes_by_copies(call, capture);
+  if (device_set_ && !copies && !capture) {
+    context.channel_limit = group_lane(call.lane).plan_limit();
+    context.block_limit = std::min(context.block_limit, context.channel_limit);
+  }
+  Departure departure{nullptr, flight_of(call, context, std::move(request))};
   if (copies) lower_to_copies(departure.flight.lowered, rank_, members_);
   if (copies)
     departure.lane = &copy_lane(call.lane ? call.lane : kDefaultLane);

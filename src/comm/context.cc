@@ -175,8 +175,8 @@ void Context::remove(HostLane& lane) {
 bool Context::open_lane(HostLane& lane, const Lowered& lowered) {
   const bool fresh = lane.shared() == nullptr;
   // A plan of a user's may have more channels than blocks; a lane of its own has them all.
-  const uint32_t channels = lowered.plan->header(lane.rank())->channel_count;
-  lane.open(lowered.size_class_bytes, channels, lowered.plan->block_count());
+  const PlanHeader& plan = *lowered.plan->header(lane.rank());
+  lane.open(lowered.size_class_bytes, std::max(plan.channel_count, plan.block_count));
   if (fresh) memory_.set_lane(lane.id(), lane.device());
   lane.check(*lowered.plan);
   return lane.resolve() || fresh;

@@ -120,7 +120,7 @@ bool HostLane::abandoned() const {
          std::atomic_ref<uint64_t>(shared_->closed).load(std::memory_order_acquire) == size() - 1;
 }
 
-void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count, uint32_t block_count) {
+void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
   if (shared_ != nullptr) return;
   uint32_t limit = options_.slot_bytes_limit;
   if (carried_) limit = place_.traits().direct || by_copies() ? kCarriedSlotBytes : kLockedSlotBytes;
@@ -134,7 +134,7 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count, uint32_t 
     give_back_region();
     throw;
   }
-  if (options_.registered) plan_limit_.store(block_count, std::memory_order_relaxed);
+  if (options_.registered) plan_limit_.store(shared_->channel_count, std::memory_order_relaxed);
   place_.flush();  // peers write into the connectors as soon as they find them
   arena_.publish(options_.key.low, options_.key.high, region_.offset);
   if (carried_) tell_open();

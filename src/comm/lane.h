@@ -104,8 +104,8 @@ struct LaneOptions {
   class HostLane* control = nullptr;  // of its communicator: what breaks it breaks this lane too
   monitor::FlightPlace place{};
   bool copies = false;  // its messages are moved by copy engines (comm/copies.cc)
-  // Of a registered collective, which has one shape: as many channels as its first plan has. Others have as
-  // many as the daemon has blocks, for what may come.
+  // Of a registered collective, which has one shape: as many channels as its first plan has, or has blocks.
+  // Others have as many as the daemon has blocks, for what may come.
   bool registered = false;
 };
 
@@ -147,11 +147,11 @@ class HostLane {
   void bind_tile_scratch(Lowered& lowered);
 
   // What peers and the daemon see, made for the first operation: from its size come the slots', and it has
-  // as many channels as that operation's plan, or more. Idempotent. block_count: of that plan.
-  void open(uint64_t size_class_bytes, uint32_t channel_count, uint32_t block_count = 1);
+  // as many channels as that operation's plan, or more. Idempotent.
+  void open(uint64_t size_class_bytes, uint32_t channel_count);
 
-  // Blocks of a plan that the lane takes, at most; before it is open, of any. Any thread. Relaxed: nothing
-  // else is read because of it.
+  // Of a registered collective: blocks and channels that a plan may have here; before the lane is open, any.
+  // Any thread. Relaxed: nothing else is read because of it.
   uint32_t plan_limit() const { return plan_limit_.load(std::memory_order_relaxed); }
 
   // No operation is under way: peers find the lane no more, and are told that we are out of their regions.

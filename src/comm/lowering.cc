@@ -153,7 +153,8 @@ std::shared_ptr<const Plan> measured_plan(const LoweringContext& context, DataTy
   if (row == nullptr) return nullptr;
   if (row->block_count == 0) {
     auto plan = context.table->plan(*row, use);
-    return plan != nullptr && (pulls.by_address || plan->protocol() != Protocol::kPull) ? plan : nullptr;
+    if (plan == nullptr || (!pulls.by_address && plan->protocol() == Protocol::kPull)) return nullptr;
+    return plan->header(0)->channel_count <= context.channel_limit ? plan : nullptr;
   }
   request.block_count = std::min(row->block_count, context.block_limit);
   auto plan = built_in(context, allowed(row->algorithm, pulls), request);
@@ -192,9 +193,9 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
                     {shape.collective, context.size, shape.root, context.block_limit, shape.in_place});
   const auto type = DataType(call.data_type);
   const CallShape key{
-      shape.collective,   context.size,     shape.root,           shape.in_place, unequal,
-      pulls.at_all,       pulls.by_address, context.across_hosts, type,           shape.choice_bytes,
-      context.block_limit};
+      shape.collective,    context.size,         shape.root,           shape.in_place, unequal,
+      pulls.at_all,        pulls.by_address,     context.across_hosts, type,           shape.choice_bytes,
+      context.block_limit, context.channel_limit};
   if (context.chosen != nullptr)
     if (auto known = context.chosen->find(key)) return known;
   auto plan = choose_anew(context, type, shape, use, pulls);

@@ -35,6 +35,7 @@ struct LoweringContext {
   bool opens_if_faster = false;  // ... but only where that was measured to be faster
   bool across_hosts = false;  // the lane's ranks are not all of one
   const HostLayout* hosts = nullptr;  // of the group; null: one, or of no account
+  uint32_t channel_limit = UINT32_MAX;  // of the lane, if it can have no more
 };
 
 // SmFree::kBySize: messages from here on go by copy engines, and other operations from here on, all ranks'

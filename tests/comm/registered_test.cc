@@ -2,49 +2,17 @@
 // and its results are right however its buffers change from run to run.
 // Method: two ranks with eight blocks each; small and large collectives, out of place and in place in turn;
 // beside a lane with a name.
-#include <atomic>
-#include <thread>
-
-#include "comm/threads.h"
+#include "comm/registered.h"
 
 namespace starling::testing {
 namespace {
 
 constexpr uint32_t kBlocks = 8;
-const uint32_t kBoth[] = {0, 1};
-
 uint64_t lane_bytes(const Rank& rank) {
   starling_statistics s{};
   s.struct_bytes = sizeof s;
   EXPECT_EQ(starling_context_statistics(rank.context, &s), STARLING_SUCCESS) << starling_last_error();
   return s.lane_bytes;
-}
-
-starling_operation all_reduce_of(size_t count) {
-  starling_operation op = operation(STARLING_ALL_REDUCE);
-  op.count = count;
-  return op;
-}
-
-void register_all_reduce(Rank& rank, int64_t id, size_t count) {
-  const starling_operation shape = all_reduce_of(count);
-  ASSERT_EQ(starling_register(rank.comm, id, kBoth, 2, &shape), STARLING_SUCCESS) << starling_last_error();
-}
-
-void run_once(Rank& rank, int64_t id, size_t count, bool in_place) {
-  std::vector<float> input(count), output(count, -1);
-  for (size_t k = 0; k < count; ++k) input[k] = float(rank.rank + k % 501);
-  std::vector<float>& result = in_place ? input : output;
-  std::atomic<int> ended{-1};
-  const auto end = [](starling_status status, const char*, void* user) {
-    // Release: the results are there before it; pairs with the look below.
-    static_cast<std::atomic<int>*>(user)->store(int(status), std::memory_order_release);
-  };
-  ASSERT_EQ(starling_run(rank.comm, id, input.data(), result.data(), end, &ended), STARLING_SUCCESS)
-      << starling_last_error();
-  while (ended.load(std::memory_order_acquire) == -1) std::this_thread::yield();
-  ASSERT_EQ(ended.load(), int(STARLING_SUCCESS));
-  for (size_t k = 0; k < count; ++k) ASSERT_EQ(result[k], float(1 + 2 * (k % 501))) << k << " of " << count;
 }
 
 TEST(Registered, ItsLaneIsAsLargeAsItsShapeNeeds) {

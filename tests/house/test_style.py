@@ -26,7 +26,10 @@ HOME_FOLDERS = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk", "ro" + "ot"
 FORBIDDEN_CALLS = re.compile("|".join(["cuMulticast" + "Create", "multi" + "mem"]))
 
 
-STARTS_THREADS = re.compile(r"std::(j?thread\b(?!::)|async)|pthread_create|run_ranks\(|threads\.h")
+STARTS_THREADS = re.compile(
+    r"std::(j?thread\b(?!::)|async)|pthread_create|start_thread\(|run_ranks\(|threads\.h|starling_context_create"
+    r"|CpuExecutor|TcpRig"
+)
 
 
 def file_length_problems(name: str, text: str) -> list[str]:

@@ -18,9 +18,10 @@ def run(command: list[str], ranks: int, folder: Path, timeout_s: float, look: Ca
 
     What went wrong, "" if nothing did: one that fails, or the end of the time, ends all.
     """
-    processes = _start(command, ranks, folder)
+    processes: list[subprocess.Popen[bytes]] = []
     deadline = time.monotonic() + timeout_s
     try:
+        _start(command, ranks, folder, processes)
         while True:
             codes = [process.poll() for process in processes]
             look()
@@ -40,14 +41,14 @@ def run(command: list[str], ranks: int, folder: Path, timeout_s: float, look: Ca
     )
 
 
-def _start(command: list[str], ranks: int, folder: Path) -> list[subprocess.Popen[bytes]]:
+def _start(command: list[str], ranks: int, folder: Path, processes: list[subprocess.Popen[bytes]]) -> None:
+    """Into ``processes``, one by one: who is told to end meanwhile has those that are there."""
     environment = {
         **os.environ,
         "CUDA_MODULE_LOADING": "EAGER",
         "NCCL_NVLS_ENABLE": "0",
         "OMP_NUM_THREADS": "1",
     }
-    processes = []
     for rank in range(ranks):
         with (folder / f"log.{rank}").open("wb") as log:
             processes.append(
@@ -60,7 +61,6 @@ def _start(command: list[str], ranks: int, folder: Path) -> list[subprocess.Pope
                     start_new_session=True,
                 )
             )
-    return processes
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -58,20 +58,21 @@ class WorkerGroup:
         self._buffer = b""
         self._commands: list[int] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._open_pipes()
+        self._replies = -1
         self._log = (self._folder / "log").open("w+b")
-        for launch in launches(self._folder):
-            self._processes.append(
-                subprocess.Popen(
-                    launch.command,
-                    env={**os.environ, **launch.environment},
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
         try:
+            self._open_pipes()
+            for launch in launches(self._folder):
+                self._processes.append(
+                    subprocess.Popen(
+                        launch.command,
+                        env={**os.environ, **launch.environment},
+                        stdin=subprocess.DEVNULL,
+                        stdout=self._log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
             self._collect()
         except BaseException:
             self.close()

@@ -161,6 +161,7 @@ class Shrinker {
                         &Options::completion_kind,
                         &Options::slot_bytes,
                         &Options::pool_slots,
+                        &Options::plan_room,
                         &Options::fetch_batch,
                         &Options::success_factor,
                         &Options::position_shift,

@@ -108,6 +108,7 @@ std::string machine_text(const Options& o) {
       {"completion_kind", o.completion_kind, calm.completion_kind},
       {"slot_bytes", o.slot_bytes, calm.slot_bytes},
       {"pool_slots", o.pool_slots, calm.pool_slots},
+      {"plan_room", o.plan_room, calm.plan_room},
       {"first_sequence", o.first_sequence, calm.first_sequence},
       {"first_message", o.first_message, calm.first_message},
       {"hardware_queues", o.hardware_queues, calm.hardware_queues},

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cli.left_behind import processes_with
 from cli.test_cli import starling
 from starling.bench import convention, plots, tables
 from starling.bench.collectives import wrong_rows
@@ -218,19 +219,6 @@ def test_compiling() -> None:
     assert row["compile_s"] > 0 and row["verify_s"] > 0
 
 
-def ranks_in(folder: Path) -> list[str]:
-    """The commands of processes that name a folder in ``folder``."""
-    found = []
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = line.read_bytes()
-        except OSError:
-            continue  # it has just ended
-        if bytes(folder) in words:
-            found.append(words.decode(errors="replace"))
-    return found
-
-
 def test_who_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
     """SIGTERM left the folder of the ranks' pipes behind."""
     command = [sys.executable, "-m", "starling.cli", "bench", "-n", "2", "-e", "8", "--repetitions", "100000"]
@@ -238,11 +226,11 @@ def test_who_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
         command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL
     ) as process:
         until = time.monotonic() + 60
-        while len(ranks_in(tmp_path)) < 2 and time.monotonic() < until:
+        while len(processes_with(bytes(tmp_path))) < 2 and time.monotonic() < until:
             time.sleep(0.05)
-        assert len(ranks_in(tmp_path)) >= 2
+        assert len(processes_with(bytes(tmp_path))) >= 2
         for _ in range(3):  # `timeout` tells a process, and then its group
             process.terminate()
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    assert not ranks_in(tmp_path)
+    assert not processes_with(bytes(tmp_path))
     assert not list(tmp_path.glob("starling-*"))

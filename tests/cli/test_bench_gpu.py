@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from cli.left_behind import processes_with
 from starling.bench import gpu
 from starling.bench.gpu_disorder import Job, Run, described, jobs_of
 from starling.bench.gpu_programs import CASES, Clock, order_of
@@ -138,15 +139,7 @@ def started(folder: Path, *options: str) -> "subprocess.Popen[bytes]":
 
 def ranks_in(folder: Path) -> list[int]:
     """Processes whose command names a folder in ``folder``."""
-    found = []
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = line.read_bytes()
-        except OSError:
-            continue  # it has just ended
-        if b"gpu_programs" in words and bytes(folder) in words:
-            found.append(int(line.parent.name))
-    return found
+    return processes_with(b"gpu_programs", bytes(folder))
 
 
 def test_the_command_ends_in_its_time(tmp_path: Path) -> None:

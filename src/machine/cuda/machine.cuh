@@ -38,7 +38,7 @@ class CudaMachine {
   using DaemonStage = Stage<2176>;
 
   // threads: of the block that take part, a multiple of 32; others of the thread block have work of their
-  // own. stages: shared memory, or null.
+  // own. stages: shared memory. Without: for what runs no operation.
   template <class AnyStage>
   __device__ CudaMachine(uint32_t threads, AnyStage* stages)
       : threads_(threads), stage_(stages->lane), plan_room_(AnyStage::kPlan) {}

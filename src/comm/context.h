@@ -174,6 +174,7 @@ class Context {
   bool poll_once();
   bool look(bool polite);
   bool calls_missing();
+  void wake_watches();
   static Submission submission_of(const HostLane& lane, const Flight& flight, bool marked);
   // Operations whose streams have all come (rendezvous.cc).
   void submit_met();

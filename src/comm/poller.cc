@@ -169,6 +169,7 @@ bool Context::look(bool polite) {
   if (!meeting_.empty()) submit_met();
   if (StreamOperations* const streams = executor_->streams(); streams != nullptr && streams->asks_for_calls())
     streams->note_calls(calls_missing());
+  wake_watches();
   look_again_ = executor_->keep_running(on_device_ > 0 || replaying_, for_callers_ > 0);
   look_soon_.store(executor_->hurries(), std::memory_order_relaxed);
   return any;

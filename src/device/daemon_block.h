@@ -6,10 +6,11 @@
 // there is more for it to do, its host is told, which calls the others; these *helpers* leave when nothing
 // has gone on for the quit period.
 //
-// Where streams have *watches* (StreamPolicy::watches), a block of the daemon stands in the stream, exactly
-// as long as the stream does, so whenever one stands a block is there, and needs no launch. Watches come when
-// the GPU comes to them, so nobody can number residencies before: whoever comes takes part in the one under
-// way, or begins the next.
+// Where streams have *watches* (StreamPolicy::watches), a block of the daemon is in the stream behind its wait,
+// so whenever one stands a block is at hand, and needs no launch: its host wakes it by a store, if a daemon
+// does not come. Watches come when the GPU comes to them, so nobody can number residencies before: whoever
+// comes takes part in the one under way, or begins the next. One that comes when its stream may go on leaves
+// at once.
 //
 //   begin ── claim a part: our own, else the next that nobody has
 //     ├──▶ serve it (device/daemon.h) ── nothing goes on, or parts lack blocks ──▶ claim the next, give it up
@@ -44,12 +45,18 @@ class DaemonBlock {
       const LeaveReason reason = serve();
       if (a_.tenured == 0) return reason;
       if (leads(m_)) depart();
-      // A watch that was sent away takes part in the next residency.
-      if (!m_.any(leads(m_) && watches(a_) && !is_released(m_, a_))) return reason;
+      if (!m_.any(leads(m_) && comes_again(reason))) return reason;
     }
   }
 
  private:
+  // Who has to be there takes part in the next residency: a watch that was sent away, and a guard whose
+  // helpers, or those of an earlier one, ended this one.
+  STARLING_HOST_DEVICE bool comes_again(LeaveReason reason) {
+    if (watches(a_)) return !is_released(m_, a_);
+    return anchors() && reason != LeaveReason::kExit && !is_dismissed(m_, a_);
+  }
+
   STARLING_HOST_DEVICE LeaveReason serve() {
     LeaveReason reason = LeaveReason::kElsewhere;
     for (Visit visit{m_.now(), true}; s_.part != kNoPart; visit.first = false) {
@@ -105,8 +112,8 @@ class DaemonBlock {
     return watches(a_) || (a_.stays != 0 && !helps(a_) && own_ == 0);
   }
 
-  // The residency's number. A watch that was sent away waits until that one is over; kNoTenure: until its
-  // stream may go on.
+  // The residency's number. Who comes again waits until the last one is over; kNoTenure: a watch's stream may
+  // go on, or the host wants nobody any more.
   STARLING_HOST_DEVICE uint64_t take_part() {
     for (uint32_t attempt = 0;; ++attempt) {
       if (is_released(m_, a_)) return kNoTenure;
@@ -115,7 +122,9 @@ class DaemonBlock {
       const bool under_way = before % (uint64_t(1) << kTenureShift) != 0;
       // Acquire: pairs with the release of `drain` in Daemon::quit().
       const bool ends = under_way && (number == number_ || m_.load_acquire(&d_.drain) >= number);
-      if (ends || (watches(a_) && is_dismissed(m_, a_))) {
+      const bool dismissed = (watches(a_) || number_ != kNoTenure) && is_dismissed(m_, a_);
+      if (dismissed && !watches(a_)) return kNoTenure;
+      if (ends || dismissed) {
         m_.pause(attempt);
         continue;
       }

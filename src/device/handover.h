@@ -68,10 +68,9 @@ STARLING_HOST_DEVICE void store_both(M& m, uint64_t* first, uint64_t value) {
 struct Ending {
   uint64_t sequence;
   uint64_t finished_target;
-  bool tells_host;
 
   STARLING_HOST_DEVICE static Ending of(const Operation& operation) {
-    return {operation.sequence, operation.finished_target, operation.token == 0};
+    return {operation.sequence, operation.finished_target};
   }
 };
 
@@ -104,11 +103,14 @@ STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Handover*
   static_assert(offsetof(Done, told) == offsetof(Done, done) + sizeof(uint64_t));
   // Release: what the operation wrote; pairs with the acquires in StartKernel::hold() and of streams that
   // wait, and with the host's in was_told(). What the host is told comes last: then all of the lane may go.
-  if (operation.tells_host)
-    store_both(m, &done.done, sequence + 1);
-  else
-    m.store_release(&done.done, sequence + 1);
+  auto&& view = fenced(m);
+  store_both(view, &done.done, sequence + 1);
   return true;
+}
+
+// Done::told beside a sequence number of its time: did its host add kWoken?
+constexpr bool is_woken(uint64_t told, uint64_t sequence) {
+  return int64_t(told - sequence) >= int64_t(kWoken / 2);
 }
 
 // By the host: is the operation, which began as a kernel, complete? Of captured ones a later one may have the
@@ -116,7 +118,17 @@ STARLING_HOST_DEVICE bool count_finished(M& m, const Lane& lane, const Handover*
 template <class M>
 bool was_told(M& m, const Handover& handover, uint64_t sequence) {
   // Acquire: pairs with the release in count_finished(); after it what the operation wrote is ours.
-  return reached(m.load_acquire(&handover.done[sequence % handover.depth].told), sequence + 1);
+  const uint64_t told = m.load_acquire(&handover.done[sequence % handover.depth].told);
+  return reached(is_woken(told, sequence) ? told - kWoken : told, sequence + 1);
+}
+
+// By the host: streams that stand for the operation with a watch come to that. Acquire and release, though
+// nothing hangs on it: a block that completes an operation meanwhile is not overwritten.
+template <class M>
+void wake_watches(M& m, const Handover& handover, uint64_t sequence) {
+  uint64_t* const word = &handover.done[sequence % handover.depth].told;
+  const uint64_t told = m.load_relaxed(word);
+  if (!is_woken(told, sequence)) m.compare_exchange(word, told, told + kWoken);
 }
 
 // Leaves the operation to the daemon's block that owns the part.

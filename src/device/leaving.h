@@ -31,7 +31,7 @@ STARLING_HOST_DEVICE bool is_dismissed(M& m, const DaemonArguments& a) {
 // has to be there.
 template <class M>
 STARLING_HOST_DEVICE bool leaves_quietly(M& m, const DaemonArguments& a) {
-  if (helps(a)) return true;
+  if (helps(a) && a.tenured == 0) return true;
   return a.tenured != 0 && a.stays == 0 && m.load_relaxed(&a.daemon->parts->anchors) > 0;
 }
 

@@ -36,6 +36,9 @@ class Residency {
   // True: it has left.
   bool look_for_end() {
     if (!resident_ || coming_ || d_.daemon_resident()) return false;
+    // They find all parts closed when they come late, and so would the next ones; but where there are watches
+    // they take part in what is under way then.
+    if (daemon_.tenured == 0 && d_.helpers_resident()) return false;
     resident_ = false;
     return true;
   }
@@ -55,7 +58,15 @@ class Residency {
     // Release: pairs with the acquires of `drain` in Daemon.
     m_.store_release(drain_, daemon_.launch);
   }
-  void launch_helpers() { d_.launch_helpers(daemon_); }
+  // Where there are watches they may come when others are there, whom they must not end, or nobody.
+  void launch_helpers() {
+    DaemonArguments helping = daemon_;
+    if (daemon_.tenured != 0) {
+      helping.launch = ~uint64_t(0);
+      helping.stays = helping.guards = 0;
+    }
+    d_.launch_helpers(helping);
+  }
 
  private:
   M& m_;

@@ -34,7 +34,7 @@ struct StreamCall {
 struct StreamEntry {
   StreamPath path;
   uint8_t gate;  // a block may stay for it
-  uint8_t waits;  // enqueue() adds a wait value, or a watch if there is one
+  uint8_t waits;  // enqueue() adds a wait value, and a watch behind it if there is one
   uint8_t follows;  // as StreamCall's
   uint8_t alone;  // all that is under way is of one stream: its start kernel may stay (device/alone.h)
   uint32_t holds;  // streams that stand for it
@@ -57,8 +57,9 @@ struct StreamPolicy {
   bool doorbells = false;  // no start kernels: every operation by mark and SQ
   bool guards = false;  // a daemon that stays begins as one block, which calls the others
   bool rendezvous = false;  // StreamPath::kRendezvous
-  // A stream that stands does so for a block of the daemon (device/daemon_block.h), up to StreamFacts::
-  // watch_limit of them: then nothing has to be there before. Not where streams share a hardware queue.
+  // Behind the wait of a stream that stands is a block of the daemon (device/daemon_block.h), which comes if
+  // it is woken, up to StreamFacts::watch_limit streams: then nothing has to be there before. Not where
+  // streams share a hardware queue.
   bool watches = false;
 };
 

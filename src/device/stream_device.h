@@ -40,7 +40,7 @@ struct StreamFacts {
                      // so long
   // 1: a launch may stand behind a call of another thread that waits for a stream (a copy to pageable
   // memory): no stream is held unless a daemon is there, which stays; or unless the operation does without
-  // (StreamEntry::alone), or the stream brings a block along (StreamPolicy::watches).
+  // (StreamEntry::alone), or the stream has a block of its own at hand (StreamPolicy::watches).
   uint32_t daemon_first = 0;
   AloneWords* alone = nullptr;  // daemon_first: shared with start kernels
   // How long what was left to a daemon is left alone where each of it waits for a rank that has not called it
@@ -48,6 +48,8 @@ struct StreamFacts {
   uint64_t missing_ns = 0;
   // Streams that may stand for watches at the same time, so that multiprocessors are left for all else.
   uint32_t watch_limit = 0;
+  // A daemon that was asked for has not come for so long: watches are woken (StreamHost::wakes_watches).
+  uint64_t wake_ns = 0;
   uintptr_t ambiguous = ~uintptr_t(0);  // a handle that names another stream on each thread: has none
 };
 
@@ -61,15 +63,15 @@ struct StreamFacts {
 //                            completes operations knows of that
 //   daemon_come()            the device has come to its stream's end before it, and begins new kernels; or it never
 //                            will. Who waits for daemon_put() as well knows that it runs as soon as there is room
-//   daemon_resident()        once launched: not yet known to have ended, helpers included. False: all that they
-//                            stored is visible (acquire)
+//   daemon_resident()        once launched: not yet known to have ended, whatever its helpers do. False: all that
+//                            it stored is visible (acquire)
 //   launch_helpers(a)        likewise for the residency's other blocks, numbered from 1 on, in a stream of their own.
 //                            Called only when helpers_resident() is false
 //   helpers_resident()       helpers were asked for, and are not yet known to have ended
 //   launch_start(s, a, n)    one start kernel on stream s for n operations, kMostTogether at most (device/start.h): the blocks
 //                            of a[0], then those of a[1], and so on; *a[k] are copied
 //   launch_gate(s, g)        one kernel of one warp on stream s (device/gate.h)
-//   launch_watch(s, a)       one kernel of one block of the daemon on stream s, which ends when *a.awaited has come to a.until
+//   launch_watch(s, a)       one kernel of one block of the daemon on stream s, behind a wait, which ends when *a.awaited has come to a.until
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
 //   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did

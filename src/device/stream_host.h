@@ -60,8 +60,7 @@ class StreamHost {
 
   // May an operation be put into the stream now? False: let go of the lock, and ask again.
   bool may_enter(const StreamCall& call) {
-    // A mark or a kernel, and a wait: two entries at most.
-    if (d_.queued(call.stream) + 2 * (1 + call.before) > facts_.launch_limit) return false;
+    if (d_.queued(call.stream) + entries_each() * (1 + call.before) > facts_.launch_limit) return false;
     observe();  // a daemon that has left meanwhile keeps nobody from being alone
     const bool alone = enters_alone(call);
     // Who enters with one that is alone, and is not, ends that: the stream stands for it all the same.
@@ -190,15 +189,18 @@ class StreamHost {
   // again after each completion of the broken lane that is read: the block that completed an operation may
   // have overwritten the poison meanwhile, and others may stand for a later one at the same place.
   void poison(const Handover& handover, uint64_t newest) {
-    for (uint32_t at = 0; at < handover.depth; ++at)
+    for (uint32_t at = 0; at < handover.depth; ++at) {
       d_.release(&handover.done[at].done, newest + 1 + kPoison);
+      if (policy_.watches) device::wake_watches(m_, handover, newest - at);
+    }
   }
 
   // No daemon is there, and none is needed.
   bool settled() {
     observe();
     // Relaxed: it matters only once nothing is under way that would write it.
-    return !residency_.resident() && submissions_read() && m_.load_relaxed(ends_.work) == 0;
+    return !residency_.resident() && !d_.helpers_resident() && submissions_read() &&
+           m_.load_relaxed(ends_.work) == 0;
   }
 
   // Operations under way that their owner submits later.
@@ -247,6 +249,15 @@ class StreamHost {
     calls_missing_ = missing;
   }
 
+  // A daemon that is needed does not come: its launch stands in the driver, or behind streams that stand. One
+  // that really stands, or will, has a watch: each that is under way is woken, as long as this says so.
+  bool wakes_watches() {
+    return residency_.coming() && watched_.any() && d_.now() - launched_at_ >= facts_.wake_ns;
+  }
+  void wake_watches(const Handover& handover, uint64_t sequence) {
+    device::wake_watches(m_, handover, sequence);
+  }
+
   // The next time at which poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
     const bool work = news_ || m_.load_relaxed(ends_.work) != 0;
@@ -292,15 +303,16 @@ class StreamHost {
         wait_for(stream, *each[k].handover, each[k].start->operation.sequence, each[k].entry.watches != 0);
   }
 
-  // The stream stands until operation `sequence` is complete.
+  // The stream stands until operation `sequence` is complete; `by_watch`: or until watches are woken, and
+  // then by the watch.
   void wait_for(Stream stream, const Handover& handover, uint64_t sequence, bool by_watch) {
-    const uint64_t* done = &handover.done[sequence % handover.depth].done;
-    if (!by_watch) return d_.wait_value(stream, done, sequence + 1);
+    const Done& done = handover.done[sequence % handover.depth];
+    d_.wait_value(stream, by_watch ? &done.told : &done.done, sequence + 1);
+    if (!by_watch) return;
     DaemonArguments watch = daemon_;
-    watch.launch =
-        ~uint64_t(0);  // it leaves with its stream, and serves until then, or until all are to leave
+    watch.launch = ~uint64_t(0);  // it leaves with its stream, or when all are to leave
     watch.stays = watch.guards = 1;
-    watch.awaited = done;
+    watch.awaited = &done.done;
     watch.until = sequence + 1;
     d_.launch_watch(stream, watch);
   }
@@ -328,6 +340,9 @@ class StreamHost {
 
  private:
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
+
+  // That an operation puts into its stream, at most: a mark or a kernel, a wait, and a watch.
+  uint32_t entries_each() const { return policy_.watches ? 3 : 2; }
 
   // A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one order,
   // the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
@@ -452,7 +467,7 @@ class StreamHost {
     const bool guards = policy_.guards && stays && !facts_.shared_queue && ends_.block_count > 1;
     residency_.launch(stays, guards);
     if (!guards) news_ = false;  // all are there
-    last_activity_ = d_.now();
+    launched_at_ = last_activity_ = d_.now();
   }
 
   M& m_;
@@ -464,6 +479,7 @@ class StreamHost {
   Residency<M, D> residency_;
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
+  uint64_t launched_at_ = 0;
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t stands_ = 0;  // the same for operations that copy engines move
   WatchedStreams watched_;

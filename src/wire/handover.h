@@ -18,6 +18,8 @@ STARLING_HOST_DEVICE constexpr bool reached(uint64_t counter, uint64_t value) {
 
 // Added to a value that somebody waits for: no counter gets there, and every waiter is released.
 inline constexpr uint64_t kPoison = uint64_t(1) << 62;
+// Added to Done::told: who waits for it comes, though the operation is not complete.
+inline constexpr uint64_t kWoken = uint64_t(1) << 61;
 
 // Turn::issued: more than an operation has blocks.
 inline constexpr uint64_t kIssued = 256;
@@ -46,8 +48,9 @@ static_assert(sizeof(Turn) == 64);
 struct alignas(16) Done {
   uint64_t done;  // s + 1: operation s is complete; writers: the block that completes it (release), and the
                   // host with a poisoned value. Streams and gates wait for it
-  uint64_t told;  // s + 1: operation s, which began as a kernel (Operation::token is 0), is complete: it goes
-                  // by no completion queue. Writer: the block that completes it (release; the host acquires)
+  uint64_t told;  // s + 1: the same; the host hears by it of what began as a kernel (Operation::token is 0),
+                  // which goes by no completion queue, and streams with watches wait for it. Writers: that
+                  // block (release), and the host, which adds kWoken atomically: what it had stays readable
 };
 static_assert(sizeof(Done) == 16);
 

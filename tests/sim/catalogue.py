@@ -902,8 +902,9 @@ MUTATIONS = [
         "not_told_by_daemon",
         "an operation that began as a kernel and ends in the daemon is not told of",
         HANDOVER,
-        "  if (operation.tells_host)",
-        "  if (operation.tells_host && lane.submitted == nullptr)",
+        "  store_both(view, &done.done, sequence + 1);",
+        "  if (lane.submitted == nullptr)\n    store_both(view, &done.done, sequence + 1);\n"
+        "  else\n    view.store_release(&done.done, sequence + 1);",
     ),
     Mutation(
         "turn_relaxed",
@@ -1029,8 +1030,8 @@ MUTATIONS = [
         "poison_one_place",
         "a dead peer releases only the streams that wait at one place of the ring",
         HOST,
-        "for (uint32_t at = 0; at < handover.depth; ++at)\n      d_.release",
-        "for (uint32_t at = 0; at < 1; ++at)\n      d_.release",
+        "for (uint32_t at = 0; at < handover.depth; ++at) {\n      d_.release",
+        "for (uint32_t at = 0; at < 1; ++at) {\n      d_.release",
     ),
     # ---- watches ---------------------------------------------------------------------------------------
     Mutation(
@@ -1046,6 +1047,43 @@ MUTATIONS = [
         HOST,
         "    watch.until = sequence + 1;\n",
         "    watch.until = sequence;\n",
+    ),
+    Mutation(
+        "watches_are_never_woken",
+        "a daemon does not come, and the streams that stand sleep on",
+        HOST,
+        "    return residency_.coming() && watched_.any() &&",
+        "    return false && watched_.any() &&",
+        campaign="streams-in-driver",
+    ),
+    Mutation(
+        "woken_by_a_store",
+        "who wakes a watch overwrites what a block tells at that moment",
+        HANDOVER,
+        "m.compare_exchange(word, told, told + kWoken);",
+        "m.store_relaxed(word, told + kWoken);",
+    ),
+    Mutation(
+        "woken_is_told",
+        "the host takes an operation whose watch it has woken for complete",
+        HANDOVER,
+        "reached(is_woken(told, sequence) ? told - kWoken : told, sequence + 1)",
+        "reached(told, sequence + 1)",
+    ),
+    Mutation(
+        "woken_stream_goes_on",
+        "a watch that is woken takes that for its operation's end",
+        HOST,
+        "    watch.awaited = &done.done;\n",
+        "    watch.awaited = &done.told;\n",
+    ),
+    Mutation(
+        "watches_not_poisoned",
+        "streams with watches are not released when their lane breaks",
+        HOST,
+        "      if (policy_.watches) device::wake_watches(m_, handover, newest - at);\n",
+        "",
+        campaign="streams-faults",
     ),
     Mutation(
         "watch_stays",

@@ -23,8 +23,9 @@ constexpr uint64_t kSoonNs = 30'000;
 constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
-static_assert(2 * device::kMostTogether <= kLaunchLimit);  // a kernel or a mark, and a wait, for each
-constexpr uint32_t kWatchedStreams = 4;  // each may keep a multiprocessor
+static_assert(3 * device::kMostTogether <= kLaunchLimit);  // StreamHost::entries_each()
+constexpr uint32_t kWatchedStreams = 4;  // each may keep a multiprocessor once it is woken
+constexpr uint64_t kWakeNs = 1'000'000;  // a daemon comes within 50 us, and 350 at most beside a full step
 constexpr uint32_t kWatchShare = 16;  // of the GPU's, at most
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
@@ -103,6 +104,7 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           options.alone,
           kMissingPeriodNs,
           std::min(kWatchedStreams, uint32_t(processors) / kWatchShare),
+          kWakeNs,
           reinterpret_cast<uintptr_t>(cudaStreamPerThread)};
 }
 
@@ -192,6 +194,15 @@ void CudaExecutor::met(device::StreamEntry& entry) {
 void CudaExecutor::note_calls(bool missing) {
   const std::lock_guard lock(mutex_);
   host_.note_calls(missing);
+}
+
+bool CudaExecutor::wakes_watches() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && host_.wakes_watches();
+}
+
+void CudaExecutor::wake_watches(const Handover& handover, uint64_t sequence) {
+  host_.wake_watches(handover, sequence);
 }
 
 bool CudaExecutor::only_kernels() const {

@@ -45,6 +45,8 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool submissions_read() const override;
   bool asks_for_calls() override;
   void note_calls(bool missing) override;
+  bool wakes_watches() override;
+  void wake_watches(const Handover& handover, uint64_t sequence) override;
   void met(device::StreamEntry& entry) override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }

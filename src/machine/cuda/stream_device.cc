@@ -96,34 +96,37 @@ CudaStreamDevice::~CudaStreamDevice() {
 }
 
 void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon) {
-  daemon_ = daemon;
+  last_[kFirst] = daemon;
   thread_.call(kFirst);
 }
 
-void CudaStreamDevice::launch_helpers(const device::DaemonArguments&) {
+void CudaStreamDevice::launch_helpers(const device::DaemonArguments& daemon) {
+  last_[kHelpers] = daemon;
   ++helpers_asked_;
   thread_.call(kHelpers);
 }
 
-// On the driver's thread, after which nobody writes what it reads before the kernel is over.
+// On the driver's thread, after which nobody writes what it reads before the kernel, or those of its kind,
+// are over.
 void CudaStreamDevice::launch_now(Kind kind) {
   const DeviceGuard guard(options_.device);
   const bool helpers = kind == kHelpers;
+  const device::DaemonArguments& daemon = last_[kind];
   const uint32_t all = options_.start.block_count;
-  const uint32_t blocks = helpers ? all - 1 : daemon_.guards != 0 ? 1 : all;
+  const uint32_t blocks = helpers ? all - 1 : daemon.guards != 0 ? 1 : all;
   blocks_[kind] += blocks;
-  DaemonLaunch launch{daemon_,
+  DaemonLaunch launch{daemon,
                       *options_.start.submissions,
                       options_.relayed,
                       options_.blocks_left + kind,
                       blocks_[kind],
-                      helpers ? helpers_asked_ : daemon_.launch,
+                      helpers ? helpers_asked_ : daemon.launch,
                       options_.left + kind,
                       options_.drain,
                       options_.watches};
   launch.daemon.first = helpers;
   if (!helpers)
-    note(cudaError_t(cuda::launch_herald(options_.begun, daemon_.launch, daemons_[kind])),
+    note(cudaError_t(cuda::launch_herald(options_.begun, daemon.launch, daemons_[kind])),
          "the daemon's herald could not be launched");
   note(cudaError_t(cuda::launch_daemon(launch, blocks, daemons_[kind])),
        "the daemon kernel could not be launched");
@@ -134,14 +137,14 @@ void CudaStreamDevice::launch_now(Kind kind) {
 
 // The herald goes in before the daemon, by a launch of its own: between the two anybody may put something in.
 bool CudaStreamDevice::daemon_put() const {
-  return put_.load(std::memory_order_acquire) == daemon_.launch || !failure().empty();
+  return put_.load(std::memory_order_acquire) == last_[kFirst].launch || !failure().empty();
 }
 
 // Not when the launch has returned: the GPU may begin nothing new until it is idle (a kernel of the program
 // needs more local memory, say), and a start kernel that stays for the daemon would keep it from that.
 bool CudaStreamDevice::daemon_come() const {
   // Acquire: pairs with the release in herald_kernel(); nothing hangs on it.
-  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == daemon_.launch)
+  if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == last_[kFirst].launch)
     return true;
   return !failure().empty();  // it never comes, and nobody may wait for it
 }
@@ -151,7 +154,7 @@ uint64_t CudaStreamDevice::left(Kind kind) const {
   return std::atomic_ref<uint64_t>(options_.left[kind]).load(std::memory_order_acquire);
 }
 
-bool CudaStreamDevice::daemon_resident() { return last_left() != daemon_.launch || helpers_resident(); }
+bool CudaStreamDevice::daemon_resident() { return last_left() != last_[kFirst].launch; }
 bool CudaStreamDevice::helpers_resident() { return helpers_left() != helpers_asked_; }
 
 void CudaStreamDevice::look_for_errors() {

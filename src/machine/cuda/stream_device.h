@@ -123,7 +123,7 @@ class CudaStreamDevice {
   MemoryOperation write_ = nullptr;
   MemoryOperation wait_ = nullptr;
   StreamCaptures captures_;
-  device::DaemonArguments daemon_{};  // of the last residency
+  device::DaemonArguments last_[2] = {};  // that were asked for, by kind
   std::atomic<uint64_t> put_{0};  // the last residency whose launch has returned
   uint64_t blocks_[2] = {};  // of all launches, by kind
   uint64_t helpers_asked_ = 0;

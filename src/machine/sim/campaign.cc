@@ -118,6 +118,11 @@ void leave_few_slots(StreamKind kind, Case& drawn) {
   o.sm_slots -= 1 + random.below(o.blocks - 1);
 }
 
+void draw_wake(Case& drawn) {
+  Random random(drawn.seed, 33);
+  drawn.options.wake_ns = random.chance(kAlways / 4) ? 0 : random.skewed(200'000);
+}
+
 // For ever, in half of those that do: then nothing but a call lets the daemon come. Who is stuck at first
 // leaves soon, in some. Drawn apart, as above.
 void wait_for_calls(Case& drawn) {
@@ -138,6 +143,7 @@ void leave_room_beside_watches(Options& o) {
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
   wait_for_calls(drawn);
+  draw_wake(drawn);
   drawn.program = stream_program(kind, seed, drawn.options, plans);
   drawn.options.sm_slots += slots_of_graphs(drawn.program);
   leave_few_slots(kind, drawn);

@@ -75,7 +75,7 @@ class GpuDevice {
   }
   bool daemon_put() { return g_.is_put(g_.daemon_stream()); }
   bool daemon_come() { return g_.heralded(g_.daemon_stream()); }
-  bool daemon_resident() { return !daemon_put() || !g_.idle(g_.daemon_stream()) || helpers_resident(); }
+  bool daemon_resident() { return !daemon_put() || !g_.idle(g_.daemon_stream()); }
   void launch_helpers(const device::DaemonArguments& arguments) {
     if (helpers_resident()) w_.scheduler.fail("helpers are launched behind others");
     device::DaemonArguments helping = arguments;
@@ -158,7 +158,7 @@ class GpuDriver final : public StreamDriver {
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
-               s.options->missing_ns, s.options->watch_limit},
+               s.options->missing_ns, s.options->watch_limit, s.options->wake_ns},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0,
                s.options->rendezvous != 0, s.options->watch_limit != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0, 0, 0, s.options->watch_limit != 0},
@@ -190,6 +190,10 @@ class GpuDriver final : public StreamDriver {
   bool asks_for_calls() override { return host_.asks_for_calls(); }
   void note_calls(bool missing) override { host_.note_calls(missing); }
   void note_called(bool under_way) override { host_.note_called(under_way); }
+  bool wakes_watches() override { return host_.wakes_watches(); }
+  void wake_watches(const Handover& handover, uint64_t sequence) override {
+    host_.wake_watches(handover, sequence);
+  }
   void poll() override { host_.poll(); }
   void drain() override { host_.drain(); }
   void poison(const Handover& handover, uint64_t newest) override { host_.poison(handover, newest); }

@@ -68,6 +68,8 @@ class StreamDriver {
   virtual bool asks_for_calls() = 0;
   virtual void note_calls(bool missing) = 0;
   virtual void note_called(bool under_way) = 0;
+  virtual bool wakes_watches() = 0;
+  virtual void wake_watches(const Handover& handover, uint64_t sequence) = 0;
   virtual void poll() = 0;
   virtual void drain() = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;

@@ -123,6 +123,7 @@ std::string machine_text(const Options& o) {
       {"daemon_first", o.daemon_first, calm.daemon_first},
       {"guards", o.guards, calm.guards},
       {"watch_limit", o.watch_limit, calm.watch_limit},
+      {"wake_ns", o.wake_ns, calm.wake_ns},
       {"rendezvous", o.rendezvous, calm.rendezvous},
       {"missing_ns", o.missing_ns, calm.missing_ns},
       {"driver_connects", o.driver_connects, calm.driver_connects},

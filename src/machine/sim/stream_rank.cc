@@ -327,6 +327,7 @@ bool StreamRank::poll_once() {
     w_->scheduler.note_deadline(w_->scheduler.now() + kLookForPeersNs);
   if (driver_->asks_for_calls()) driver_->note_calls(calls_missing());
   driver_->note_called(any_called());
+  wake_watches();
   driver_->poll();
   const uint64_t next = driver_->next_poll();
   if (next < kForever) w_->scheduler.note_deadline(next);
@@ -389,6 +390,14 @@ void StreamRank::submit_met(SimLane& lane) {
     driver_->met(tickets_[lane.number()].at(index));
     push(submission);
   }
+}
+
+// As Context::wake_watches().
+void StreamRank::wake_watches() {
+  if (!driver_->wakes_watches()) return;
+  for (SimLane* lane : lanes_.mine())
+    for (const auto& [index, ticket] : tickets_[lane->number()])
+      if (ticket.watches != 0) driver_->wake_watches(lane->handover(), o_->first_sequence + index);
 }
 
 // What the CPU submits is nobody's ticket.

@@ -78,6 +78,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void submit_met(SimLane& lane);
   bool take_copied();
   bool calls_missing() const;
+  void wake_watches();
   bool any_called() const;
   void look_after_copies();
   void keep(SimLane& lane);

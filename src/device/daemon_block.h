@@ -51,10 +51,13 @@ class DaemonBlock {
 
  private:
   // Who has to be there takes part in the next residency: a watch that was sent away, and a guard whose
-  // helpers, or those of an earlier one, ended this one.
+  // helpers, or those of an earlier one, ended this one. What was left then its host may have taken for
+  // known to the guard, so that looks once more when it is dismissed.
   STARLING_HOST_DEVICE bool comes_again(LeaveReason reason) {
     if (watches(a_)) return !is_released(m_, a_);
-    return anchors() && reason != LeaveReason::kExit && !is_dismissed(m_, a_);
+    if (!anchors() || reason == LeaveReason::kExit || last_look_) return false;
+    last_look_ = is_dismissed(m_, a_);
+    return true;
   }
 
   STARLING_HOST_DEVICE LeaveReason serve() {
@@ -113,7 +116,7 @@ class DaemonBlock {
   }
 
   // The residency's number. Who comes again waits until the last one is over; kNoTenure: a watch's stream may
-  // go on, or the host wants nobody any more.
+  // go on.
   STARLING_HOST_DEVICE uint64_t take_part() {
     for (uint32_t attempt = 0;; ++attempt) {
       if (is_released(m_, a_)) return kNoTenure;
@@ -122,9 +125,7 @@ class DaemonBlock {
       const bool under_way = before % (uint64_t(1) << kTenureShift) != 0;
       // Acquire: pairs with the release of `drain` in Daemon::quit().
       const bool ends = under_way && (number == number_ || m_.load_acquire(&d_.drain) >= number);
-      const bool dismissed = (watches(a_) || number_ != kNoTenure) && is_dismissed(m_, a_);
-      if (dismissed && !watches(a_)) return kNoTenure;
-      if (ends || dismissed) {
+      if (ends || (watches(a_) && is_dismissed(m_, a_))) {
         m_.pause(attempt);
         continue;
       }
@@ -244,6 +245,7 @@ class DaemonBlock {
   uint32_t in_vain_ = 0;  // parts visited since the last that went on
   bool closing_ = false;
   bool asked_ = false;  // for help
+  bool last_look_ = false;  // dismissed
 };
 
 // The whole daemon, on every thread of every block.

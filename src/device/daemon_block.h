@@ -56,6 +56,7 @@ class DaemonBlock {
   STARLING_HOST_DEVICE bool comes_again(LeaveReason reason) {
     if (watches(a_)) return !is_released(m_, a_);
     if (!anchors() || reason == LeaveReason::kExit || last_look_) return false;
+    if (m_.load_relaxed(&d_.drain) < number_) return false;  // it had no part, and others serve
     last_look_ = is_dismissed(m_, a_);
     return true;
   }

@@ -6,7 +6,7 @@
 // A token is 48 bits and not 0. All three order what the completing blocks wrote before the token (release),
 // and the poller acquires it.
 #pragma once
-#include "device/machine.h"
+#include "device/handover.h"
 #include "wire/queue.h"
 
 namespace starling::device {
@@ -67,20 +67,23 @@ struct PackedRingCompletionQueue {
   STARLING_HOST_DEVICE static bool publish(M& m, CompletionMemory& q, uint64_t token, uint32_t) {
     const uint64_t tail = m.load_relaxed(&q.tail);
     if (!has_room(m, q, tail)) return false;
-    if (!claim(m, q, tail)) return false;
+    // On GPUs the fence waits for what is on its way while the exchange does.
+    const uint64_t found = claim(m, q, tail);
+    auto&& view = fenced(m);
+    if (found != tail) return false;
     // Release: what the operation wrote before the entry that says it is complete; pairs with the acquire in
     // pop().
-    m.store_release(&q.entries[tail & (q.capacity - 1)], lap_of(tail, q.capacity) | token);
+    view.store_release(&q.entries[tail & (q.capacity - 1)], lap_of(tail, q.capacity) | token);
     return true;
   }
   // Relaxed, where machines can: nobody reads anything because of `tail`. That the poller has read the entry
   // which is overwritten has_room() has acquired.
   template <class M>
-  STARLING_HOST_DEVICE static bool claim(M& m, CompletionMemory& q, uint64_t tail) {
+  STARLING_HOST_DEVICE static uint64_t claim(M& m, CompletionMemory& q, uint64_t tail) {
     if constexpr (requires { m.compare_exchange_relaxed(&q.tail, tail, tail); })
-      return m.compare_exchange_relaxed(&q.tail, tail, tail + 1) == tail;
+      return m.compare_exchange_relaxed(&q.tail, tail, tail + 1);
     else
-      return m.compare_exchange(&q.tail, tail, tail + 1) == tail;
+      return m.compare_exchange(&q.tail, tail, tail + 1);
   }
   // Most often the last look at the poller's counter says enough: it may be far away.
   template <class M>

@@ -118,9 +118,10 @@ void leave_few_slots(StreamKind kind, Case& drawn) {
   o.sm_slots -= 1 + random.below(o.blocks - 1);
 }
 
+// At once, in half of them: then watches serve as often as a daemon.
 void draw_wake(Case& drawn) {
   Random random(drawn.seed, 33);
-  drawn.options.wake_ns = random.chance(kAlways / 4) ? 0 : random.skewed(200'000);
+  drawn.options.wake_ns = random.chance(kAlways / 2) ? 0 : random.skewed(200'000);
 }
 
 // For ever, in half of those that do: then nothing but a call lets the daemon come. Who is stuck at first

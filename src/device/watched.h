@@ -1,5 +1,5 @@
-// Streams that stand with watches (StreamPolicy::watches): each may keep a multiprocessor once it is woken, so
-// there is a limit. Host code, under the host's lock.
+// Streams that stand with watches (StreamPolicy::watches): each may keep a multiprocessor once it is woken,
+// so there is a limit. Host code, under the host's lock.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -180,7 +180,8 @@ std::vector<std::vector<uint32_t>> called_together(const Program& program, uint6
                                                    const Options& machine) {
   Random random(seed, 10);
   std::vector<std::vector<uint32_t>> together(program.lanes.size());
-  const uint32_t most = machine.launch_limit / (machine.watch_limit > 0 ? 3 : 2);  // the launch queue takes all
+  const uint32_t most =
+      machine.launch_limit / (machine.watch_limit > 0 ? 3 : 2);  // the launch queue takes all
   for (uint32_t stream = 0; stream + program.streams < program.lanes.size(); ++stream) {
     if (!random.chance(kAlways / 3)) continue;
     for (uint32_t lane = stream; lane < program.lanes.size(); lane += program.streams)

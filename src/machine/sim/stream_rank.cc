@@ -392,14 +392,6 @@ void StreamRank::submit_met(SimLane& lane) {
   }
 }
 
-// As Context::wake_watches().
-void StreamRank::wake_watches() {
-  if (!driver_->wakes_watches()) return;
-  for (SimLane* lane : lanes_.mine())
-    for (const auto& [index, ticket] : tickets_[lane->number()])
-      if (ticket.watches != 0) driver_->wake_watches(lane->handover(), o_->first_sequence + index);
-}
-
 // What the CPU submits is nobody's ticket.
 bool StreamRank::any_called() const {
   return std::any_of(lanes_.mine().begin(), lanes_.mine().end(), [this](const SimLane* lane) {

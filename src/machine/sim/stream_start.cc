@@ -132,4 +132,12 @@ StreamEntering StreamRank::enter(const Starting& one) {
           number};
 }
 
+// As Context::wake_watches().
+void StreamRank::wake_watches() {
+  if (!driver_->wakes_watches()) return;
+  for (SimLane* lane : lanes_.mine())
+    for (const auto& [index, ticket] : tickets_[lane->number()])
+      if (ticket.watches != 0) driver_->wake_watches(lane->handover(), o_->first_sequence + index);
+}
+
 }  // namespace starling::sim

@@ -85,11 +85,19 @@ struct PackedRingCompletionQueue {
     else
       return m.compare_exchange(&q.tail, tail, tail + 1);
   }
+  // Acquire: pairs with the release in has_room() by whichever block looked. Where publish() fences before it
+  // stores, that makes an acquire of a relaxed load.
+  template <class M>
+  STARLING_HOST_DEVICE static uint64_t seen_head(M& m, const CompletionMemory& q) {
+    if constexpr (requires { m.fenced(); })
+      return m.load_relaxed(&q.head_seen);
+    else
+      return m.load_acquire(&q.head_seen);
+  }
   // Most often the last look at the poller's counter says enough: it may be far away.
   template <class M>
   STARLING_HOST_DEVICE static bool has_room(M& m, CompletionMemory& q, uint64_t tail) {
-    // Acquire: pairs with the release below by whichever block looked.
-    if (tail - m.load_acquire(&q.head_seen) < q.capacity) return true;
+    if (tail - seen_head(m, q) < q.capacity) return true;
     // Acquire: the poller has read the entry that we would overwrite; pairs with the release of `head` in
     // pop().
     const uint64_t head = m.load_acquire(q.head);

@@ -74,10 +74,9 @@ const std::vector<Row>& table() {
       {"STARLING_GUARD", "0|1|watch", "1",
        "GPUs: what waits for work while streams stand. 1: one of the daemon's blocks, which calls the others "
        "when there is work for them: they leave their multiprocessors to the program. 0: the whole daemon. "
-       "watch: none; behind the waits of four streams at most is a block that comes where the daemon does "
-       "not "
-       "within a millisecond; and large operations of lanes with names begin when all ranks' streams have "
-       "come to them.",
+       "watch: behind the waits of four streams at most is a block that comes where the daemon does not "
+       "within a millisecond, and none waits for work; and large operations of lanes with names begin when "
+       "all ranks' streams have come to them. Being tried: docs/design/0007 tells what is open.",
        &Settings::guard},
       {"STARLING_STREAM_HOLD", "gate|wait|doorbell", "gate",
        "GPUs, for measurements: what a stream stands by behind an operation. gate: its start kernel, of "

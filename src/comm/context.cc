@@ -85,9 +85,7 @@ Context::~Context() {
   copies_.reset();
   // A watch is a kernel of ours: what is still under way, or comes later, must not find that its memory is
   // gone.
-  if (settings().guard == Guard::kWatch)
-    for (HostLane* const lane : lanes_by_id_)
-      if (lane != nullptr) release_streams(*lane);
+  if (settings().guard == Guard::kWatch) for_all_lanes([this](HostLane& lane) { release_streams(lane); });
   executor_.reset();
   poll_once();
   end_everything();

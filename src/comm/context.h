@@ -175,6 +175,13 @@ class Context {
   bool look(bool polite);
   bool calls_missing();
   void wake_watches();
+  // Those that were closed, too. Under the lock, or at the end.
+  template <class Each>
+  void for_all_lanes(Each&& each) {
+    for (HostLane* const lane : lanes_by_id_)
+      if (lane != nullptr) each(*lane);
+    for (const auto& lane : closed_lanes_) each(*lane);
+  }
   static Submission submission_of(const HostLane& lane, const Flight& flight, bool marked);
   // Operations whose streams have all come (rendezvous.cc).
   void submit_met();

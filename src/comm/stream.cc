@@ -192,14 +192,12 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
 void Context::wake_watches() {
   StreamOperations* const streams = executor_->streams();
   if (streams == nullptr || !streams->wakes_watches()) return;
-  const auto wake = [streams](HostLane* lane) {
-    if (lane == nullptr || !lane->on_streams()) return;
-    for (const Flight& flight : lane->flights())
+  for_all_lanes([streams](HostLane& lane) {
+    if (!lane.on_streams()) return;
+    for (const Flight& flight : lane.flights())
       if (flight.entered && flight.entry.watches != 0)
-        streams->wake_watches(lane->handover(), flight.sequence);
-  };
-  for (HostLane* lane : lanes_by_id_) wake(lane);
-  for (const auto& lane : closed_lanes_) wake(lane.get());
+        streams->wake_watches(lane.handover(), flight.sequence);
+  });
 }
 
 bool Context::wait_on_stream(const Request& request, device::Stream stream) {

@@ -160,6 +160,8 @@ class Daemon {
     if (b_.unpublished_count > 0) return 0;
     if (b_.task_count == 0 && m_.load_relaxed(&d_.exited)) return reason(LeaveReason::kExit);
     if (a_.stays || (d_.scheduling.unbounded && b_.task_count > 0)) return 0;
+    // It ends nothing for who has to be there: it goes when it looks whether to roam.
+    if (a_.tenured && leaves_quietly(m_, a_)) return 0;
     if (fruitless > 0 && nobody_progresses(d_.scheduling.quit_period))
       return reason(b_.task_count == 0 ? LeaveReason::kIdle : LeaveReason::kStuck);
     if (m_.expired(visit_.launched_at, d_.scheduling.residency_limit)) return reason(LeaveReason::kResidency);

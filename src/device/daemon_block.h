@@ -16,7 +16,7 @@
 //     ├──▶ serve it (device/daemon.h) ── nothing goes on, or parts lack blocks ──▶ claim the next, give it up
 //     │                                    └── still nothing, and another block serves ──▶ leave
 //     ├── the residency ends ──▶ close the part; where blocks have roamed, those that nobody has, too
-//     │                            └── a watch ──▶ begin, or take part in, the next one
+//     │                            └── a watch, a guard that is not dismissed ──▶ the next one
 //     └── a watch's stream may go on ──▶ give up the part, leave
 //
 // A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever; a

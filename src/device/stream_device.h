@@ -62,7 +62,8 @@ struct StreamFacts {
 //                            and whoever enters the driver, comes behind it; or it never will be, and whoever
 //                            completes operations knows of that
 //   daemon_come()            the device has come to its stream's end before it, and begins new kernels; or it never
-//                            will. Who waits for daemon_put() as well knows that it runs as soon as there is room
+//                            will. Who waits for daemon_put() as well knows that it runs as soon as there is room,
+//                            where nobody lets a stream stand meanwhile
 //   daemon_resident()        once launched: not yet known to have ended, whatever its helpers do. False: all that
 //                            it stored is visible (acquire)
 //   launch_helpers(a)        likewise for the residency's other blocks, numbered from 1 on, in a stream of their own.

@@ -189,10 +189,11 @@ class StreamHost {
   // again after each completion of the broken lane that is read: the block that completed an operation may
   // have overwritten the poison meanwhile, and others may stand for a later one at the same place.
   void poison(const Handover& handover, uint64_t newest) {
-    for (uint32_t at = 0; at < handover.depth; ++at) {
+    for (uint32_t at = 0; at < handover.depth; ++at)
       d_.release(&handover.done[at].done, newest + 1 + kPoison);
-      if (policy_.watches) device::wake_watches(m_, handover, newest - at);
-    }
+    // Then: a watch that comes finds its stream released.
+    for (uint32_t at = 0; policy_.watches && at < handover.depth; ++at)
+      device::wake_watches(m_, handover, newest - at);
   }
 
   // No daemon is there, and none is needed.
@@ -249,8 +250,7 @@ class StreamHost {
     calls_missing_ = missing;
   }
 
-  // A daemon that is needed does not come: its launch stands in the driver, or behind streams that stand. One
-  // that really stands, or will, has a watch: each that is under way is woken, as long as this says so.
+  // A daemon that is needed does not come: watches of what is under way are woken while this says so.
   bool wakes_watches() {
     return residency_.coming() && watched_.any() && d_.now() - launched_at_ >= facts_.wake_ns;
   }

@@ -1030,8 +1030,8 @@ MUTATIONS = [
         "poison_one_place",
         "a dead peer releases only the streams that wait at one place of the ring",
         HOST,
-        "for (uint32_t at = 0; at < handover.depth; ++at) {\n      d_.release",
-        "for (uint32_t at = 0; at < 1; ++at) {\n      d_.release",
+        "for (uint32_t at = 0; at < handover.depth; ++at)\n      d_.release",
+        "for (uint32_t at = 0; at < 1; ++at)\n      d_.release",
     ),
     # ---- watches ---------------------------------------------------------------------------------------
     Mutation(
@@ -1113,7 +1113,8 @@ MUTATIONS = [
         "watches_not_poisoned",
         "streams with watches are not released when their lane breaks",
         HOST,
-        "      if (policy_.watches) device::wake_watches(m_, handover, newest - at);\n",
+        "    for (uint32_t at = 0; policy_.watches && at < handover.depth; ++at)\n"
+        "      device::wake_watches(m_, handover, newest - at);\n",
         "",
         campaign=STREAMS_DEATH,
     ),

@@ -7,7 +7,7 @@
 // has gone on for the quit period.
 //
 // Where streams have *watches* (StreamPolicy::watches), a block of the daemon is in the stream behind its
-// wait, so whenever one stands a block is at hand, and needs no launch: its host wakes it by a store, if a
+// wait, so whenever one stands a block is at hand, and needs no launch: its host wakes it, if a
 // daemon does not come. Watches come when the GPU comes to them, so nobody can number residencies before:
 // whoever comes takes part in the one under way, or begins the next. One that comes when its stream may go on
 // leaves at once.

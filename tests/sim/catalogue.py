@@ -2287,7 +2287,7 @@ UNSEEN = [
             "under_way && (number == number_ || m_.load_acquire(&d_.drain) >= number);",
             "under_way && number == number_;",
         ),
-        "seen until a daemon beside who has to be there ended nothing any more (seed 412646 of streams-in-driver): not in "
-        "1,086,854 seeds since",
+        "seen until a daemon beside who has to be there ended nothing any more (seed 412646 of streams-in-driver): "
+        "not in 1,086,854 seeds since",
     ),
 ]

@@ -38,7 +38,7 @@ sanitize-build: setup ## what `make sanitize` runs, built only
 
 test-gpu: ## the tests that need a GPU, on what `make build-gpu` or pip installed
 	@$(if $(wildcard $(PYTHON)),$(PYTHON),python3) -c "import starling" 2>/dev/null || { echo "starling is not installed here: make build-gpu"; exit 2; }
-	@PYTHONPATH=tests $(if $(wildcard $(PYTHON)),$(PYTHON),python3) -m pytest -q tests/gpu $(ARGS)
+	@STARLING_STRICT=1 PYTHONPATH=tests $(if $(wildcard $(PYTHON)),$(PYTHON),python3) -m pytest -q tests/gpu $(ARGS)
 
 build-gpu: setup ## compile with the CUDA part (needs nvcc) into build/gpu-dev and install
 	@$(PYTHON) scripts/build.py --build-dir build/gpu-dev --define STARLING_CUDA=ON

@@ -79,6 +79,7 @@ UNKNOWN=${COMMIT:+[^\"]*} # a library built before the commit was made says anot
 COMMIT=${COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null)}
 mkdir -p "$OUT/logs"
 export CUDA_MODULE_LOADING=EAGER NCCL_NVLS_ENABLE=0 PYTHONUNBUFFERED=1 STARLING_TIMEOUT_S=${STARLING_TIMEOUT_S:-20}
+export STARLING_STRICT=${STARLING_STRICT:-1} # whoever calls the driver where nobody may ends
 failed=0
 
 bounded() { # seconds, name, then the command
@@ -354,7 +355,10 @@ for step in "${steps[@]}"; do
   probe) bounded "$LIMIT" probe "$PREBUILT/gpu.resident_probe" ;;
   queues) CUDA_DEVICE_MAX_CONNECTIONS=1 bounded "$LIMIT" queues "$PREBUILT/gpu.resident_probe" copies ;;
   priorities) bounded "$LIMIT" priorities "$PREBUILT/gpu.resident_probe" priorities ;;
-  calls) bounded "$LIMIT" calls "$PREBUILT/gpu.resident_probe" calls ;;
+  calls)
+    bounded "$LIMIT" calls "$PREBUILT/gpu.resident_probe" calls
+    LINES_SHOWN=40 bounded 60 driver "$PREBUILT/gpu.driver_probe"
+    ;;
   standby)
     for queues in 8 16; do
       CUDA_DEVICE_MAX_CONNECTIONS=$queues LINES_SHOWN=80 bounded 60 "standby_$queues" "$PREBUILT/gpu.standby_probe"

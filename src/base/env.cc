@@ -85,6 +85,9 @@ const std::vector<Row>& table() {
        "and "
        "no start kernel: the stream tells the daemon. No CUDA graphs with doorbell.",
        &Settings::stream_hold},
+      {"STARLING_STRICT", "0|1", "0",
+       "For tests. 1: what is a bug of ours and only costs time, mostly, ends the process.",
+       &Settings::strict},
       {"STARLING_TABLE", "path", "",
        "Table of choices that `starling tune` wrote: which algorithm for which size. The same on all ranks.",
        &Settings::table},

@@ -29,8 +29,10 @@ bool HostLane::oldest_alone_is_done(cpu::CpuMachine& host) const {
 
 void Context::submit_alone(HostLane& lane, Flight&& flight, const std::string& refused) {
   StreamOperations& streams = checked_streams();
+  place_->make_room();
   std::unique_lock lock = lock_to_submit();
   lane.open(0, 0);
+  publish(lock, lane);
   lane.open_marks();
   // The lane has words for so many. The program is ahead of its GPU, as where a launch queue is full.
   while (lane.flights().size() >= kCopyDepth && !is_broken(lane)) {

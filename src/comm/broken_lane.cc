@@ -15,6 +15,7 @@
 // operation itself waited until all was read (Interpreter::wait_for_readers).
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/log.h"
 #include "comm/context.h"
@@ -84,11 +85,10 @@ std::vector<uint32_t> HostLane::readers(cpu::CpuMachine& host) const {
   return readers;
 }
 
-template <class T>
-std::vector<T> HostLane::read_all(const T* from) const {
-  std::vector<T> all(ends());
-  if (!all.empty()) place_.read(all.data(), from, all.size() * sizeof(T));
-  return all;
+// Our blocks touch the lane no more, so once is enough. False: they are on their way.
+bool HostLane::read_receives() {
+  if (receives_ == nullptr) receives_ = place_.begin_read(image_.receives, ends() * sizeof(ReceiveEnd));
+  return receives_->ended();
 }
 
 bool HostLane::recover(cpu::CpuMachine& host, std::vector<uint32_t>& slots) {
@@ -99,9 +99,11 @@ bool HostLane::recover(cpu::CpuMachine& host, std::vector<uint32_t>& slots) {
     out[peer] = is_out(host, peer);
     all = all && out[peer] && (told_[peer] || abandoned() || !member(peer).peer.arena->alive());
   }
-  const auto receives = read_all(image_.receives);
-  for (size_t end = 0; end < receives.size(); ++end) {
-    const ReceiveEnd& receive = receives[end];
+  if (!read_receives()) return false;
+  const uint64_t count = receives_->failed() ? 0 : ends();
+  for (uint64_t end = 0; end < count; ++end) {
+    ReceiveEnd receive;
+    std::memcpy(&receive, receives_->bytes().data() + end * sizeof receive, sizeof receive);
     if (recovered_[end] || receive.peer == rank() || !out[receive.peer]) continue;
     recovered_[end] = true;
     for (uint64_t k = receive.received; k < receive.granted; ++k)
@@ -114,7 +116,7 @@ bool HostLane::recover(cpu::CpuMachine& host, std::vector<uint32_t>& slots) {
 // ---- its context --------------------------------------------------------------------------------------
 
 void Context::break_lane(const LaneKey& key, FaultKind kind, const std::string& text) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = lanes_.find(key);
   if (found == lanes_.end()) return;
   HostLane& lane = *found->second;
@@ -141,13 +143,6 @@ void Context::find_broken_lanes() {
   for (const auto& lane : closed_lanes_) look(lane.get(), is_told_broken);
 }
 
-// With one hardware queue what is read out of the device's memory stands behind each stream that stands. The
-// poller, under the lock, must not wait for that: nobody would release the stream.
-bool Context::copies_may_stand() const {
-  const StreamOperations* streams = executor_->streams();
-  return streams != nullptr && streams->shares_queue() && !executor_->quiet();
-}
-
 // No operation comes to the device after the fault: once those that are there have ended, our blocks touch
 // the lane no more, and we say so. What we had lent to peers comes back when they have said it. True: all
 // done.
@@ -155,17 +150,16 @@ bool Context::settle(HostLane& lane) {
   if (!lane.idle_on_device()) return false;
   if (lane.may_replay()) {  // what begins from here on finds the fault at its start
     lane.show_fault(uint64_t(told_fault(lane).kind));
-    place_->flush();
+    if (!lane.fault_is_known()) return false;
     if (lane.captures() != nullptr) lane.look_at_replays(host_machine_, cpu::monotonic_ns());
     if (!lane.idle_on_device()) return false;
   }
   lane.resolve();  // a peer that comes late may still lend us slots, until it sees the fault
   lane.withdraw(host_machine_);
-  if (copies_may_stand()) return false;
   std::vector<uint32_t> slots;
   const bool all = lane.recover(host_machine_, slots);
   for (const uint32_t slot : slots)
-    unsubmitted_.push_back({slot, 0, 0, 0, uint64_t(memory_.owner_of(slot)) + 1});
+    unsubmitted_.push_back({{slot, 0, 0, 0, uint64_t(memory_.owner_of(slot)) + 1}, 0});
   if (!slots.empty()) flush_submissions(true);
   return all;
 }

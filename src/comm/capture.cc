@@ -120,7 +120,7 @@ std::optional<uint64_t> Context::capture_of(device::Stream stream) {
 }
 
 bool Context::has_lane(const LaneKey& key) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return lanes_.count(key) != 0;
 }
 
@@ -134,12 +134,13 @@ void Context::capture(std::span<Departure> departures, uint64_t capture) {
     refused.push_back(check_buffers(*one.lane, one.flight.lowered));
     one.flight.submit_at(cpu::monotonic_ns());
   }
+  place_->make_room();
   std::unique_lock lock(mutex_);
   check_captures(streams, departures);
   std::vector<bool> news;
-  for (const Departure& one : departures) news.push_back(open_lane(*one.lane, one.flight.lowered));
+  for (const Departure& one : departures) news.push_back(open_lane(lock, *one.lane, one.flight.lowered));
   for (const Departure& one : departures)
-    if (one.lane->captures() == nullptr) begin_captures(streams, one, capture);
+    if (one.lane->captures() == nullptr) begin_captures(lock, streams, one, capture);
   for (size_t k = 0; k < departures.size(); ++k) {
     HostLane& lane = *departures[k].lane;
     if (!refused[k].empty())
@@ -191,12 +192,15 @@ void Context::check_captures(const StreamOperations& streams, std::span<const De
                   "leave it out of the graph");
 }
 
-// Of the lane's first operation.
-void Context::begin_captures(StreamOperations& streams, const Departure& first, uint64_t capture) {
+// Of the lane's first operation. Lets go of the lock meanwhile; the lane is this capture's alone.
+void Context::begin_captures(std::unique_lock<QuickMutex>& lock, StreamOperations& streams,
+                             const Departure& first, uint64_t capture) {
   HostLane& lane = *first.lane;
   const Flight& flight = first.flight;
   auto dropped = std::make_shared<std::atomic<bool>>(false);
+  lock.unlock();
   streams.watch_graph(flight.stream, dropped);
+  lock.lock();
   lane.begin_captures(capture, flight.timeout_ns, std::move(dropped));
   twins_.push_back(&lane);
   if (lane.carried()) proxy_->begin_work();  // a replay tells nobody when it begins
@@ -321,10 +325,6 @@ void Context::end_captures(HostLane& twin) {
   if (twins_.empty()) {
     replaying_ = false;
     executor_->streams()->note_replays(false);
-  }
-  if (twin.may_replay()) {
-    twin.show_fault(uint64_t(FaultKind::kAborted));
-    place_->flush();
   }
   if (twin.captures()->gate) executor_->streams()->give_gate();
   executor_->streams()->end_order(twin.captures()->order);

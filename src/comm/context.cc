@@ -20,10 +20,6 @@ namespace {
 constexpr int kCallStreams = 4;
 constexpr uint64_t kEndingNs = 2'000'000'000;  // a context that is destroyed waits so long for its work
 
-uint64_t token_of(uint32_t lane, uint64_t sequence) {
-  return (uint64_t(lane) + 1) << 28 | (sequence & 0xfffffff);
-}
-
 // Ranks usually outnumber cores where this machine is used: look a few times, then let others run.
 cpu::WaitPolicy wait_policy() {
   return {.spins = 32, .idle_spins = 2, .idle_yields = 4, .sleep_ns = 300'000};
@@ -73,7 +69,7 @@ Context::~Context() {
     std::unique_lock lock(mutex_);
     drained_.wait_for(lock, std::chrono::nanoseconds(kEndingNs), [&] { return under_way_ == 0; });
     // The exiting submission: the daemon leaves for good once its queue is empty.
-    unsubmitted_.push_back(Submission{});
+    unsubmitted_.push_back({});
     flush_submissions();
   }
   // Release: the exiting submission; pairs with the acquire in run_poller().
@@ -133,18 +129,28 @@ HostLane& Context::find_or_make(LaneOptions options) {
 
 HostLane& Context::control_lane(const LaneKey& key, const std::string& name, uint32_t rank,
                                 const std::vector<Member>& members, const monitor::FlightPlace& place) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   HostLane& control = find_or_make({key, name, 0, rank, members, block_count(),
                                     place_->traits().slot_bytes_limit, false, false, nullptr, place});
   control.open(0, 0);
+  publish(lock, control);
   control.resolve();
   is_broken(control);  // a peer that gave up before could not tell us: now we are told
   return control;
 }
 
 void Context::remove_lane(const LaneKey& key) {
-  std::lock_guard lock(mutex_);
-  const auto found = lanes_.find(key);
+  std::unique_lock lock(mutex_);
+  auto found = lanes_.find(key);
+  if (found == lanes_.end()) return;
+  // Replays that come yet find it broken, before peers hear that our blocks touch nothing of theirs.
+  if (HostLane& lane = *found->second; lane.captures() != nullptr && lane.may_replay()) {
+    lane.show_fault(uint64_t(FaultKind::kAborted));
+    lock.unlock();
+    place_->flush();
+    lock.lock();
+    found = lanes_.find(key);
+  }
   if (found != lanes_.end()) remove(*found->second);
 }
 
@@ -167,17 +173,6 @@ void Context::remove(HostLane& lane) {
   const auto found = lanes_.find(lane.key());
   closed_lanes_.push_back(std::move(found->second));
   lanes_.erase(found);
-}
-
-// True if peers have news of it: it was opened, or met some of theirs.
-bool Context::open_lane(HostLane& lane, const Lowered& lowered) {
-  const bool fresh = lane.shared() == nullptr;
-  // A plan of a user's may have more channels than blocks; a lane of its own has them all.
-  const PlanHeader& plan = *lowered.plan->header(lane.rank());
-  lane.open(lowered.size_class_bytes, std::max(plan.channel_count, plan.block_count));
-  if (fresh) memory_.set_lane(lane.id(), lane.device());
-  lane.check(*lowered.plan);
-  return lane.resolve() || fresh;
 }
 
 // It is under way from here on. Why its buffers cannot be offered, or "".
@@ -239,7 +234,7 @@ const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
 }
 
 // The poller lets go of it between two completions.
-std::unique_lock<std::mutex> Context::lock_to_submit() {
+std::unique_lock<QuickMutex> Context::lock_to_submit() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (lock.owns_lock()) return lock;
   // Relaxed: a hint.
@@ -260,10 +255,11 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   flight.submit_at(cpu::monotonic_ns());
   if (lane.alone()) return submit_alone(lane, std::move(flight), refused);
   if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
+  place_->make_room();
   std::unique_lock lock = lock_to_submit();
   if (flight.on_stream) checked_streams();
   if (flight.perhaps_waited) late_start_.begin();
-  const bool news = open_lane(lane, flight.lowered);
+  const bool news = open_lane(lock, lane, flight.lowered);
   if (!flight.on_stream) begin_as_kernel(lane, flight);
   count_submitted(lane, flight, refused);
   if (flight.waited) ++waited_;
@@ -308,73 +304,6 @@ const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {
 uint64_t Context::submitted(const HostLane& lane) {
   std::lock_guard lock(mutex_);
   return lane.next_sequence();
-}
-
-// Signatures cross when an operation goes to the device, not when it is submitted: a rank may submit any
-// number ahead, but the board remembers more positions than the device holds. False: the lane is
-// broken now.
-bool Context::announce(HostLane& lane, const Flight& flight) {
-  post_signature(lane, flight);
-  // A peer that opened its region between our last look and our board sees our board; look again for its.
-  if (!lane.resolved()) lane.resolve();
-  const auto mismatch = find_mismatch(lane, flight, true);
-  if (!mismatch) return true;
-  starling::break_lane(lane, FaultKind::kMismatch, flight.sequence, *mismatch);
-  fail_waiting(lane, fault_of(lane));
-  return false;
-}
-
-Submission Context::submission_of(const HostLane& lane, const Flight& flight, bool marked) {
-  return {lane.id(), int16_t(std::clamp(flight.priority, -32768, 32767)),
-          flight.lowered.operation.block_count, marked, flight.sequence};
-}
-
-void Context::feed(HostLane& lane, uint64_t now_ns) {
-  if (lane.by_copies()) return feed_copies(lane, now_ns);
-  bool any = false;
-  bool ring_daemon = false;
-  bool ring_late = false;
-  while (Flight* flight = lane.next_for_device()) {
-    ring_late |= flight->perhaps_waited;
-    ring_daemon |= !flight->waited && !flight->perhaps_waited;
-    if (!announce(lane, *flight)) break;
-    const bool kernel = flight->by_kernel();
-    // What has its place is not refused.
-    for_one_more(told_);
-    for_one_more(meeting_);
-    for_one_more(unsubmitted_);
-    lane.place(*flight, kernel ? 0 : token_of(lane.id(), flight->sequence));
-    flight_.started(flight->record, now_ns);
-    ++on_device_;
-    for_callers_ += !flight->on_stream;
-    if (flight->called) count_called(*flight, false);
-    const bool meets = std::find(meeting_.begin(), meeting_.end(), &lane) != meeting_.end();
-    if (flight->by_rendezvous()) {
-      if (!meets) meeting_.push_back(&lane);
-      continue;
-    }
-    if (!meets) post_arrival(lane, flight->sequence);
-    if (kernel) {
-      if (std::find(told_.begin(), told_.end(), &lane) == told_.end()) told_.push_back(&lane);
-      continue;
-    }
-    const bool marked = flight->entered && flight->entry.path == device::StreamPath::kMark;
-    unsubmitted_.push_back(submission_of(lane, *flight, marked));
-    any = true;
-  }
-  if (any) flush_submissions(ring_daemon);
-  if (ring_late && !ring_daemon) late_start_.arm();
-}
-
-void Context::flush_submissions(bool ring_daemon) {
-  place_->flush();  // lanes, connections and plans that the submissions speak of
-  auto next = unsubmitted_.begin();
-  while (next != unsubmitted_.end() &&
-         device::push_submission(host_machine_, memory_.submissions(), block_count(), *next))
-    ++next;
-  const bool any = next != unsubmitted_.begin();
-  unsubmitted_.erase(unsubmitted_.begin(), next);
-  if (any && ring_daemon && executor_ != nullptr) executor_->ring();
 }
 
 void Context::end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns) {
@@ -442,15 +371,19 @@ Scheduling Context::scheduling() {
 }
 
 void Context::set_scheduling(const Scheduling& scheduling) {
-  std::lock_guard lock(mutex_);
-  memory_.set_scheduling(scheduling);
+  {
+    const std::lock_guard lock(mutex_);
+    memory_.set_scheduling(scheduling);
+  }
+  place_->flush();
 }
 
 void Context::statistics(starling_statistics& out) {
-  std::lock_guard lock(mutex_);
+  const std::vector<BlockMemory> blocks = memory_.blocks();
+  const std::lock_guard lock(mutex_);
   out.submissions = submissions_;
   out.completions = completions_;
-  for (const BlockMemory& block : memory_.blocks()) {
+  for (const BlockMemory& block : blocks) {
     const BlockCounters& c = block.counters;
     out.launches += c.launches;
     out.quits_idle += c.quits_idle;

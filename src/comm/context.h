@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/quick_mutex.h"
 #include "comm/callbacks.h"
 #include "comm/copy_proxy.h"
 #include "comm/daemon_memory.h"
@@ -161,9 +162,15 @@ class Context {
  private:
   class Waiter;
   struct StreamWait;
+  static constexpr uint64_t kPollerNapNs = 70'000;
   static constexpr uint64_t kFullNapNs = 20'000;  // the launch queue is full, or a daemon is leaving
   static constexpr uint64_t kMostPatienceNs = 2'000'000'000;
 
+  // Found the ring full, or speaks of what has not arrived yet.
+  struct Unsubmitted {
+    Submission submission;
+    uint64_t written;  // Flight::written
+  };
   // Of operations that the CPU submitted.
   struct CallStream {
     device::Stream stream;
@@ -173,6 +180,7 @@ class Context {
   void run_poller();
   bool poll_once();
   bool look(bool polite);
+  uint64_t next_nap_ns() const;
   bool calls_missing();
   void wake_watches();
   // Those that were closed, too. Under the lock, or at the end.
@@ -222,7 +230,6 @@ class Context {
   // Broken lanes (broken_lane.cc).
   void find_broken_lanes();
   bool settle(HostLane& lane);
-  bool copies_may_stand() const;
   void end_broken(HostLane& lane, Flight&& flight, const Fault& fault);
   bool give_back();
   void end_everything();
@@ -232,7 +239,8 @@ class Context {
   void end(Flight& flight, starling_status status, const std::string& message, uint64_t now_ns = 0);
   void record_fault(HostLane& lane, const Fault& fault);
   std::string check_buffers(HostLane& lane, Lowered& lowered);
-  bool open_lane(HostLane& lane, const Lowered& lowered);
+  bool open_lane(std::unique_lock<QuickMutex>& lock, HostLane& lane, const Lowered& lowered);
+  void publish(std::unique_lock<QuickMutex>& lock, HostLane& lane);
   void connect_soon(HostLane& lane, bool opens);
   void count_submitted(HostLane& lane, Flight& flight, const std::string& refused);
   Flight& append(HostLane& lane, Flight&& flight);
@@ -242,7 +250,7 @@ class Context {
     HostLane* lane;
     const Flight* flight;
   };
-  void prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing);
+  void prepare_for_stream(std::unique_lock<QuickMutex>& lock, std::span<const Departing> departing);
   bool may_enter_stream(const Departing& departing, uint32_t before, device::StreamCall& first,
                         StreamWait& wait);
   bool refused_by_fault(HostLane& lane, Flight& flight);
@@ -264,7 +272,8 @@ class Context {
     CapturedLaunch launch{};
   };
   void check_captures(const StreamOperations& streams, std::span<const Departure> departures) const;
-  void begin_captures(StreamOperations& streams, const Departure& first, uint64_t capture);
+  void begin_captures(std::unique_lock<QuickMutex>& lock, StreamOperations& streams, const Departure& first,
+                      uint64_t capture);
   void take_parked_places(std::span<const Capturing> capturing);
   bool take_over_captured(StreamOperations& streams, Capturing& one);
   bool wait_for_captured(const Request& request, device::Stream stream);
@@ -275,7 +284,7 @@ class Context {
   void end_captures(HostLane& twin);
   bool announce(HostLane& lane, const Flight& flight);
   StreamLaunch launch_of(const HostLane& lane, const Flight& flight) const;
-  std::unique_lock<std::mutex> lock_to_submit();
+  std::unique_lock<QuickMutex> lock_to_submit();
   void feed(HostLane& lane, uint64_t now_ns);
   void flush_submissions(bool ring_daemon = true);
   void publish_waiting_text(uint64_t now);
@@ -308,7 +317,7 @@ class Context {
   CallbackThread callbacks_;
   LateStart late_start_{[this] { start_late(); }};
 
-  std::mutex mutex_;  // guards all below, and the queues' host ends
+  QuickMutex mutex_;  // guards all below, and the queues' host ends
   std::atomic<uint32_t> submitters_{0};  // threads that found it taken
   std::map<LaneKey, std::unique_ptr<HostLane>> lanes_;
   std::set<LaneKey> groups_;  // of communicators that live
@@ -317,8 +326,8 @@ class Context {
   std::vector<std::unique_ptr<HostLane>> closed_lanes_;  // peers may still touch their regions
   std::map<std::string, WeakPeer> peers_;  // by their segments; of a rank of another host, its shadow
   bool neighbours_ = false;  // other processes of this host have ranks that were met
-  std::vector<Submission> unsubmitted_;  // found the ring full
-  std::condition_variable drained_;
+  std::vector<Unsubmitted> unsubmitted_;
+  std::condition_variable_any drained_;
   uint64_t submissions_ = 0;
   uint64_t completions_ = 0;
   std::atomic<uint64_t> under_way_{0};
@@ -331,7 +340,9 @@ class Context {
   std::vector<CallStream> call_streams_;
   std::unordered_set<device::Stream> operation_streams_;  // nothing but operations is put into them
   bool look_again_ = false;  // the executor asks to be polled
-  std::atomic<bool> look_soon_{false};  // and soon; read by the poller without the lock
+  std::atomic<uint64_t> nap_ns_{kPollerNapNs};  // and how soon; read by the poller without the lock
+  uint64_t began_at_ns_ =
+      0;  // the last operation that begins as a kernel and is not waited for; with watches
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> told_;  // with operations on the device that began as kernels

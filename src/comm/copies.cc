@@ -133,9 +133,15 @@ std::string HostLane::copies_text(cpu::CpuMachine& host, const Flight& flight) c
 HostLane& Context::copy_lane(const LaneKey& key, const std::string& name, uint32_t rank,
                              const std::vector<Member>& members, HostLane* control,
                              const monitor::FlightPlace& place) {
-  std::lock_guard lock(mutex_);
-  if (copies_ == nullptr && members.size() > 1)
-    copies_ = std::make_unique<CopyProxy>(place_->make_copy_engine(), [this] {
+  std::unique_ptr<CopyEngine> engine;  // outlives the lock, as in attach()
+  std::unique_lock lock(mutex_);
+  if (copies_ == nullptr && members.size() > 1) {
+    lock.unlock();
+    engine = place_->make_copy_engine();
+    lock.lock();
+  }
+  if (copies_ == nullptr && engine != nullptr)
+    copies_ = std::make_unique<CopyProxy>(std::move(engine), [this] {
       bool looked = false;
       try {
         looked = poll_once();
@@ -155,9 +161,11 @@ void Context::await_room(device::Stream stream) {
 // As submit(), without blocks: the daemon has no part in it, and no caller can run it.
 void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& refused) {
   StreamOperations* streams = flight.on_stream ? &checked_streams() : nullptr;
+  place_->make_room();
   std::unique_lock lock(mutex_);
   const bool fresh = lane.shared() == nullptr;
   lane.open(0, 0);
+  publish(lock, lane);
   const bool news = lane.resolve() || fresh;
   if (flight.on_stream) lane.open_marks();
   count_submitted(lane, flight, refused);

@@ -104,7 +104,6 @@ void DaemonOwner::write_blocks(const std::vector<BlockMemory>& blocks) {
 void DaemonOwner::set_scheduling(const Scheduling& scheduling) {
   image_.scheduling = scheduling;
   place_.write(&daemon_->scheduling, &scheduling, sizeof scheduling);
-  place_.flush();
 }
 
 void DaemonOwner::share_pool(uint64_t slots) {

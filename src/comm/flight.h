@@ -34,6 +34,7 @@ struct Flight {
   bool entered = false;  // `entry` counts
   bool met = false;      // of a rendezvous: it was submitted
   bool for_proxy = false;  // of a lane of copies, and its proxy has not got it
+  uint64_t written = 0;  // Place::written() when it got its place: all that its blocks read of the host
   uint64_t record = 0;   // its number in the flight record; 0: it has none
   uint32_t lane = 0;     // with it
   Lowered lowered;  // last: it is large, and who completes the operation does not look at it

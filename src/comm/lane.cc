@@ -89,9 +89,9 @@ void HostLane::close(cpu::CpuMachine& host) {
   // stays while a peer maps it; memory of a GPU goes with its context.
   const bool broken = std::atomic_ref<uint64_t>(shared_->fault).load(std::memory_order_relaxed) != 0;
   const bool tells = broken ? !resolved() : !met_by_all();
-  if (!tells || (!broken && !place_.traits().direct))
+  if (published_ && (!tells || (!broken && !place_.traits().direct)))
     arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
-  for (uint32_t peer = 0; carried_ && !tells && peer < size(); ++peer)
+  for (uint32_t peer = 0; published_ && carried_ && !tells && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr) member(peer).peer.way->unpublish(numbers_[peer]);
   for (LaneShared* peer : peers_) {
     if (peer == nullptr) continue;
@@ -135,9 +135,14 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
     throw;
   }
   if (options_.registered) plan_limit_.store(shared_->channel_count, std::memory_order_relaxed);
-  place_.flush();  // peers write into the connectors as soon as they find them
+  if (connectors_.bytes > 0 || device_ != nullptr) opened_ = place_.written();
+}
+
+bool HostLane::publish() {
+  if (published_ || place_.arrived() < opened_) return published_;
   arena_.publish(options_.key.low, options_.key.high, region_.offset);
   if (carried_) tell_open();
+  return published_ = true;
 }
 
 uint32_t HostLane::channels_for(uint32_t wanted) const {
@@ -282,6 +287,9 @@ bool HostLane::resolve() {
     // Of another size it is no lane of these ranks: their link ends (link/carry/arrivals.cc).
     if (found == nullptr || found->size != size()) continue;
     if (met(*found, rank()).load(std::memory_order_relaxed) == kLeft) continue;
+    if (PeerMemory* const memory = member(peer).peer.memory.get();
+        memory != nullptr && found->connectors_offset != 0 && !memory->reaches(found->connectors_offset))
+      continue;
     peers_[peer] = found;
     met(*found, rank()).store(kMet, std::memory_order_relaxed);
     if (member(peer).peer.way != nullptr) member(peer).peer.way->pair(numbers_[peer], found);
@@ -367,6 +375,7 @@ void HostLane::place(Flight& flight, uint64_t token) {
   op.finished_target = finished_targets_[at] += turns_known_ ? handover_.width : op.block_count;
   op.previous_target = finished_targets_[(at + depth() - 1) % depth()];
   operations_[at] = op;
+  flight.written = place_.written();
   flight.on_device = true;
   ++on_device_;
 }
@@ -446,6 +455,7 @@ void HostLane::show_fault(uint64_t kind) {
   if (fault_shown_ || device_ == nullptr || place_.traits().direct) return;
   fault_shown_ = true;
   place_.write(image_.fault, &kind, sizeof kind);
+  fault_written_ = place_.written();
 }
 
 const Flight* HostLane::oldest_by_kernel() const {

@@ -52,8 +52,9 @@ inline uint32_t block_limit_between_hosts(const Place& place, uint32_t blocks) {
   return place.traits().direct ? blocks : std::min(blocks, kOfGpus);
 }
 
-// From how many bytes on operations of lanes with names meet before they begin (device::StreamPath).
-inline constexpr uint64_t kRendezvousBytes = 1 << 20;
+// From how many bytes on operations of lanes with names meet before they begin (device::StreamPath): to meet
+// takes some 100 us, and who begins smaller ones too early keeps blocks for less.
+inline constexpr uint64_t kRendezvousBytes = 4 << 20;
 
 inline uint64_t packet_ring_bytes_for(uint32_t packet_bytes) {
   return uint64_t(kPacketSlots) * 2 * packet_bytes;
@@ -147,8 +148,11 @@ class HostLane {
   void bind_tile_scratch(Lowered& lowered);
 
   // What peers and the daemon see, made for the first operation: from its size come the slots', and it has
-  // as many channels as that operation's plan, or more. Idempotent.
+  // as many channels as that operation's plan, or more. Idempotent. Then publish().
   void open(uint64_t size_class_bytes, uint32_t channel_count);
+  // From now on peers find it, who write into the connectors as soon as they do. False: what the host has
+  // written there has not arrived; again after Place::flush(). Idempotent.
+  bool publish();
 
   // Of a registered collective: blocks and channels that a plan may have here; before the lane is open, any.
   // Any thread. Relaxed: nothing else is read because of it.
@@ -160,7 +164,7 @@ class HostLane {
   // our blocks touch nothing of theirs any more. Once each, so again when peers were connected since.
   void withdraw(cpu::CpuMachine& host);
   // Adds the slots of our pool that were lent to senders who will never write again. True: none is lent any
-  // more, and there is nobody left to tell. After withdraw().
+  // more, and there is nobody left to tell. After withdraw(), again and again.
   bool recover(cpu::CpuMachine& host, std::vector<uint32_t>& slots);
   bool settled() const { return settled_; }
   // The peers whose blocks may be reading what our messages name, as long as the lane breaks or is broken.
@@ -277,8 +281,9 @@ class HostLane {
     return captures_ ? captures_->begun + captures_->operations.size() : next_sequence_;
   }
 
-  // The daemon is told that the lane is broken. Idempotent.
+  // The daemon is told that the lane is broken; and it knows. Idempotent.
   void show_fault(uint64_t kind);
+  bool fault_is_known() const { return place_.arrived() >= fault_written_; }
 
   // Of those on the device that began as kernels; null if none.
   const Flight* oldest_by_kernel() const;
@@ -341,9 +346,7 @@ class HostLane {
   void release_tile_scratch();
   // Has the peer said so, or left? Then it touches nothing of ours.
   bool is_out(cpu::CpuMachine& host, uint32_t peer) const;
-  // One of T an end.
-  template <class T>
-  std::vector<T> read_all(const T* from) const;
+  bool read_receives();
   void count_completed();
   uint32_t depth() const { return place_.traits().lane_depth; }
   // Has every peer found our region?
@@ -377,6 +380,7 @@ class HostLane {
   std::optional<device::Stream> last_kernel_;
   uint64_t abandoned_ns_ = 0;  // when lingered() was first asked; 0: not yet
   bool settled_ = false;  // recover() has nothing left to do
+  std::shared_ptr<const PendingRead> receives_;  // of a broken lane, once nothing of it is on the device
   std::vector<bool> recovered_;  // by receiving end: what it had lent is back
   bool carried_ = false;  // some peer is on another host
   bool near_ = false;  // some peer is on this one
@@ -398,6 +402,8 @@ class HostLane {
   Piece region_;  // of the segment
   Piece connectors_;  // of exported memory: with peers of this host
   std::vector<LaneShared*> peers_;
+  uint64_t opened_ = 0;  // Place::written() then
+  bool published_ = false;
   bool closed_ = false;
   uint32_t unresolved_ = 0;
   uint64_t next_sequence_ = 0;
@@ -405,6 +411,7 @@ class HostLane {
   uint32_t on_device_ = 0;
   device::LaneOrder order_;
   bool fault_shown_ = false;
+  uint64_t fault_written_ = 0;  // Place::written() then
   std::vector<Private> scratch_;  // [depth]
   mutable std::mutex tile_scratch_mutex_;
   std::vector<TileScratch> tile_scratch_;  // guarded by it

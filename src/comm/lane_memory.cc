@@ -20,9 +20,9 @@ HostLane::~HostLane() {
   const bool unused = shared_ == nullptr || abandoned();
   if (unused) release_tile_scratch();  // else peers may still write there
   if (shared_ == nullptr || !unused) return;
-  for (uint32_t peer = 0; carried_ && peer < size(); ++peer)
+  for (uint32_t peer = 0; published_ && carried_ && peer < size(); ++peer)
     if (member(peer).peer.way != nullptr) member(peer).peer.way->forget(numbers_[peer]);
-  arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
+  if (published_) arena_.unpublish(options_.key.low, options_.key.high, region_.offset);
   arena_.release(region_.offset, region_.bytes);
   if (connectors_.bytes > 0) place_.release_exported(connectors_.offset, connectors_.bytes);
 }

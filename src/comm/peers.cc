@@ -16,9 +16,16 @@ Peer Context::attach_segment(const std::string& arena_name) {
 }
 
 Peer Context::attach(const std::string& arena_name) {
-  std::lock_guard lock(mutex_);
+  std::shared_ptr<PeerMemory> fresh;  // outlives the lock: if two come at once, the second is not taken
+  std::unique_lock lock(mutex_);
   Peer peer = attach_segment(arena_name);
-  if (peer.memory == nullptr) peers_[arena_name].memory = peer.memory = place_->attach(peer.arena);
+  if (peer.memory == nullptr) {
+    lock.unlock();
+    fresh = place_->attach(peer.arena);
+    lock.lock();
+    peer.memory = peers_[arena_name].memory.lock();
+    if (peer.memory == nullptr) peers_[arena_name].memory = peer.memory = fresh;
+  }
   if (!std::exchange(peers_[arena_name].is_here, true))
     ranks_on_host_.fetch_add(1, std::memory_order_relaxed);
   neighbours_ |= peer.arena->header()->process_nonce != cpu::process_nonce();
@@ -27,7 +34,6 @@ Peer Context::attach(const std::string& arena_name) {
 }
 
 void Context::open_buffers(const std::vector<Member>& members) {
-  std::lock_guard lock(mutex_);
   for (const Member& member : members)
     if (member.peer.memory != nullptr) member.peer.memory->open_buffers();
 }

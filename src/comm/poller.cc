@@ -19,8 +19,10 @@ namespace starling {
 namespace {
 
 constexpr uint32_t kEagerLooks = 500;  // some 100 us
-constexpr uint64_t kPollerNapNs = 70'000;
-constexpr uint64_t kShortNapNs = 15'000;  // where a daemon is about to leave
+constexpr uint64_t kShortNapNs = 15'000;  // where a daemon is about to leave, or may be needed
+constexpr uint64_t kMeetNapNs = 35'000;  // where operations meet before they begin
+constexpr uint64_t kParksNs =
+    200'000;  // an operation that is stuck at first has left its place after so long
 constexpr unsigned long kTimerSlackNs = 1'000;  // else a nap is 50 us longer
 constexpr int kSubmitterLooks =
     100;  // longest time that the poller leaves the lock to those who submit, some us
@@ -74,7 +76,7 @@ void Context::nap(uint32_t fruitless, bool eager) {
     sched_yield();
     return;
   }
-  std::this_thread::sleep_for(std::chrono::nanoseconds(look_soon_ ? kShortNapNs : kPollerNapNs));
+  std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns_.load(std::memory_order_relaxed)));
 }
 
 void Context::run_poller() {
@@ -171,8 +173,15 @@ bool Context::look(bool polite) {
     streams->note_calls(calls_missing());
   wake_watches();
   look_again_ = executor_->keep_running(on_device_ > 0 || replaying_, for_callers_ > 0);
-  look_soon_.store(executor_->hurries(), std::memory_order_relaxed);
+  nap_ns_.store(next_nap_ns(), std::memory_order_relaxed);
   return any;
+}
+
+// Where no guard waits for what is left to a daemon, its host has to see it soon.
+uint64_t Context::next_nap_ns() const {
+  const bool parks = began_at_ns_ != 0 && cpu::monotonic_ns() - began_at_ns_ < kParksNs;
+  if (executor_->hurries() || parks) return kShortNapNs;
+  return meeting_.empty() ? kPollerNapNs : kMeetNapNs;
 }
 
 // Does each lane with operations that began as kernels wait for a rank that has not called the oldest one?

@@ -58,7 +58,7 @@ bool Context::submit_met(HostLane& lane) {
     in_order = in_order && (broken || have_all_arrived(lane, flight.sequence));
     if (!in_order) continue;
     for_one_more(unsubmitted_);
-    unsubmitted_.push_back(submission_of(lane, flight, broken));
+    unsubmitted_.push_back({submission_of(lane, flight, broken), flight.written});
     flight.met = any = true;
     executor_->streams()->met(flight.entry);
   }

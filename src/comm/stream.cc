@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "comm/context.h"
 
@@ -87,7 +88,7 @@ bool Context::may_enter_stream(const Departing& departing, uint32_t before, devi
 }
 
 // After it the operations may enter, as long as the lock is held; but for those whose lanes are broken.
-void Context::prepare_for_stream(std::unique_lock<std::mutex>& lock, std::span<const Departing> departing) {
+void Context::prepare_for_stream(std::unique_lock<QuickMutex>& lock, std::span<const Departing> departing) {
   const uint64_t begin = departing.front().flight->submitted_ns;
   std::array<StreamWait, device::kMostTogether> waits;
   for (size_t k = 0; k < departing.size(); ++k) waits[k] = {begin, begin, 0};
@@ -180,6 +181,8 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
                                                 placed, follows, false, lane.wants_rendezvous(flight), 0,
                                                 waited_for_later(lane, flight)});
     flight.entered = true;
+    if (settings().guard == Guard::kWatch && !flight.held && flight.by_kernel())
+      began_at_ns_ = flight.submitted_ns;
     lane.note_entry(flight);
     if (!flight.called) request->set_place({lane.id(), sequence});  // streams do not wait for others
     if (flight.second != nullptr && !flight.called) flight.second->set_place({lane.id(), sequence});
@@ -188,16 +191,26 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
   return request->done() ? nullptr : &flight;
 }
 
-// A daemon does not come: a stream that stands with a watch has a block at hand.
+// A daemon does not come: a stream that stands with a watch has a block at hand. The oldest stands most
+// likely.
 void Context::wake_watches() {
   StreamOperations* const streams = executor_->streams();
   if (streams == nullptr || !streams->wakes_watches()) return;
-  for_all_lanes([streams](HostLane& lane) {
+  HostLane* of = nullptr;
+  Flight* oldest = nullptr;
+  for_all_lanes([&](HostLane& lane) {
     if (!lane.on_streams()) return;
-    for (const Flight& flight : lane.flights())
-      if (flight.entered && flight.entry.watches != 0)
-        streams->wake_watches(lane.handover(), flight.sequence);
+    for (Flight& flight : lane.flights()) {
+      if (!flight.entered || flight.entry.watches == 0) continue;
+      if (flight.entry.woken) streams->wake_watches(flight.entry, lane.handover(), flight.sequence);
+      if (flight.entry.woken) continue;
+      if (oldest != nullptr && oldest->submitted_ns <= flight.submitted_ns) continue;
+      of = &lane;
+      oldest = &flight;
+    }
   });
+  if (oldest != nullptr && streams->wakes_another())
+    streams->wake_watches(oldest->entry, of->handover(), oldest->sequence);
 }
 
 bool Context::wait_on_stream(const Request& request, device::Stream stream) {

@@ -97,9 +97,10 @@ void Context::submit_together(std::span<Departure> departures) {
     departures[k].flight.submit_at(now);
   }
   ShortList<StreamLaunch, device::kMostTogether> launches;
+  place_->make_room();
   std::unique_lock lock = lock_to_submit();
   for (size_t k = 0; k < departures.size(); ++k)
-    news[k] = open_lane(*departures[k].lane, departures[k].flight.lowered);
+    news[k] = open_lane(lock, *departures[k].lane, departures[k].flight.lowered);
   for (size_t k = 0; k < departures.size(); ++k) {
     count_submitted(*departures[k].lane, departures[k].flight, refused[k]);
     departing[k] = {departures[k].lane, &departures[k].flight};

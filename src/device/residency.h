@@ -6,6 +6,14 @@
 
 namespace starling::device {
 
+// The host's ends of what it shares with a daemon; where the daemon has copies of its own, the host's.
+struct HostEnds {
+  const SubmissionRing* submissions;
+  uint32_t block_count;
+  uint64_t* work;  // DaemonMemory::work
+  uint64_t* drain;  // DaemonMemory::drain; with watches, DaemonParts::dismissed
+};
+
 template <class M, StreamDevice D>
 class Residency {
  public:
@@ -18,6 +26,9 @@ class Residency {
   bool resident() const { return resident_; }
   // It was asked for, and may not be there yet.
   bool coming() const { return resident_ && coming_; }
+  // It was asked for, and not one of its blocks has run: what has come into other streams since it came may
+  // stand before it.
+  bool missing() const { return resident_ && !d_.daemon_begun(); }
   bool draining() const { return draining_; }
   // Only the host ends it.
   bool stays() const { return resident_ && stays_; }

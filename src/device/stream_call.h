@@ -1,5 +1,7 @@
 // An operation on a stream, as device/stream_host.h is told of it, and what it says of it.
 #pragma once
+#include <algorithm>
+
 #include "device/stream_device.h"
 
 namespace starling::device {
@@ -40,7 +42,8 @@ struct StreamEntry {
   uint32_t holds;  // streams that stand for it
   uint64_t patience;  // alone: Alone::patience() at its entry
   uint8_t met = 0;  // kRendezvous: it was submitted
-  uint8_t watches = 0;  // bit k: the k-th of the streams with watches has one for it
+  uint8_t woken = 0;  // its watches were
+  uint64_t watches = 0;  // bit k: the k-th of the streams with watches has one for it
 };
 
 // An operation that is put into its stream.
@@ -51,6 +54,12 @@ struct Entering {
   StartArguments* start;
   uint64_t order;  // of operations that are put in together: the lane's, the same on all ranks, no two alike
 };
+
+// A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one order,
+// the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
+inline void put_in_order(Entering* each, uint32_t count) {
+  std::sort(each, each + count, [](const Entering& a, const Entering& b) { return a.order < b.order; });
+}
 
 struct StreamPolicy {
   bool gates = true;  // operations that are waited for at birth: by a gate, or by a wait value

@@ -64,6 +64,7 @@ struct StreamFacts {
 //   daemon_come()            the device has come to its stream's end before it, and begins new kernels; or it never
 //                            will. Who waits for daemon_put() as well knows that it runs as soon as there is room,
 //                            where nobody lets a stream stand meanwhile
+//   daemon_begun()           a block of it has run: nothing keeps it out any more
 //   daemon_resident()        once launched: not yet known to have ended, whatever its helpers do. False: all that
 //                            it stored is visible (acquire)
 //   launch_helpers(a)        likewise for the residency's other blocks, numbered from 1 on, in a stream of their own.
@@ -77,7 +78,7 @@ struct StreamFacts {
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
 //   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did
 //   queued(s)                entries that this runtime put into the launch queue behind s and that may not have
-//                            begun: an upper bound, by events recorded now and then
+//                            begun: an upper bound, by marks put in now and then
 //   release(w, v)            *w := v from the CPU at once, although streams wait for w and nothing can be launched:
 //                            a plain store into mapped memory, never an entry of a stream
 //   now()                    nanoseconds of a monotone clock
@@ -88,6 +89,7 @@ concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartA
   d.launch_daemon(daemon);
   { d.daemon_put() } -> std::same_as<bool>;
   { d.daemon_come() } -> std::same_as<bool>;
+  { d.daemon_begun() } -> std::same_as<bool>;
   { d.daemon_resident() } -> std::same_as<bool>;
   d.launch_helpers(daemon);
   { d.helpers_resident() } -> std::same_as<bool>;

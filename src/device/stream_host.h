@@ -32,14 +32,6 @@ namespace starling::device {
 inline constexpr uint64_t kRestShare = 64;  // of quit_ns: how long a daemon stays that has nothing to do
 inline constexpr uint64_t kCallsPeriodNs = 1000;  // who waits for calls looks again no sooner
 
-// The host's ends of what it shares with a daemon; where the daemon has copies of its own, the host's.
-struct HostEnds {
-  const SubmissionRing* submissions;
-  uint32_t block_count;
-  uint64_t* work;  // DaemonMemory::work
-  uint64_t* drain;  // DaemonMemory::drain; with watches, DaemonParts::dismissed
-};
-
 template <class M, StreamDevice D>
 class StreamHost {
  public:
@@ -250,21 +242,27 @@ class StreamHost {
     calls_missing_ = missing;
   }
 
-  // A daemon that is needed does not come: watches of what is under way are woken while this says so.
+  // A daemon that is needed does not come: watches of the oldest operation that has some are woken, and of
+  // one more after so long again, since it is not known which of the streams stands already. While this says
+  // so, of all that were woken before, too: an operation whose place another one has yet is not woken for
+  // good.
   bool wakes_watches() {
-    return residency_.coming() && watched_.any() && d_.now() - launched_at_ >= facts_.wake_ns;
+    return residency_.missing() && watched_.any() && d_.now() - launched_at_ >= facts_.wake_ns;
   }
-  void wake_watches(const Handover& handover, uint64_t sequence) {
+  bool wakes_another() const { return d_.now() - launched_at_ >= (1 + woken_) * facts_.wake_ns; }
+  void wake_watches(StreamEntry& entry, const Handover& handover, uint64_t sequence) {
+    woken_ += !entry.woken;
+    entry.woken = 1;
     device::wake_watches(m_, handover, sequence);
   }
 
-  // The next time at which poll() may have something to do; ~0: only after an event.
+  // When poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
     const bool work = news_ || m_.load_relaxed(ends_.work) != 0;
     if (calls_missing_ && work && (!residency_.resident() || residency_.guards()))
       return d_.now() + std::max(facts_.restart_ns, kCallsPeriodNs);
     if (!residency_.resident()) return work ? restart_at_ : ~uint64_t(0);
-    if (residency_.coming()) return d_.now() + facts_.restart_ns;
+    if (residency_.coming() || (watched_.any() && residency_.missing())) return d_.now() + facts_.restart_ns;
     if (alone_.any()) return d_.now();  // it is there: serve() has to end that
     return may_rest() ? last_activity_ + rest_ns() : ~uint64_t(0);
   }
@@ -343,12 +341,6 @@ class StreamHost {
 
   // That an operation puts into its stream, at most: a mark or a kernel, a wait, and a watch.
   uint32_t entries_each() const { return policy_.watches ? 3 : 2; }
-
-  // A start kernel that stays at its place may keep it from blocks behind it. Where all ranks have one order,
-  // the first operation in it has its blocks' places everywhere, ends, and makes room for the next.
-  static void put_in_order(Entering* each, uint32_t count) {
-    std::sort(each, each + count, [](const Entering& a, const Entering& b) { return a.order < b.order; });
-  }
 
   // A stream stands, and what blocks run is under way.
   bool keeps_daemon() const { return holds_ > 0 || (stands_ > 0 && under_way_ > 0); }
@@ -468,6 +460,7 @@ class StreamHost {
     residency_.launch(stays, guards);
     if (!guards) news_ = false;  // all are there
     launched_at_ = last_activity_ = d_.now();
+    woken_ = 0;
   }
 
   M& m_;
@@ -480,6 +473,7 @@ class StreamHost {
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
   uint64_t launched_at_ = 0;
+  uint64_t woken_ = 0;  // operations whose watches were, since then
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t stands_ = 0;  // the same for operations that copy engines move
   WatchedStreams watched_;

@@ -6,7 +6,8 @@
 //   shared memory     allocate_shared(): the host's; the daemon reads and writes it directly
 //   network slots     allocate_for_network(): where the place has them
 //
-// Thread-safety: a place is used under its context's lock; its executor from any thread.
+// Thread-safety: a place is used under its context's lock, where nothing is said; its executor from any
+// thread.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/copy_host.h"
 #include "device/daemon.h"
@@ -74,9 +76,10 @@ class StreamOperations {
   // device::StreamHost::asks_for_calls(), note_calls().
   virtual bool asks_for_calls() = 0;
   virtual void note_calls(bool missing) = 0;
-  // device::StreamHost::wakes_watches(), wake_watches().
+  // device::StreamHost::wakes_watches(), and what follows there.
   virtual bool wakes_watches() = 0;
-  virtual void wake_watches(const Handover& handover, uint64_t sequence) = 0;
+  virtual bool wakes_another() = 0;
+  virtual void wake_watches(device::StreamEntry& entry, const Handover& handover, uint64_t sequence) = 0;
   // device::StreamHost::met(), for each operation on kRendezvous.
   virtual void met(device::StreamEntry& entry) = 0;
   // Nothing was parked, or is run by a daemon.
@@ -181,14 +184,16 @@ class PeerMemory {
   virtual ~PeerMemory() = default;
   // Throws Error if the peer's memory cannot be reached.
   virtual std::byte* at(uint64_t offset) = 0;
+  // False: at() would call a driver; it is done soon, on another thread. Any thread.
+  virtual bool reaches(uint64_t) { return true; }
 
   // Can our blocks read buffers of the owner's callers that it has registered (wire/registration.h)? True
   // also where they need no registration: in one process.
   virtual bool can_open() const { return false; }
   // Can a copy engine of ours write there without a kernel? Within a GPU the driver may take one.
   virtual bool can_copy() const { return false; }
-  // From now on they are opened as they are published. Under the context's lock, on a caller's thread, before
-  // the first lane to the owner. Idempotent. Throws Error.
+  // From now on they are opened as they are published. On a caller's thread, under no lock, before the first
+  // lane to the owner. Idempotent. Throws Error.
   virtual void open_buffers() {}
   // For our blocks; null: addresses of the owner hold here.
   virtual OpenedTable* opened() const { return nullptr; }
@@ -240,6 +245,28 @@ struct DaemonStart {
   uint32_t block_count;
 };
 
+// What is read out of a place's memory, and when it is there.
+class PendingRead {
+ public:
+  explicit PendingRead(uint64_t bytes) : bytes_(bytes) {}
+
+  // By who asked: it has ended, in vain if the place has failed.
+  // Acquire: pairs with the releases below; the bytes are there.
+  bool ended() const { return state_.load(std::memory_order_acquire) != State::kUnderWay; }
+  bool failed() const { return state_.load(std::memory_order_acquire) == State::kFailed; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  // By the place. Release: the bytes.
+  std::span<std::byte> to_fill() { return bytes_; }
+  void end() { state_.store(State::kThere, std::memory_order_release); }
+  void fail() { state_.store(State::kFailed, std::memory_order_release); }
+
+ private:
+  enum class State : uint32_t { kUnderWay, kThere, kFailed };
+  std::vector<std::byte> bytes_;
+  std::atomic<State> state_{State::kUnderWay};
+};
+
 class Place {
  public:
   virtual ~Place() = default;
@@ -255,6 +282,9 @@ class Place {
   virtual void release(std::byte* memory, uint64_t bytes) = 0;
   virtual std::byte* allocate_shared(uint64_t bytes) = 0;
   virtual void release_shared(std::byte* memory, uint64_t bytes) = 0;
+  // Before a lock is taken under which an operation takes memory: what that may need is had from the driver
+  // now. Any thread. Throws Error(exhausted).
+  virtual void make_room() {}
   // Can it be? What it is for is asked only if so.
   virtual bool has_network_slots() { return false; }
   // Its content is whatever it was. Throws Error.
@@ -269,11 +299,22 @@ class Place {
   virtual Pool make_pool(uint64_t bytes) = 0;
 
   // Copies to private or exported memory. What is written later is seen later; 8 bytes are a word that a
-  // block or a peer's host may acquire.
+  // block or a peer's host may acquire. Returns at once, as begin_read(); any thread, under any lock.
   virtual void write(void* to, const void* from, uint64_t bytes) = 0;
-  // All writes are done: a submission may speak of them.
+  // The number of what was written last; all up to that of arrived() is there: a submission may speak of it.
+  virtual uint64_t written() const { return 0; }
+  virtual uint64_t arrived() const { return 0; }
+  // All that was written before is there. Waits: not under a lock that others need (base/quick_mutex.h).
+  // Throws Error(system).
   virtual void flush() = 0;
+  // Behind all that was written before. Waits, as flush().
   virtual void read(void* to, const void* from, uint64_t bytes) const = 0;
+  virtual std::shared_ptr<const PendingRead> begin_read(const void* from, uint64_t bytes) const {
+    auto reading = std::make_shared<PendingRead>(bytes);
+    read(reading->to_fill().data(), from, bytes);
+    reading->end();
+    return reading;
+  }
 
   virtual std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) = 0;
   // Is it in the memory of the device itself? Throws Error(invalid_argument) if the daemon cannot read and

@@ -7,69 +7,13 @@
 #include <chrono>
 #include <thread>
 
+#include "comm/gpu_like.h"
 #include "comm/lane.h"
 #include "device/connector.h"
 #include "link/carry/proxy.h"
-#include "machine/cpu/place.h"
 
 namespace starling {
 namespace {
-
-constexpr uint32_t kBlocks = 32;
-constexpr uint32_t kGpuSlotBytes = 1 << 17;
-
-// A GPU's traits over memory of the host; counts what would be the GPU's.
-class GpuLike final : public Place {
- public:
-  explicit GpuLike(cpu::Arena& arena) : host_(arena, {}) {}
-
-  const PlaceTraits& traits() const override {
-    static constexpr PlaceTraits kTraits{.direct = false,
-                                         .notifies = false,
-                                         .streams = true,
-                                         .lane_depth = kGpuLaneDepth,
-                                         .default_blocks = kBlocks,
-                                         .lane_limit = 64,
-                                         .slot_bytes_limit = kGpuSlotBytes,
-                                         .packet_bytes_limit = 8192,
-                                         .pull_bytes = 1 << 20,
-                                         .trace_capacity = 0};
-    return kTraits;
-  }
-  std::string name() const override { return "gpu-like"; }
-  std::byte* allocate(uint64_t bytes) override { return host_.allocate(bytes); }
-  void release(std::byte* memory, uint64_t bytes) override { host_.release(memory, bytes); }
-  std::byte* allocate_shared(uint64_t bytes) override {
-    shared_bytes += bytes;
-    return host_.allocate(bytes);
-  }
-  void release_shared(std::byte* memory, uint64_t bytes) override {
-    shared_bytes -= bytes;
-    host_.release(memory, bytes);
-  }
-  uint64_t allocate_exported(uint64_t bytes) override {
-    exported_bytes += bytes;
-    return host_.allocate_exported(bytes);
-  }
-  void release_exported(uint64_t offset, uint64_t bytes) override { host_.release_exported(offset, bytes); }
-  std::byte* exported(uint64_t offset) const override { return host_.exported(offset); }
-  Pool make_pool(uint64_t) override { return {}; }
-  void write(void* to, const void* from, uint64_t bytes) override { host_.write(to, from, bytes); }
-  void flush() override {}
-  void read(void* to, const void* from, uint64_t bytes) const override { host_.read(to, from, bytes); }
-  std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override {
-    return host_.attach(peer);
-  }
-  bool check_buffer(const void*, const char*) const override { return true; }
-  void check_pulled(const void*) const override {}
-  std::unique_ptr<Executor> start(const DaemonStart&) override { return nullptr; }
-
-  std::atomic<uint64_t> shared_bytes{0};
-  uint64_t exported_bytes = 0;
-
- private:
-  cpu::CpuPlace host_;
-};
 
 template <class Done>
 bool wait_until(Done&& done) {
@@ -107,6 +51,7 @@ struct Rank {
     for (uint32_t r = 0; r < peers.size(); ++r) options.members.push_back({peers[r], r});
     lane = std::make_unique<HostLane>(options, arena, place, shelf);
     lane->open(size_class_bytes, 1);
+    lane->publish();
     proxy->begin_work();
   }
   bool meet() {

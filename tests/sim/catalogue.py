@@ -1068,9 +1068,16 @@ MUTATIONS = [
         "watches_are_never_woken",
         "a daemon does not come, and the streams that stand sleep on",
         HOST,
-        "    return residency_.coming() && watched_.any() &&",
+        "    return residency_.missing() && watched_.any() &&",
         "    return false && watched_.any() &&",
         campaign="streams-in-driver",
+    ),
+    Mutation(
+        "woken_until_the_herald",
+        "a daemon whose herald has run is taken for one that is there, though a stream came to stand before it",
+        HOST,
+        "    return residency_.missing() && watched_.any() &&",
+        "    return residency_.coming() && watched_.any() &&",
     ),
     Mutation(
         "woken_by_a_store",
@@ -1209,7 +1216,7 @@ MUTATIONS = [
     Mutation(
         "together_in_any_order",
         "operations that begin together lie in their kernel as each rank has called them",
-        HOST,
+        "stream_call.h",
         "return a.order < b.order;",
         "return false;",
     ),

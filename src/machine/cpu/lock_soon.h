@@ -7,7 +7,8 @@
 
 namespace starling::cpu {
 
-inline std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
+template <class Mutex>
+std::unique_lock<Mutex> lock_soon(Mutex& mutex) {
   constexpr int kLooks = 100;  // some 5 us
   std::unique_lock lock(mutex, std::try_to_lock);
   for (int k = 0; k < kLooks && !lock.owns_lock(); ++k) {

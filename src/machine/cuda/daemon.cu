@@ -50,6 +50,9 @@ __global__ void __launch_bounds__(kDaemonThreads + kRelayThreads, 1) daemon_kern
   if (watches && !begins(machine, launch)) return;
   const bool relays = launch.daemon.tenured != 0 || (blockIdx.x == 0 && !device::helps(launch.daemon));
   if (threadIdx.x == 0) leaving = 0;
+  // Release: nothing hangs on it; pairs with CudaStreamDevice::daemon_begun().
+  if (threadIdx.x == 0 && blockIdx.x == 0 && launch.begun != nullptr)
+    machine.store_release(launch.begun, launch.number);
   __syncthreads();
   if (threadIdx.x >= kDaemonThreads) {
     if (!relays) return;

@@ -19,6 +19,8 @@ struct DaemonLaunch {
   uint64_t* left;  // host memory: number of the last one that is over; writer: its last block. Null: a watch
   const uint64_t* drain;  // host memory: that kernel, and those before it, are to end; the relay passes it on
   uint64_t* watches;  // GPU memory: watches that came before their streams might go on; and that have left
+  uint64_t*
+      begun;  // host memory: number of the last one that has begun; writer: its first block. Null: as above
 };
 
 // Asynchronous: the kernel runs until it quits (device/daemon.h). `stream` is a cudaStream_t that is not

@@ -5,6 +5,10 @@
 #include <array>
 #include <atomic>
 
+#include "base/assert.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/quick_mutex.h"
 #include "machine/cuda/driver.h"
 #include "machine/cuda/error.h"
 
@@ -38,6 +42,17 @@ CUcontext primary_context(int device) {
   return context;
 }
 
+// Where nobody may stand in the driver: told once, and the end of a program that asks for that
+// (STARLING_STRICT).
+void tell_of_broken_rule() {
+  static std::atomic<bool> told{false};
+  STARLING_ASSERT(!settings().strict, "the driver is called under a lock that whom it waits for may need");
+  if (!told.exchange(true))
+    log(LogLevel::warn,
+        "a bug of starling: the driver is called under a lock, and may stand behind a call of the program's; "
+        "please report it, with STARLING_STRICT=1 there is a stack");
+}
+
 }  // namespace
 
 DeviceGuard::DeviceGuard(int device) { check(enter(device), "entering the GPU's context"); }
@@ -51,6 +66,7 @@ DeviceGuard::DeviceGuard(int device, std::nothrow_t) noexcept {
 }
 
 cudaError_t DeviceGuard::enter(int device) {
+  if (DriverRule::forbids()) tell_of_broken_rule();
   const CUcontext context = primary_context(device);
   if (context == nullptr) return cudaErrorDeviceUninitialized;
   CUcontext current = nullptr;

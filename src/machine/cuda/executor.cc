@@ -24,9 +24,12 @@ constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
 static_assert(3 * device::kMostTogether <= kLaunchLimit);  // StreamHost::entries_each()
-constexpr uint32_t kWatchedStreams = 4;  // each may keep a multiprocessor once it is woken
-constexpr uint64_t kWakeNs = 1'000'000;  // a daemon comes within 50 us, and 350 at most beside a full step
-constexpr uint32_t kWatchShare = 16;  // of the GPU's, at most
+// More than PyTorch has in its pools: beyond it a guard has to be there before a stream stands, and where
+// that cannot come, its caller waits. Each may keep a multiprocessor once it is woken.
+constexpr uint32_t kWatchedStreams = 64;
+constexpr uint32_t kWatchShare = 2;  // of the GPU's, at most
+// A daemon comes within 50 us mostly; beside a caller whose launch queue is full in 0.3 to 1.2 ms.
+constexpr uint64_t kWakeNs = 1'000'000;
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;
@@ -201,8 +204,14 @@ bool CudaExecutor::wakes_watches() {
   return lock.owns_lock() && host_.wakes_watches();
 }
 
-void CudaExecutor::wake_watches(const Handover& handover, uint64_t sequence) {
-  host_.wake_watches(handover, sequence);
+bool CudaExecutor::wakes_another() {
+  const std::lock_guard lock(mutex_);
+  return host_.wakes_another();
+}
+
+void CudaExecutor::wake_watches(device::StreamEntry& entry, const Handover& handover, uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  host_.wake_watches(entry, handover, sequence);
 }
 
 bool CudaExecutor::only_kernels() const {

@@ -2,10 +2,10 @@
 // CUDA. No call of the driver that waits for the device is on the way of an operation.
 #pragma once
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string>
 
+#include "base/quick_mutex.h"
 #include "base/short_list.h"
 #include "machine/cpu/machine.h"
 #include "machine/cuda/stream_device.h"
@@ -46,7 +46,8 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool asks_for_calls() override;
   void note_calls(bool missing) override;
   bool wakes_watches() override;
-  void wake_watches(const Handover& handover, uint64_t sequence) override;
+  bool wakes_another() override;
+  void wake_watches(device::StreamEntry& entry, const Handover& handover, uint64_t sequence) override;
   void met(device::StreamEntry& entry) override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }
@@ -84,7 +85,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   CudaStreamDevice device_;
   cpu::CpuMachine machine_;  // the host's side of what it shares with blocks
 
-  mutable std::mutex mutex_;  // guards all below; ring() comes without the context's lock
+  mutable QuickMutex mutex_;  // guards all below; ring() comes without the context's lock
   mutable device::StreamHost<cpu::CpuMachine, CudaStreamDevice> host_;
   uint64_t looked_at_ns_ = 0;
   bool hurries_ = false;

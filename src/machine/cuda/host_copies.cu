@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "base/error.h"
 #include "base/portable.h"
 #include "machine/cuda/device_guard.h"
 #include "machine/cuda/error.h"
@@ -14,6 +16,7 @@ namespace {
 constexpr uint64_t kStagingBytes = uint64_t(256) << 10;
 constexpr uint32_t kThreads = 512;
 constexpr uint32_t kMostBlocks = 32;
+constexpr uint64_t kFailed = ~uint64_t(0);  // arrived() of a device that has failed
 
 // Zeros without `from`. One side is host memory: packs of 16 bytes where both ends are aligned.
 __global__ void copy_kernel(std::byte* to, const std::byte* from, uint64_t bytes) {
@@ -30,7 +33,7 @@ __global__ void copy_kernel(std::byte* to, const std::byte* from, uint64_t bytes
 
 }  // namespace
 
-HostCopies::HostCopies(int device) : device_(device) {
+HostCopies::HostCopies(int device) : device_(device), thread_({[this] { move(); }}) {
   const DeviceGuard guard(device);
   cudaFuncAttributes loaded;
   stream_ = new_stream(device, StreamUse::kCopies);
@@ -41,6 +44,7 @@ HostCopies::HostCopies(int device) : device_(device) {
 }
 
 HostCopies::~HostCopies() {
+  thread_.stop();
   const DeviceGuard guard(device_, std::nothrow);
   if (!guard.entered()) return;
   cudaStreamSynchronize(stream_);
@@ -48,51 +52,140 @@ HostCopies::~HostCopies() {
   cudaFreeHost(staging_);
 }
 
+// ---- who asks -----------------------------------------------------------------------------------------
+
 void HostCopies::write(void* to, const void* from, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  const DeviceGuard guard(device_);
-  auto* const target = static_cast<std::byte*>(to);
   auto* const source = static_cast<const std::byte*>(from);
   for (uint64_t done = 0, piece = 0; done < bytes; done += piece) {
-    if (used_ == kStagingBytes) wait();
-    piece = std::min(bytes - done, kStagingBytes - used_);
-    std::memcpy(staging_ + used_, source + done, piece);
-    launch(target + done, staging_ + used_, piece);
-    used_ = std::min(kStagingBytes, round_up<uint64_t>(used_ + piece, sizeof(uint4)));
+    piece = std::min(bytes - done, kStagingBytes);
+    auto data = std::make_unique_for_overwrite<std::byte[]>(piece);
+    std::memcpy(data.get(), source + done, piece);
+    ask({static_cast<std::byte*>(to) + done, std::move(data), piece, nullptr, nullptr});
   }
 }
 
 void HostCopies::zero(void* memory, uint64_t bytes) {
-  if (bytes == 0) return;
-  std::lock_guard lock(mutex_);
-  const DeviceGuard guard(device_);
-  launch(memory, nullptr, bytes);
+  if (bytes > 0) ask({static_cast<std::byte*>(memory), nullptr, bytes, nullptr, nullptr});
 }
 
-void HostCopies::flush() {
-  std::unique_lock lock(mutex_);
-  const uint64_t wanted = launched_;
-  if (arrived_ >= wanted) return;
-  lock.unlock();
+std::shared_ptr<const PendingRead> HostCopies::begin_read(const void* from, uint64_t bytes) {
+  auto reading = std::make_shared<PendingRead>(bytes);
+  ask({nullptr, nullptr, bytes, reading, static_cast<const std::byte*>(from)});
+  return reading;
+}
+
+void HostCopies::ask(Copy&& copy) {
   {
-    const DeviceGuard guard(device_);
-    check(cudaStreamSynchronize(stream_), "a copy between the host and the GPU");
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) {
+      if (copy.reading != nullptr) copy.reading->fail();
+      return;
+    }
+    copies_.push_back(std::move(copy));
+    ++asked_;
   }
-  lock.lock();
-  arrived_ = std::max(arrived_, wanted);
-  if (arrived_ == launched_) used_ = 0;
+  thread_.call(0);
+}
+
+uint64_t HostCopies::asked() const {
+  const std::lock_guard lock(mutex_);
+  return asked_;
+}
+
+// Acquire: pairs with the release in move_some(); a submission that speaks of what has arrived is stored
+// behind it.
+uint64_t HostCopies::arrived() const { return arrived_.load(std::memory_order_acquire); }
+
+void HostCopies::flush() {
+  const uint64_t wanted = asked();
+  const uint64_t there = arrived();
+  if (there < wanted || there == kFailed) await(wanted);
+}
+
+void HostCopies::await(uint64_t number) {
+  std::unique_lock lock(mutex_);
+  moved_.wait(lock, [&] { return arrived() >= number || !failure_.empty(); });
+  if (!failure_.empty()) throw Error(Code::system, failure_, "see the driver's log (nvidia-smi, dmesg)");
 }
 
 void HostCopies::read(void* to, const void* from, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  const DeviceGuard guard(device_);
-  wait();
-  for (uint64_t done = 0, piece = 0; done < bytes; done += piece) {
-    piece = std::min(bytes - done, kStagingBytes);
-    launch(staging_, static_cast<const std::byte*>(from) + done, piece);
-    wait();
-    std::memcpy(static_cast<std::byte*>(to) + done, staging_, piece);
+  const std::shared_ptr<const PendingRead> reading = begin_read(from, bytes);
+  flush();
+  std::memcpy(to, reading->bytes().data(), bytes);
+}
+
+// ---- the thread ---------------------------------------------------------------------------------------
+
+void HostCopies::move() {
+  std::string failure;
+  try {
+    const DeviceGuard guard(device_);
+    while (move_some()) {}
+    return;
+  } catch (const std::exception& error) {
+    failure = error.what();
   }
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+    for (const Copy& copy : copies_)
+      if (copy.reading != nullptr) copy.reading->fail();
+    copies_.clear();
+    arrived_.store(kFailed, std::memory_order_release);
+  }
+  moved_.notify_all();
+}
+
+// False: there was nothing to move.
+bool HostCopies::move_some() {
+  std::deque<Copy> some;
+  {
+    const std::lock_guard lock(mutex_);
+    some.swap(copies_);
+  }
+  if (some.empty()) return false;
+  try {
+    for (const Copy& copy : some) move_one(copy);
+    finish();
+  } catch (...) {
+    for (const Copy& copy : some)
+      if (copy.reading != nullptr && !copy.reading->ended()) copy.reading->fail();
+    throw;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    // Release: pairs with the acquire in arrived(). The kernels are over.
+    arrived_.store(arrived_.load(std::memory_order_relaxed) + some.size(), std::memory_order_release);
+  }
+  moved_.notify_all();
+  return true;
+}
+
+void HostCopies::move_one(const Copy& copy) {
+  if (copy.reading != nullptr) return read_now(*copy.reading, copy.from);
+  if (copy.data == nullptr) return launch(copy.to, nullptr, copy.bytes);
+  std::byte* const staged = stage(copy.bytes);
+  std::memcpy(staged, copy.data.get(), copy.bytes);
+  launch(copy.to, staged, copy.bytes);
+}
+
+void HostCopies::read_now(PendingRead& reading, const std::byte* from) {
+  const std::span<std::byte> to = reading.to_fill();
+  for (uint64_t done = 0, piece = 0; done < to.size(); done += piece) {
+    finish();
+    piece = std::min(to.size() - done, kStagingBytes);
+    launch(staging_, from + done, piece);
+    finish();
+    std::memcpy(to.data() + done, staging_, piece);
+  }
+  reading.end();
+}
+
+std::byte* HostCopies::stage(uint64_t bytes) {
+  if (used_ + bytes > kStagingBytes) finish();
+  std::byte* const staged = staging_ + used_;
+  used_ = std::min(kStagingBytes, round_up<uint64_t>(used_ + bytes, sizeof(uint4)));
+  return staged;
 }
 
 void HostCopies::launch(void* to, const void* from, uint64_t bytes) {
@@ -100,13 +193,11 @@ void HostCopies::launch(void* to, const void* from, uint64_t bytes) {
   copy_kernel<<<blocks, kThreads, 0, stream_>>>(static_cast<std::byte*>(to),
                                                 static_cast<const std::byte*>(from), bytes);
   check(cudaGetLastError(), "a copy to the GPU");
-  ++launched_;
 }
 
-void HostCopies::wait() {
+void HostCopies::finish() {
   check(cudaStreamSynchronize(stream_), "a copy between the host and the GPU");
   used_ = 0;
-  arrived_ = launched_;
 }
 
 }  // namespace starling::cuda

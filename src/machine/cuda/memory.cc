@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "base/portable.h"
+#include "base/quick_mutex.h"
 #include "machine/cuda/device_guard.h"
 #include "machine/cuda/error.h"
 #include "machine/registered/descriptors.h"
@@ -88,11 +90,37 @@ DeviceMemory::~DeviceMemory() {
   for (const auto& slab : slabs_) slab->keep |= keep;
 }
 
+std::shared_ptr<Chunk> DeviceMemory::new_chunk(uint64_t bytes) const {
+  return std::make_shared<Chunk>(device_, round_up(std::max(bytes, kChunkBytes), kChunkGrain));
+}
+
+// Relaxed: a hint.
+void DeviceMemory::note_room() {
+  const bool low = spare_ == nullptr && used_ > chunks_.back()->bytes / 4 * 3 && chunks_.size() < kMaxChunks;
+  low_.store(low, std::memory_order_relaxed);
+}
+
+void DeviceMemory::make_room() {
+  if (!low_.load(std::memory_order_relaxed)) return;
+  std::shared_ptr<Chunk> fresh;
+  try {
+    fresh = new_chunk(kChunkBytes);
+  } catch (const Error&) {  // who needs it will say so
+    (void)cudaGetLastError();
+  }
+  const std::lock_guard lock(mutex_);
+  if (spare_ == nullptr) spare_ = std::move(fresh);
+  low_.store(false, std::memory_order_relaxed);
+}
+
 void DeviceMemory::grow(uint64_t bytes) {
   if (chunks_.size() == kMaxChunks)
     throw Error(Code::exhausted, "a rank's GPU memory has " + std::to_string(kMaxChunks) + " pieces already",
                 "destroy communicators, or use fewer names and tags");
-  auto chunk = std::make_shared<Chunk>(device_, round_up(std::max(bytes, kChunkBytes), kChunkGrain));
+  // Under a lock only where one operation takes more than a whole chunk, or several threads at once as much.
+  const DriverExcuse excuse;
+  auto chunk =
+      spare_ != nullptr && spare_->bytes >= bytes ? std::exchange(spare_, nullptr) : new_chunk(bytes);
   const DeviceGuard guard(device_);
   ExportedChunk& entry = export_->chunks[chunks_.size()];
   entry.address = uint64_t(chunk->base);
@@ -117,6 +145,7 @@ std::byte* DeviceMemory::allocate(uint64_t bytes) {
   if (used_ + bytes > chunks_.back()->bytes) grow(bytes);
   std::byte* piece = chunks_.back()->base + used_;
   used_ += bytes;
+  note_room();
   return piece;
 }
 
@@ -156,6 +185,27 @@ std::byte* DeviceMemory::at(uint64_t offset) const {
 
 PinnedMemory::~PinnedMemory() {
   for (std::byte* piece : pieces_) cudaFreeHost(piece);
+  if (spare_ != nullptr) cudaFreeHost(spare_);
+}
+
+std::byte* PinnedMemory::new_piece(uint64_t bytes) const {
+  const DeviceGuard guard(device_);
+  std::byte* fresh = nullptr;
+  check(cudaHostAlloc(reinterpret_cast<void**>(&fresh), bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+        "cudaHostAlloc");
+  return fresh;
+}
+
+void PinnedMemory::make_room() {
+  // Relaxed: a hint.
+  if (!low_.load(std::memory_order_relaxed)) return;
+  std::byte* fresh = new_piece(kPinnedBytes);
+  {
+    const std::lock_guard lock(mutex_);
+    low_.store(false, std::memory_order_relaxed);
+    if (spare_ == nullptr) std::swap(spare_, fresh);
+  }
+  if (fresh != nullptr) cudaFreeHost(fresh);
 }
 
 std::byte* PinnedMemory::allocate(uint64_t bytes) {
@@ -164,16 +214,16 @@ std::byte* PinnedMemory::allocate(uint64_t bytes) {
   std::byte* piece = free_.take(bytes);
   if (piece == nullptr) {
     if (pieces_.empty() || used_ + bytes > last_bytes_) {
+      // As in DeviceMemory::grow().
+      const DriverExcuse excuse;
       last_bytes_ = std::max(bytes, kPinnedBytes);
-      std::byte* fresh = nullptr;
-      check(cudaHostAlloc(reinterpret_cast<void**>(&fresh), last_bytes_,
-                          cudaHostAllocPortable | cudaHostAllocMapped),
-            "cudaHostAlloc");
-      pieces_.push_back(fresh);
+      const bool usual = spare_ != nullptr && last_bytes_ == kPinnedBytes;
+      pieces_.push_back(usual ? std::exchange(spare_, nullptr) : new_piece(last_bytes_));
       used_ = 0;
     }
     piece = pieces_.back() + used_;
     used_ += bytes;
+    low_.store(spare_ == nullptr && used_ > last_bytes_ / 2, std::memory_order_relaxed);
   }
   std::memset(piece, 0, bytes);
   return piece;

@@ -1,5 +1,6 @@
 // A rank's GPU memory and pinned host memory: large pieces from the driver, small ones from those.
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,6 +46,8 @@ class DeviceMemory {
 
   // 256-byte aligned; content as the last user left it.
   std::byte* allocate(uint64_t bytes);
+  // So that allocate() calls no driver, for as much as a lane takes. Under no lock that others need.
+  void make_room();
   // Of the driver, or where that has no more, of what was had from it before. Lives as long as this; null:
   // there is not so much. Peers do not reach it by an offset.
   std::byte* slab(uint64_t bytes);
@@ -54,11 +57,15 @@ class DeviceMemory {
   std::byte* at(uint64_t offset) const;
 
  private:
+  std::shared_ptr<Chunk> new_chunk(uint64_t bytes) const;
   void grow(uint64_t bytes);
+  void note_room();
 
   const int device_;
   DeviceExport* export_;  // in the segment
+  std::atomic<bool> low_{true};
   mutable std::mutex mutex_;
+  std::shared_ptr<Chunk> spare_;  // the next one
   std::vector<std::shared_ptr<Chunk>> chunks_;
   std::vector<std::unique_ptr<Chunk>> slabs_;
   uint64_t used_ = 0;  // of the last chunk
@@ -68,12 +75,20 @@ class DeviceMemory {
 class PinnedMemory {
  public:
   ~PinnedMemory();
+  explicit PinnedMemory(int device) : device_(device) {}
   // Zeroed, 64-byte aligned, readable by every GPU of the process.
   std::byte* allocate(uint64_t bytes);
   void release(std::byte* memory, uint64_t bytes);
+  // As DeviceMemory's.
+  void make_room();
 
  private:
+  std::byte* new_piece(uint64_t bytes) const;
+
+  const int device_;
+  std::atomic<bool> low_{true};
   std::mutex mutex_;
+  std::byte* spare_ = nullptr;  // the next one, of the usual size
   std::vector<std::byte*> pieces_;
   uint64_t used_ = 0;
   uint64_t last_bytes_ = 0;

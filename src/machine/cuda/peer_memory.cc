@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <utility>
 
+#include "base/quick_mutex.h"
 #include "machine/cuda/device_guard.h"
 #include "machine/cuda/error.h"
 
@@ -57,8 +60,11 @@ OpenedBuffers::~OpenedBuffers() {
 }
 
 void ImportedMemory::open_buffers() {
-  if (same_process_ || buffers_ != nullptr) return;
-  buffers_ = std::make_unique<OpenedBuffers>(device_, export_->registrations, place_);
+  const std::lock_guard lock(opening_);
+  if (same_process_ || buffers() != nullptr) return;
+  auto opened = std::make_unique<OpenedBuffers>(device_, export_->registrations, place_);
+  // Release: pairs with the acquire in buffers().
+  buffers_.store(opened.release(), std::memory_order_release);
 }
 
 std::optional<CopyTarget> OpenedBuffers::reach(uint64_t address, uint16_t number) {
@@ -76,7 +82,7 @@ std::optional<CopyTarget> OpenedBuffers::reach(uint64_t address, uint16_t number
 
 std::optional<CopyTarget> ImportedMemory::reach(uint64_t address, uint16_t number) {
   if (same_process_) return CopyTarget{reinterpret_cast<std::byte*>(address)};
-  return buffers_ == nullptr ? std::nullopt : buffers_->reach(address, number);
+  return buffers() == nullptr ? std::nullopt : buffers()->reach(address, number);
 }
 
 // ---- exported memory ----------------------------------------------------------------------------------
@@ -103,7 +109,12 @@ ImportedMemory::ImportedMemory(int device, std::shared_ptr<cpu::PeerArena> peer,
   if (same_process_) enable_access(device, theirs);
   // Pairs with the owner's wait in ~DeviceMemory().
   std::atomic_ref<uint64_t>(export_->importers).fetch_add(same_process_ ? 0 : 1, std::memory_order_acq_rel);
-  map_all();
+  try {
+    map_all();
+  } catch (...) {
+    leave();
+    throw;
+  }
 }
 
 bool ImportedMemory::exchanges_descriptors() const {
@@ -115,16 +126,15 @@ bool ImportedMemory::exchanges_descriptors() const {
 void ImportedMemory::map_all() {
   // Acquire: as in at().
   const uint64_t count = std::atomic_ref<uint64_t>(export_->chunk_count).load(std::memory_order_acquire);
-  try {
-    for (uint64_t index = 0; index < count; ++index) at(index << kChunkShift);
-  } catch (...) {
-    leave();
-    throw;
-  }
+  for (uint64_t index = 0; index < count; ++index) at(index << kChunkShift);
 }
 
+// By whoever lets go of it last: the poller, under its lock, of a lane that was closed. Then no stream stands
+// for an operation of ours, so what a call that we wait for waits for needs nothing of us.
 ImportedMemory::~ImportedMemory() {
-  buffers_.reset();
+  const DriverExcuse excuse;
+  mapper_.reset();
+  delete buffers();
   leave();
 }
 
@@ -137,34 +147,68 @@ void ImportedMemory::leave() {
   std::atomic_ref<uint64_t>(export_->importers).fetch_sub(1, std::memory_order_acq_rel);
 }
 
+bool ImportedMemory::is_mapped(uint64_t offset) {
+  const uint64_t index = offset >> kChunkShift;
+  const std::lock_guard lock(mutex_);
+  return index < mapped_.size() && mapped_[index].base != nullptr;
+}
+
+bool ImportedMemory::reaches(uint64_t offset) {
+  if (same_process_ || is_mapped(offset)) return true;
+  const std::lock_guard lock(mutex_);
+  if (failed_) return true;
+  if (mapper_ == nullptr)
+    mapper_ = std::make_unique<DriverThread>(std::vector<std::function<void()>>{[this] {
+      try {
+        map_all();
+      } catch (const Error&) {
+        const std::lock_guard failing(mutex_);
+        failed_ = true;
+      }
+    }});
+  mapper_->call(0);
+  return false;
+}
+
 std::byte* ImportedMemory::at(uint64_t offset) {
-  std::lock_guard lock(mutex_);
   const uint64_t index = offset >> kChunkShift;
   // Acquire: pairs with the release in DeviceMemory::grow(); after it the chunk's entry is readable.
   const uint64_t count = std::atomic_ref<uint64_t>(export_->chunk_count).load(std::memory_order_acquire);
   STARLING_ASSERT(index < count, "a peer named GPU memory that it does not have");
-  if (mapped_.size() <= index) mapped_.resize(index + 1);
-  if (mapped_[index].base == nullptr) map(index);
+  if (!is_mapped(offset)) {
+    const std::lock_guard mapping(mapping_);
+    if (!is_mapped(offset)) {
+      Mapped mapped = map(index);
+      const std::lock_guard lock(mutex_);
+      if (mapped_.size() <= index) mapped_.resize(index + 1);
+      mapped_[index] = std::move(mapped);
+    }
+  }
+  const std::lock_guard lock(mutex_);
   return mapped_[index].base + (offset & ((uint64_t(1) << kChunkShift) - 1));
 }
 
-void ImportedMemory::map(uint64_t index) {
+ImportedMemory::Mapped ImportedMemory::map(uint64_t index) {
   const ExportedChunk& entry = export_->chunks[index];
+  Mapped mapped;
   if (same_process_) {
-    mapped_[index].chunk = find_chunk(entry.address);
-    if (mapped_[index].chunk == nullptr)
+    mapped.chunk = find_chunk(entry.address);
+    if (mapped.chunk == nullptr)
       throw Error(Code::peer_failed, "a peer's GPU memory is gone",
                   "keep contexts alive while others use them");
-    mapped_[index].base = mapped_[index].chunk->base;
-    return;
+    mapped.base = mapped.chunk->base;
+    return mapped;
   }
+  // After reaches() only where that has failed, and this says how.
+  const DriverExcuse excuse;
   const DeviceGuard guard(device_);
   cudaIpcMemHandle_t handle;
   std::memcpy(&handle, entry.handle, sizeof handle);
   void* base = nullptr;
   check(cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess),
         "cudaIpcOpenMemHandle of a peer's memory");
-  mapped_[index].base = static_cast<std::byte*>(base);
+  mapped.base = static_cast<std::byte*>(base);
+  return mapped;
 }
 
 }  // namespace starling::cuda

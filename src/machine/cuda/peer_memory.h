@@ -1,5 +1,6 @@
 // A peer's GPU memory, opened for this rank's GPU: by its address in the same process, by IPC handle else.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,16 +50,17 @@ class ImportedMemory final : public PeerMemory {
   ~ImportedMemory() override;
 
   std::byte* at(uint64_t offset) override;
+  bool reaches(uint64_t offset) override;
   bool can_open() const override { return true; }
   // Its process can ask this one for descriptors, and this one it.
   bool exchanges_descriptors() const;
   bool can_copy() const override { return same_process_ || !same_device_; }
   void open_buffers() override;
-  OpenedTable* opened() const override { return buffers_ == nullptr ? nullptr : buffers_->table(); }
+  OpenedTable* opened() const override { return buffers() == nullptr ? nullptr : buffers()->table(); }
   void look_for_buffers() override {
-    if (buffers_ != nullptr) buffers_->look();
+    if (buffers() != nullptr) buffers()->look();
   }
-  std::string refusal() const override { return buffers_ == nullptr ? "" : buffers_->refusal(); }
+  std::string refusal() const override { return buffers() == nullptr ? "" : buffers()->refusal(); }
   std::optional<CopyTarget> reach(uint64_t address, uint16_t number) override;
 
  private:
@@ -66,8 +68,11 @@ class ImportedMemory final : public PeerMemory {
     std::byte* base = nullptr;
     std::shared_ptr<Chunk> chunk;  // same process
   };
-  void map(uint64_t index);
+  // Acquire: pairs with the release in open_buffers().
+  OpenedBuffers* buffers() const { return buffers_.load(std::memory_order_acquire); }
+  Mapped map(uint64_t index);
   void map_all();
+  bool is_mapped(uint64_t offset);
   void leave();
 
   const int device_;
@@ -76,9 +81,13 @@ class ImportedMemory final : public PeerMemory {
   Place& place_;
   bool same_process_;
   bool same_device_;
-  std::mutex mutex_;
+  std::atomic<OpenedBuffers*> buffers_{nullptr};  // null: none of the owner's are read by their registrations
+  std::mutex opening_;  // by one thread
+  std::mutex mapping_;  // likewise
+  std::mutex mutex_;  // guards the next three
   std::vector<Mapped> mapped_;
-  std::unique_ptr<OpenedBuffers> buffers_;  // null: none of the owner's are read by their registrations
+  std::unique_ptr<DriverThread> mapper_;  // of what its owner's memory has grown by since it was attached
+  bool failed_ = false;  // then at() says how
 };
 
 }  // namespace starling::cuda

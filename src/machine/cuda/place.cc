@@ -57,6 +57,7 @@ CudaPlace::CudaPlace(int device, cpu::Arena& arena)
     : device_(checked_device(device)),
       arena_(arena),
       memory_(device, arena),
+      pinned_(device),
       copies_(device),
       allocations_(device),
       registrations_(memory_.exports().registrations, allocations_, opened_at_most(device)) {}
@@ -82,9 +83,11 @@ std::byte* CudaPlace::allocate(uint64_t bytes) {
   return memory;
 }
 
-std::byte* CudaPlace::allocate_shared(uint64_t bytes) {
-  const DeviceGuard guard(device_);
-  return pinned_.allocate(bytes);
+std::byte* CudaPlace::allocate_shared(uint64_t bytes) { return pinned_.allocate(bytes); }
+
+void CudaPlace::make_room() {
+  memory_.make_room();
+  pinned_.make_room();
 }
 
 // What a network device has written must be in order for our blocks without a flush: they see a word in the
@@ -209,21 +212,23 @@ void CudaPlace::check_pulled(const void* memory) const {
 
 std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
   const StreamHold hold = settings().stream_hold;
-  const ExecutorOptions options{device_,
-                                start,
-                                exported(arena_.header()->pool_offset),
-                                reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
-                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
-                                reinterpret_cast<AloneWords*>(allocate_shared(sizeof(AloneWords))),
-                                reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
-                                {.gates = hold == StreamHold::kGate,
-                                 .doorbells = hold == StreamHold::kDoorbell,
-                                 .guards = settings().guard != Guard::kAll,
-                                 .rendezvous = settings().guard == Guard::kWatch,
-                                 .watches = settings().guard == Guard::kWatch}};
+  const ExecutorOptions options{
+      device_,
+      start,
+      exported(arena_.header()->pool_offset),
+      reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
+      reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
+      reinterpret_cast<uint64_t*>(allocate(2 * sizeof(uint64_t))),
+      reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
+      reinterpret_cast<uint64_t*>(allocate_shared(sizeof(uint64_t))),
+      reinterpret_cast<AloneWords*>(allocate_shared(sizeof(AloneWords))),
+      reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
+      reinterpret_cast<uint64_t*>(allocate_shared(StreamDepths::kMostStreams * sizeof(uint64_t))),
+      {.gates = hold == StreamHold::kGate,
+       .doorbells = hold == StreamHold::kDoorbell,
+       .guards = settings().guard != Guard::kAll,
+       .rendezvous = settings().guard == Guard::kWatch,
+       .watches = settings().guard == Guard::kWatch}};
   flush();
   return std::make_unique<CudaExecutor>(options);
 }

@@ -27,6 +27,7 @@ class CudaPlace final : public Place {
   std::byte* allocate(uint64_t bytes) override;
   void release(std::byte* memory, uint64_t bytes) override { memory_.release(memory, bytes); }
   std::byte* allocate_shared(uint64_t bytes) override;
+  void make_room() override;
   void release_shared(std::byte* memory, uint64_t bytes) override { pinned_.release(memory, bytes); }
   bool has_network_slots() override;
   NetworkSlots allocate_for_network(uint64_t bytes) override;
@@ -40,8 +41,13 @@ class CudaPlace final : public Place {
   Pool make_pool(uint64_t bytes) override;
 
   void write(void* to, const void* from, uint64_t bytes) override { copies_.write(to, from, bytes); }
+  uint64_t written() const override { return copies_.asked(); }
+  uint64_t arrived() const override { return copies_.arrived(); }
   void flush() override { copies_.flush(); }
   void read(void* to, const void* from, uint64_t bytes) const override { copies_.read(to, from, bytes); }
+  std::shared_ptr<const PendingRead> begin_read(const void* from, uint64_t bytes) const override {
+    return copies_.begin_read(from, bytes);
+  }
 
   std::unique_ptr<PeerMemory> attach(const std::shared_ptr<cpu::PeerArena>& peer) override;
   bool check_buffer(const void* memory, const char* name) const override;

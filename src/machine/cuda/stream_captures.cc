@@ -69,19 +69,25 @@ StreamCaptures::Info StreamCaptures::info_of(device::Stream stream) const {
   return info;
 }
 
+CaptureOrder* StreamCaptures::take_order() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!spare_.empty()) {
+      CaptureOrder* const order = spare_.back();
+      spare_.pop_back();
+      return order;
+    }
+  }
+  auto made = std::make_unique<CaptureOrder>();
+  check(cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming), "cudaEventCreate");
+  const std::lock_guard lock(mutex_);
+  return orders_.emplace_back(std::move(made)).get();
+}
+
 // In one stream they come in their order by themselves, and the next may be launched early.
 void StreamCaptures::come_behind(device::Stream stream, CaptureOrder*& order) {
   const DeviceGuard guard(device_);
-  if (order == nullptr) {
-    std::lock_guard lock(mutex_);
-    if (spare_.empty()) {
-      auto made = std::make_unique<CaptureOrder>();
-      check(cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming), "cudaEventCreate");
-      spare_.push_back(orders_.emplace_back(std::move(made)).get());
-    }
-    order = spare_.back();
-    spare_.pop_back();
-  }
+  if (order == nullptr) order = take_order();
   // What this handle names depends on the thread.
   const bool any_thread = stream == device::Stream(cudaStreamPerThread);
   if (order->any && (order->stream != stream || any_thread))

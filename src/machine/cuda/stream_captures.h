@@ -53,6 +53,7 @@ class StreamCaptures {
     CUgraph graph = nullptr;
   };
   Info info_of(device::Stream stream) const;
+  CaptureOrder* take_order();
 
   const int device_;
   const IsCapturing is_capturing_;

@@ -15,55 +15,16 @@
 namespace starling::cuda {
 namespace {
 
-constexpr uint64_t kPutsPerMark = 64;
 constexpr uint64_t kLeavingNs = 1'000'000'000;
 
 }  // namespace
-
-// ---- depth --------------------------------------------------------------------------------------------
-
-StreamDepth::~StreamDepth() {
-  for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
-  for (cudaEvent_t event : spare_) cudaEventDestroy(event);
-}
-
-void StreamDepth::put(cudaStream_t stream) {
-  if (++put_ % kPutsPerMark != 0) return;
-  cudaEvent_t event = nullptr;
-  if (!spare_.empty()) {
-    event = spare_.back();
-    spare_.pop_back();
-  } else if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return;  // the next mark counts for this one
-  }
-  if (cudaEventRecord(event, stream) == cudaSuccess) {
-    marks_.push_back({event, put_});
-  } else {
-    (void)cudaGetLastError();
-    spare_.push_back(event);
-  }
-}
-
-uint32_t StreamDepth::queued(int device) {
-  if (put_ - begun_ <= kPutsPerMark || marks_.empty()) return uint32_t(put_ - begun_);
-  const DeviceGuard guard(device);  // a query would end another thread's capture
-  while (put_ - begun_ > kPutsPerMark && !marks_.empty()) {
-    const cudaError_t status = cudaEventQuery(marks_.front().event);
-    if (status == cudaErrorNotReady) break;
-    if (status != cudaSuccess) (void)cudaGetLastError();  // the stream's error is told elsewhere: go on
-    begun_ = marks_.front().put;
-    spare_.push_back(marks_.front().event);
-    marks_.pop_front();
-  }
-  return uint32_t(put_ - begun_);
-}
 
 // ---- the daemon ---------------------------------------------------------------------------------------
 
 CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
     : options_(options),
       captures_(options.device),
+      depths_(options.depths),
       thread_(
           {[this] { launch_now(kFirst); }, [this] { launch_now(kHelpers); }, [this] { look_for_errors(); }}) {
   const DeviceGuard guard(options_.device);
@@ -78,7 +39,7 @@ CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
 
 device::Stream CudaStreamDevice::make_stream(bool urgent) {
   const cudaStream_t stream = new_stream(options_.device, urgent ? StreamUse::kUrgent : StreamUse::kOrdinary);
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   made_.push_back(stream);
   return stream;
 }
@@ -87,7 +48,6 @@ CudaStreamDevice::~CudaStreamDevice() {
   thread_.stop();
   try {
     const DeviceGuard guard(options_.device);
-    depths_.clear();
     for (cudaStream_t stream : daemons_) cudaStreamDestroy(stream);
     for (cudaStream_t stream : made_) cudaStreamDestroy(stream);
   } catch (const Error&) {
@@ -123,7 +83,8 @@ void CudaStreamDevice::launch_now(Kind kind) {
                       helpers ? helpers_asked_ : daemon.launch,
                       options_.left + kind,
                       options_.drain,
-                      options_.watches};
+                      options_.watches,
+                      helpers ? nullptr : options_.begun + 1};
   launch.daemon.first = helpers;
   if (!helpers)
     note(cudaError_t(cuda::launch_herald(options_.begun, daemon.launch, daemons_[kind])),
@@ -147,6 +108,12 @@ bool CudaStreamDevice::daemon_come() const {
   if (std::atomic_ref<uint64_t>(*options_.begun).load(std::memory_order_acquire) == last_[kFirst].launch)
     return true;
   return !failure().empty();  // it never comes, and nobody may wait for it
+}
+
+// Between the herald and the daemon another stream may have come to stand in its hardware queue.
+bool CudaStreamDevice::daemon_begun() const {
+  // Acquire: pairs with the release in daemon_kernel(); nothing hangs on it.
+  return std::atomic_ref<uint64_t>(options_.begun[1]).load(std::memory_order_acquire) == last_[kFirst].launch;
 }
 
 uint64_t CudaStreamDevice::left(Kind kind) const {
@@ -208,9 +175,16 @@ void CudaStreamDevice::launch_gate(device::Stream stream, const device::GateArgu
 
 void CudaStreamDevice::launch_watch(device::Stream stream, const device::DaemonArguments& watch) {
   const DeviceGuard guard(options_.device);
-  const DaemonLaunch launch{
-      watch,           *options_.start.submissions, options_.relayed, nullptr, 0, 0, nullptr, options_.drain,
-      options_.watches};
+  const DaemonLaunch launch{watch,
+                            *options_.start.submissions,
+                            options_.relayed,
+                            nullptr,
+                            0,
+                            0,
+                            nullptr,
+                            options_.drain,
+                            options_.watches,
+                            nullptr};
   note(cudaError_t(cuda::launch_daemon(launch, 1, stream)), "a watch could not be put into a stream");
   put(stream);
 }
@@ -239,6 +213,7 @@ void CudaStreamDevice::copy(device::Stream stream, std::byte* to, const std::byt
 }
 
 bool CudaStreamDevice::idle(device::Stream stream) {
+  const DriverExcuse excuse;  // a query stands behind nothing (docs/GPU_PROBE.md)
   const DeviceGuard guard(options_.device);
   const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
   if (status != cudaSuccess) (void)cudaGetLastError();
@@ -246,14 +221,11 @@ bool CudaStreamDevice::idle(device::Stream stream) {
 }
 
 void CudaStreamDevice::put(device::Stream stream) {
-  std::lock_guard lock(mutex_);
-  depths_[stream].put(static_cast<cudaStream_t>(stream));
-}
-
-uint32_t CudaStreamDevice::queued(device::Stream stream) {
-  std::lock_guard lock(mutex_);
-  const auto found = depths_.find(stream);
-  return found == depths_.end() ? 0 : found->second.queued(options_.device);
+  depths_.put(stream, [&](uint64_t* word, uint64_t value) {
+    const CUresult status =
+        write_(static_cast<CUstream>(stream), CUdeviceptr(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    note(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a mark could not be put into a stream");
+  });
 }
 
 // Release: nothing of ours hangs on it; a GPU sees it as any store to mapped memory.
@@ -268,12 +240,12 @@ uint64_t CudaStreamDevice::now() { return cpu::monotonic_ns(); }
 void CudaStreamDevice::note(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (failure_.empty()) failure_ = std::string(what) + ": " + cudaGetErrorString(status);
 }
 
 std::string CudaStreamDevice::failure() const {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return failure_;
 }
 

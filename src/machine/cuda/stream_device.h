@@ -5,18 +5,17 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/quick_mutex.h"
 #include "device/stream_device.h"
 #include "machine/cuda/daemon.h"
 #include "machine/cuda/driver_thread.h"
 #include "machine/cuda/stream_captures.h"
+#include "machine/cuda/stream_depths.h"
 #include "machine/place.h"
 
 namespace starling::cuda {
@@ -31,30 +30,9 @@ struct ExecutorOptions {
   uint64_t* left;         // host memory, zero; likewise
   uint64_t* drain;        // likewise; the relay passes it on
   AloneWords* alone;      // likewise; shared with start kernels
-  uint64_t* begun;        // likewise
+  uint64_t* begun;        // host memory, zero; two words: the last herald that has run, the last daemon
+  uint64_t* depths;       // likewise; StreamDepths::kMostStreams
   device::StreamPolicy policy;
-};
-
-// Of a stream: entries that were put into it and may not have begun, known by events recorded now and then.
-class StreamDepth {
- public:
-  StreamDepth() = default;
-  ~StreamDepth();
-  StreamDepth(const StreamDepth&) = delete;
-  StreamDepth& operator=(const StreamDepth&) = delete;
-
-  void put(cudaStream_t stream);
-  uint32_t queued(int device);
-
- private:
-  struct Mark {
-    cudaEvent_t event;
-    uint64_t put;
-  };
-  uint64_t put_ = 0;
-  uint64_t begun_ = 0;  // at least
-  std::deque<Mark> marks_;
-  std::vector<cudaEvent_t> spare_;
 };
 
 class CudaStreamDevice {
@@ -67,6 +45,7 @@ class CudaStreamDevice {
   void launch_daemon(const device::DaemonArguments& daemon);
   bool daemon_put() const;
   bool daemon_come() const;
+  bool daemon_begun() const;
   bool daemon_resident();
   void launch_helpers(const device::DaemonArguments& daemon);
   bool helpers_resident();
@@ -77,7 +56,7 @@ class CudaStreamDevice {
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);
   void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes);
   bool idle(device::Stream stream);
-  uint32_t queued(device::Stream stream);
+  uint32_t queued(device::Stream stream) { return depths_.queued(stream); }
   void release(uint64_t* word, uint64_t value);
   uint64_t now();
 
@@ -128,8 +107,9 @@ class CudaStreamDevice {
   uint64_t blocks_[2] = {};  // of all launches, by kind
   uint64_t helpers_asked_ = 0;
 
-  mutable std::mutex mutex_;  // guards all below
-  std::map<device::Stream, StreamDepth> depths_;
+  StreamDepths depths_;
+
+  mutable QuickMutex mutex_;  // guards all below
   std::vector<cudaStream_t> made_;
   std::string failure_;
 

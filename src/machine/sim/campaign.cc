@@ -124,6 +124,17 @@ void draw_wake(Case& drawn) {
   drawn.options.wake_ns = random.chance(kAlways / 2) ? 0 : random.skewed(200'000);
 }
 
+// Where it may be kept out all streams that stand have watches: who needs a guard for others waits for it.
+// And each of them has room. Drawn apart, as above.
+void keep_daemon_out(Case& drawn) {
+  Random random(drawn.seed, 34);
+  Options& o = drawn.options;
+  if (o.watch_limit == 0 || drawn.program.has_copies() || !random.chance(kAlways / 2)) return;
+  o.daemon_kept_out = 1;
+  o.watch_limit = drawn.program.streams;
+  o.sm_slots = std::max(o.sm_slots, o.gate_limit + 2 + o.watch_limit);
+}
+
 // For ever, in half of those that do: then nothing but a call lets the daemon come. Who is stuck at first
 // leaves soon, in some. Drawn apart, as above.
 void wait_for_calls(Case& drawn) {
@@ -149,6 +160,7 @@ Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   drawn.options.sm_slots += slots_of_graphs(drawn.program);
   leave_few_slots(kind, drawn);
   leave_room_beside_watches(drawn.options);
+  keep_daemon_out(drawn);
   return drawn;
 }
 

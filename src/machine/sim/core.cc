@@ -75,6 +75,7 @@ class GpuDevice {
   }
   bool daemon_put() { return g_.is_put(g_.daemon_stream()); }
   bool daemon_come() { return g_.heralded(g_.daemon_stream()); }
+  bool daemon_begun() const { return g_.begun(g_.daemon_stream()); }
   bool daemon_resident() { return !daemon_put() || !g_.idle(g_.daemon_stream()); }
   void launch_helpers(const device::DaemonArguments& arguments) {
     if (helpers_resident()) w_.scheduler.fail("helpers are launched behind others");
@@ -191,8 +192,11 @@ class GpuDriver final : public StreamDriver {
   void note_calls(bool missing) override { host_.note_calls(missing); }
   void note_called(bool under_way) override { host_.note_called(under_way); }
   bool wakes_watches() override { return host_.wakes_watches(); }
-  void wake_watches(const Handover& handover, uint64_t sequence) override {
-    host_.wake_watches(handover, sequence);
+  bool wakes_another() override { return host_.wakes_another(); }
+  void wake_watches(StreamTicket& ticket, const Handover& handover, uint64_t sequence) override {
+    device::StreamEntry entry = entry_of(ticket);
+    host_.wake_watches(entry, handover, sequence);
+    ticket = ticket_of(entry);
   }
   void poll() override { host_.poll(); }
   void drain() override { host_.drain(); }
@@ -286,10 +290,12 @@ class GpuDriver final : public StreamDriver {
             t.holds,
             t.patience,
             t.met,
+            t.woken,
             t.watches};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone, e.holds, e.patience, e.met, e.watches};
+    return {uint8_t(e.path), e.gate,     e.waits, e.follows, e.alone,
+            e.holds,         e.patience, e.met,   e.woken,   e.watches};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

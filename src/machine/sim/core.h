@@ -39,7 +39,8 @@ struct StreamTicket {
   uint32_t holds;
   uint64_t patience;
   uint8_t met = 0;
-  uint8_t watches = 0;
+  uint8_t woken = 0;
+  uint64_t watches = 0;
 };
 inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3, kByRendezvous = 4;
 
@@ -69,7 +70,8 @@ class StreamDriver {
   virtual void note_calls(bool missing) = 0;
   virtual void note_called(bool under_way) = 0;
   virtual bool wakes_watches() = 0;
-  virtual void wake_watches(const Handover& handover, uint64_t sequence) = 0;
+  virtual bool wakes_another() = 0;
+  virtual void wake_watches(StreamTicket& ticket, const Handover& handover, uint64_t sequence) = 0;
   virtual void poll() = 0;
   virtual void drain() = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;

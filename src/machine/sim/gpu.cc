@@ -32,6 +32,7 @@ void Gpu::build(World& world, const Options& options, Client& client, uint32_t r
   slots_.assign(options.sm_slots, {});
   threads_.clear();
   driver_taken_ = ending_ = false;
+  entries_ = 0;
 }
 
 void Gpu::add_fibers() {
@@ -107,6 +108,7 @@ Gpu::Entry Gpu::known(uint32_t stream, Entry entry) {
 
 void Gpu::add(Entry entry) {
   const uint32_t stream = entry.stream;
+  entry.number = ++entries_;
   ++streams_[stream].put;
   queue_of(stream).push_back(std::move(entry));
   w_->scheduler.wake(front_fiber_);
@@ -177,6 +179,15 @@ bool Gpu::is_put(uint32_t stream) const {
   return std::none_of(later_.begin(), later_.end(), [stream](const Entry& e) { return e.stream == stream; });
 }
 
+bool Gpu::begun(uint32_t stream) const {
+  const auto& queue = queues_[queue_index(stream)];
+  const auto waits = [stream](const auto& kernel) {
+    return kernel->stream == stream && kernel->dispatched == 0;
+  };
+  return is_put(stream) && std::none_of(resident_.begin(), resident_.end(), waits) &&
+         std::none_of(queue.begin(), queue.end(), [stream](const Entry& e) { return e.stream == stream; });
+}
+
 void Gpu::synchronize() { wait_for_entries(0, uint32_t(streams_.size())); }
 
 void Gpu::wait_for_entries(uint32_t from_stream, uint32_t to_stream) {
@@ -238,6 +249,7 @@ bool Gpu::advance(std::deque<Entry>& queue) {
     return false;
   }
   if (head.kind == EntryKind::kWait && !value_is_there(head, stream)) return false;
+  if (is_kept_out(head)) return false;
   Entry entry = std::move(head);
   queue.pop_front();
   if (entry.kind == EntryKind::kKernel) {
@@ -252,6 +264,19 @@ bool Gpu::advance(std::deque<Entry>& queue) {
   stream.heralds -= entry.kind == EntryKind::kHerald;
   ++stream.ended;
   return true;
+}
+
+// Where as many streams stand as there are hardware queues, what was put in behind them does not begin
+// (GPU_PROBE.md). Here it is the daemon's kernel alone, its herald not, and one stream with a watch is
+// enough.
+bool Gpu::is_kept_out(const Entry& entry) const {
+  if (o_->daemon_kept_out == 0 || entry.kind != EntryKind::kKernel || entry.stream != daemon_stream())
+    return false;
+  return std::any_of(queues_.begin(), queues_.end(), [&](const std::deque<Entry>& queue) {
+    if (queue.size() < 2 || queue[0].kind != EntryKind::kWait || queue[0].number > entry.number) return false;
+    return queue[1].stream == queue[0].stream && queue[1].kernel &&
+           queue[1].kernel->kind == Kernel::Kind::kWatch;
+  });
 }
 
 bool Gpu::value_is_there(const Entry& entry, SimStream& stream) {

@@ -71,6 +71,8 @@ class Gpu {
   void herald_later(uint32_t stream);
   // All that was asked for has been put into the stream.
   bool is_put(uint32_t stream) const;
+  // And has begun to run.
+  bool begun(uint32_t stream) const;
   // The GPU has come to the last herald.
   bool heralded(uint32_t stream) const { return streams_[stream].heralds == 0; }
   void put_write(uint32_t stream, uint64_t* word, uint64_t value);
@@ -111,6 +113,7 @@ class Gpu {
     uint64_t value;
     uint64_t begins_at;  // 0: not drawn yet
     std::vector<uint32_t> clock;  // what the host knew
+    uint64_t number = 0;  // in the order in which they were put in
   };
   struct SimStream {
     uint64_t put = 0, ended = 0;  // entries
@@ -147,6 +150,7 @@ class Gpu {
 
   void front();
   bool advance(std::deque<Entry>& queue);
+  bool is_kept_out(const Entry& entry) const;
   bool value_is_there(const Entry& entry, SimStream& stream);
   void write_value(const Entry& entry, SimStream& stream);
   bool dispatch();
@@ -164,6 +168,7 @@ class Gpu {
   uint32_t rank_ = 0, first_unit_ = 0, front_fiber_ = 0, launcher_fiber_ = 0;
   std::vector<SimStream> streams_;
   std::vector<std::deque<Entry>> queues_;
+  uint64_t entries_ = 0;
   std::deque<Entry> later_;
   // Begun, not ended; in the order in which they began.
   std::deque<std::unique_ptr<Kernel>> resident_;

@@ -43,6 +43,7 @@ struct Options {
   uint32_t guards = 0;  // StreamPolicy::guards: a daemon that stays begins as one block
   uint32_t watch_limit = 0;  // StreamFacts::watch_limit; 0: no StreamPolicy::watches
   uint64_t wake_ns = 0;  // StreamFacts::wake_ns
+  uint32_t daemon_kept_out = 0;  // behind streams that stand with watches
   uint32_t rendezvous = 0;  // StreamPolicy::rendezvous, for all that holds no stream
   uint32_t before_streams_chance = 0;  // per lane: that its first operations are submitted from the CPU
   uint32_t driver_connects = 0;  // a lane is connected by calls of the driver: what one must not do

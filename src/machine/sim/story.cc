@@ -124,6 +124,7 @@ std::string machine_text(const Options& o) {
       {"guards", o.guards, calm.guards},
       {"watch_limit", o.watch_limit, calm.watch_limit},
       {"wake_ns", o.wake_ns, calm.wake_ns},
+      {"daemon_kept_out", o.daemon_kept_out, calm.daemon_kept_out},
       {"rendezvous", o.rendezvous, calm.rendezvous},
       {"missing_ns", o.missing_ns, calm.missing_ns},
       {"driver_connects", o.driver_connects, calm.driver_connects},

@@ -132,12 +132,13 @@ StreamEntering StreamRank::enter(const Starting& one) {
           number};
 }
 
-// As Context::wake_watches().
+// As Context::wake_watches(), of one that is perhaps not the oldest.
 void StreamRank::wake_watches() {
   if (!driver_->wakes_watches()) return;
   for (SimLane* lane : lanes_.mine())
-    for (const auto& [index, ticket] : tickets_[lane->number()])
-      if (ticket.watches != 0) driver_->wake_watches(lane->handover(), o_->first_sequence + index);
+    for (auto& [index, ticket] : tickets_[lane->number()])
+      if (ticket.watches != 0 && (ticket.woken || driver_->wakes_another()))
+        driver_->wake_watches(ticket, lane->handover(), o_->first_sequence + index);
 }
 
 }  // namespace starling::sim

@@ -151,6 +151,7 @@ class Rank:
             "cv": round(statistics.pstdev(seconds) / mean, 4),
             "step_ms": round(mean * 1e3, 4),
             "median_step_ms": round(statistics.median(seconds) * 1e3, 4),
+            "steps_ms": [round(each * 1e3, 2) for each in seconds],
             "losses": [round(float(loss), 5) for loss in history],
             **({"coordinator_cycles": round(step.cycles() / total, 1)} if step.cycles else {}),
             **profile,

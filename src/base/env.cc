@@ -71,12 +71,11 @@ const std::vector<Row>& table() {
        "through pinned memory. 1: all; auto: messages of 2 MiB and more, and others of 8 MiB and more. The "
        "least willing rank decides.",
        &Settings::sm_free},
-      {"STARLING_GUARD", "0|1|watch", "1",
-       "GPUs: what waits for work while streams stand. 1: one of the daemon's blocks, which calls the others "
-       "when there is work for them: they leave their multiprocessors to the program. 0: the whole daemon. "
-       "watch: behind the waits of four streams at most is a block that comes where the daemon does not "
-       "within a millisecond, and none waits for work; and large operations of lanes with names begin when "
-       "all ranks' streams have come to them. Being tried: docs/design/0007 tells what is open.",
+      {"STARLING_GUARD", "0|1|watch", "watch",
+       "GPUs: what waits for work while streams stand. watch: nothing; behind each stream's wait is a block "
+       "that comes where the daemon does not within a millisecond, and large operations of lanes with names "
+       "begin when all ranks' streams have come to them. 1: one of the daemon's blocks, which calls the "
+       "others when there is work for them. 0: the whole daemon.",
        &Settings::guard},
       {"STARLING_STREAM_HOLD", "gate|wait|doorbell", "gate",
        "GPUs, for measurements: what a stream stands by behind an operation. gate: its start kernel, of "

@@ -43,6 +43,7 @@ uint32_t block_count_of(const starling_context_options& options, const Place& pl
 Context::Context(const starling_context_options& options)
     : arena_(make_arena(options)),
       place_(make_place(options.device, *arena_, wait_policy())),
+      disposal_(on_gpu() ? std::make_shared<Disposal>() : nullptr),
       flight_({arena_->name(), place_->name(), block_count_of(options, *place_)}),
       memory_(block_count_of(options, *place_), scheduling_from(options.scheduling), options.completion_queue,
               *place_),
@@ -77,6 +78,7 @@ Context::~Context() {
   cpu::futex_wake_all(&arena_->header()->host.event);
   cpu::ring(&arena_->header()->host);
   poller_.join();  // first: it asks the executor whether lanes are out of use
+  hook_thread_.reset();
   late_start_.end();
   copies_.reset();
   // A watch is a kernel of ours: what is still under way, or comes later, must not find that its memory is
@@ -147,7 +149,11 @@ void Context::remove_lane(const LaneKey& key) {
   if (HostLane& lane = *found->second; lane.captures() != nullptr && lane.may_replay()) {
     lane.show_fault(uint64_t(FaultKind::kAborted));
     lock.unlock();
-    place_->flush();
+    try {
+      place_->flush();
+    } catch (const Error& error) {  // a device that has failed replays nothing
+      log(LogLevel::warn, error.what());
+    }
     lock.lock();
     found = lanes_.find(key);
   }
@@ -275,10 +281,11 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   const Flight* const entered = take_over(lane, std::move(flight), news);
   if (entered == nullptr) return;
   const StreamLaunch launch = launch_of(lane, *entered);
+  const uint64_t written = entered->written;
   lock.unlock();
   // What a start kernel reads: no submission speaks of it. Without the lock: while we wait, others may need
   // us to complete, or to launch a daemon.
-  place_->flush();
+  place_->await(written);
   executor_->streams()->enqueue({&launch, 1});
 }
 
@@ -355,7 +362,10 @@ bool Context::drain(const std::vector<LaneKey>& keys, uint64_t timeout_ns) {
 }
 
 void Context::add_hook(PollHook* hook) {
-  std::lock_guard lock(hooks_mutex_);
+  const std::lock_guard lock(hooks_mutex_);
+  if (on_gpu() && hook_thread_ == nullptr)
+    hook_thread_ =
+        std::make_unique<CalledThread>(std::vector<std::function<void()>>{[this] { run_hooks(); }});
   hooks_.push_back(hook);
   ++hook_count_;
 }

@@ -15,10 +15,12 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/called_thread.h"
 #include "base/quick_mutex.h"
 #include "comm/callbacks.h"
 #include "comm/copy_proxy.h"
 #include "comm/daemon_memory.h"
+#include "comm/disposal.h"
 #include "comm/lane.h"
 #include "comm/late_start.h"
 #include "comm/matching.h"
@@ -178,6 +180,7 @@ class Context {
   };
 
   void run_poller();
+  void run_hooks();
   bool poll_once();
   bool look(bool polite);
   uint64_t next_nap_ns() const;
@@ -303,6 +306,7 @@ class Context {
 
   std::unique_ptr<cpu::Arena> arena_;
   std::unique_ptr<Place> place_;
+  std::shared_ptr<Disposal> disposal_;  // on GPUs
   std::unique_ptr<link::carry::Proxy> proxy_;  // set under the lock, once; ends after all lanes
   monitor::FlightRecorder flight_;
   monitor::FlightPaths flight_paths_{*arena_, flight_.for_paths()};
@@ -362,6 +366,7 @@ class Context {
   std::mutex hooks_mutex_;
   std::vector<PollHook*> hooks_;
   std::atomic<uint32_t> hook_count_{0};
+  std::unique_ptr<CalledThread> hook_thread_;  // on GPUs, once there are hooks
   std::atomic<bool> ending_{false};
   std::atomic<uint32_t> ranks_on_host_{1};
   std::atomic<uint32_t> waiters_{0};  // threads inside wait() that look for completions themselves

@@ -80,7 +80,7 @@ HostLane::HostLane(const LaneOptions& options, cpu::Arena& arena, Place& place, 
 
 void HostLane::close(cpu::CpuMachine& host) {
   if (shared_ == nullptr) return;
-  resolve();
+  find_peers(false);
   // A lane of theirs may break later. Not after the next lines: their regions may then be used for others.
   withdraw(host);
   told_.assign(size(), true);
@@ -135,11 +135,11 @@ void HostLane::open(uint64_t size_class_bytes, uint32_t channel_count) {
     throw;
   }
   if (options_.registered) plan_limit_.store(shared_->channel_count, std::memory_order_relaxed);
-  if (connectors_.bytes > 0 || device_ != nullptr) opened_ = place_.written();
+  if (connectors_.bytes > 0 || device_ != nullptr) note_written();
 }
 
 bool HostLane::publish() {
-  if (published_ || place_.arrived() < opened_) return published_;
+  if (published_ || place_.arrived() < written_) return published_;
   arena_.publish(options_.key.low, options_.key.high, region_.offset);
   if (carried_) tell_open();
   return published_ = true;
@@ -278,24 +278,29 @@ bool HostLane::lingered(uint64_t now_ns) {
   return now_ns - abandoned_ns_ >= kLingerNs;
 }
 
-bool HostLane::resolve() {
+bool HostLane::resolve() { return find_peers(true); }
+
+// `connects`: our blocks are to write there.
+bool HostLane::find_peers(bool connects) {
   if (shared_ == nullptr) return false;  // whom it meets it tells where its own region is
   bool any = false;
   for (uint32_t peer = 0; unresolved_ > 0 && peer < size(); ++peer) {
     if (peer == rank() || peers_[peer] != nullptr) continue;
+    if (member(peer).peer.way != nullptr && !published_) continue;  // that has no number of ours yet
     LaneShared* found = member(peer).peer.arena->find_lane(options_.key.low, options_.key.high);
     // Of another size it is no lane of these ranks: their link ends (link/carry/arrivals.cc).
     if (found == nullptr || found->size != size()) continue;
     if (met(*found, rank()).load(std::memory_order_relaxed) == kLeft) continue;
-    if (PeerMemory* const memory = member(peer).peer.memory.get();
-        memory != nullptr && found->connectors_offset != 0 && !memory->reaches(found->connectors_offset))
+    if (PeerMemory* const memory = member(peer).peer.memory.get(); connects && memory != nullptr &&
+                                                                   found->connectors_offset != 0 &&
+                                                                   !memory->reaches(found->connectors_offset))
       continue;
     peers_[peer] = found;
     met(*found, rank()).store(kMet, std::memory_order_relaxed);
     if (member(peer).peer.way != nullptr) member(peer).peer.way->pair(numbers_[peer], found);
     --unresolved_;
     any = true;
-    connect(peer);
+    if (connects) connect(peer);
   }
   return any;
 }
@@ -335,6 +340,11 @@ void HostLane::check(const Plan& plan) const {
 
 Flight& HostLane::append(Flight&& flight) {
   flight.sequence = next_sequence_++;
+  // Whoever waits for it does so before its stream stands, also where it gets its place later.
+  if (options_.carries_operations && shared_ != nullptr && flight.lowered.plan != nullptr) {
+    if (flight.lowered.own_buffer) own_buffer();
+    flight.written = std::max(written_, shelf_.get(flight.lowered.plan, rank()).written);
+  }
   return flights_.push_back(std::move(flight));
 }
 
@@ -350,7 +360,9 @@ Flight* HostLane::next_for_device() {
 
 void HostLane::bind_plan(Flight& flight, uint64_t token) {
   Operation& op = flight.lowered.operation;
-  op.plan = shelf_.get(flight.lowered.plan, rank());
+  const PlanShelf::Shelved plan = shelf_.get(flight.lowered.plan, rank());
+  op.plan = plan.header;
+  flight.written = std::max(written_, plan.written);
   op.sequence = flight.sequence;
   op.token = token;
   op.tile_bytes = tile_bytes_for(*flight.lowered.plan->header(rank()), *shared_, place_.traits());
@@ -367,7 +379,7 @@ void HostLane::place(Flight& flight, uint64_t token) {
   op.fence_previous = order_.place(*plan, on_device_);
   if (const uint64_t scratch = scratch_bytes(*plan, op.chunk_bytes, 0);
       scratch > 0 && plan->tile_scratch == 0)
-    op.buffers[uint32_t(BufferKind::kScratch)].base = at_least(scratch_[at], scratch);
+    op.buffers[uint32_t(BufferKind::kScratch)].base = scratch_at(at, scratch);
   bind_memory(flight, at);
   name_buffers(flight);
   // Where streams use the lane, blocks without a part count too: when it is complete, none has its turn to
@@ -375,14 +387,13 @@ void HostLane::place(Flight& flight, uint64_t token) {
   op.finished_target = finished_targets_[at] += turns_known_ ? handover_.width : op.block_count;
   op.previous_target = finished_targets_[(at + depth() - 1) % depth()];
   operations_[at] = op;
-  flight.written = place_.written();
   flight.on_device = true;
   ++on_device_;
 }
 
 void HostLane::bind_own_buffer(Flight& flight, uint32_t at) {
   if (!flight.lowered.own_buffer) return;
-  std::byte* own = at_least(own_buffers_, depth() * 64) + at * 64;
+  std::byte* own = own_buffer() + at * 64;
   for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})
     flight.lowered.operation.buffers[uint32_t(kind)].base = own;
 }
@@ -416,6 +427,7 @@ void HostLane::open_to_streams() {
   handover_.ready = reinterpret_cast<uint64_t*>(place_.allocate(sizeof(uint64_t)));
   if (may_rendezvous())
     arrivals_ = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
+  note_written();
   handover_.done =
       reinterpret_cast<Done*>(place_.allocate_shared(depth() * sizeof(Done)));  // last: on_streams()
 }
@@ -430,6 +442,7 @@ void HostLane::make_turns() {
   image_.handover = reinterpret_cast<Handover*>(turns_.memory + turns_.bytes - align64(sizeof(Handover)));
   place_.write(image_.handover, &handover_, sizeof handover_);
   place_.write(&device_->handover, &image_.handover, sizeof image_.handover);
+  note_written();
   turns_known_ = true;
 }
 

@@ -153,6 +153,8 @@ class HostLane {
   // From now on peers find it, who write into the connectors as soon as they do. False: what the host has
   // written there has not arrived; again after Place::flush(). Idempotent.
   bool publish();
+  // What has been written for its blocks so far they need from now on.
+  void note_written() { written_ = place_.written(); }
 
   // Of a registered collective: blocks and channels that a plan may have here; before the lane is open, any.
   // Any thread. Relaxed: nothing else is read because of it.
@@ -343,6 +345,11 @@ class HostLane {
   std::byte* captured_piece(uint64_t bytes);
   void release_captures();
   std::byte* at_least(Private& memory, uint64_t bytes);
+  std::byte* scratch_at(uint32_t at, uint64_t bytes);
+  std::byte* own_buffer();
+  TileScratch new_tile_scratch(const Operation& op, uint64_t plan) const;
+  void release(const TileScratch& scratch) const;
+  bool find_peers(bool connects);
   void release_tile_scratch();
   // Has the peer said so, or left? Then it touches nothing of ours.
   bool is_out(cpu::CpuMachine& host, uint32_t peer) const;
@@ -402,7 +409,7 @@ class HostLane {
   Piece region_;  // of the segment
   Piece connectors_;  // of exported memory: with peers of this host
   std::vector<LaneShared*> peers_;
-  uint64_t opened_ = 0;  // Place::written() then
+  uint64_t written_ = 0;  // Place::written() when something was written that every operation needs
   bool published_ = false;
   bool closed_ = false;
   uint32_t unresolved_ = 0;

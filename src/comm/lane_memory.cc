@@ -54,35 +54,66 @@ std::byte* HostLane::at_least(Private& memory, uint64_t bytes) {
   return memory.memory;
 }
 
+// Nobody reads of it what was not written there before, so there is nothing to wait for.
+std::byte* HostLane::scratch_at(uint32_t at, uint64_t bytes) {
+  Private& scratch = scratch_[at];
+  if (scratch.bytes >= bytes && scratch.memory != nullptr) return scratch.memory;
+  if (scratch.memory != nullptr) place_.release(scratch.memory, scratch.bytes);
+  scratch = {};  // the next line may throw
+  scratch.memory = place_.allocate_unwritten(bytes);
+  scratch.bytes = bytes;
+  return scratch.memory;
+}
+
+std::byte* HostLane::own_buffer() {
+  if (own_buffers_.memory == nullptr) {
+    at_least(own_buffers_, depth() * 64);
+    note_written();
+  }
+  return own_buffers_.memory;
+}
+
 void HostLane::bind_tile_scratch(Lowered& lowered) {
   Operation& op = lowered.operation;
   if (op.plan->tile_scratch == 0 || op.plan->scratch_chunks == 0) return;
   const uint64_t plan = lowered.plan->hash();
-  const std::lock_guard lock(tile_scratch_mutex_);
-  auto found = std::find_if(tile_scratch_.begin(), tile_scratch_.end(),
-                            [&](const TileScratch& scratch) { return scratch.plan == plan; });
-  if (found == tile_scratch_.end()) {
-    // As bind_plan() will find it for every operation of the plan.
-    const uint64_t tile_bytes = tile_bytes_of(*op.plan, place_.traits().pull_bytes);
-    tile_scratch_.reserve(tile_scratch_.size() + 1);
-    TileScratch scratch{plan, {nullptr, scratch_bytes(*op.plan, 0, tile_bytes)}, 0, true};
-    scratch.piece.memory = place_.take_opened(scratch.piece.bytes, scratch.registration);
-    if (scratch.piece.memory == nullptr) {
-      scratch.opened = false;
-      scratch.piece.memory = place_.allocate(scratch.piece.bytes);
-    }
-    found = tile_scratch_.insert(tile_scratch_.end(), scratch);
-  }
-  op.buffers[uint32_t(BufferKind::kScratch)].base = found->piece.memory;
-  op.registrations[uint32_t(BufferKind::kScratch)] = found->registration;
+  const auto bind = [&](bool made, const TileScratch& fresh) {
+    const std::lock_guard lock(tile_scratch_mutex_);
+    const auto found = std::find_if(tile_scratch_.begin(), tile_scratch_.end(),
+                                    [&](const TileScratch& known) { return known.plan == plan; });
+    const bool missing = found == tile_scratch_.end();
+    if (missing && !made) return false;
+    if (missing) tile_scratch_.push_back(fresh);
+    const TileScratch& known = missing ? tile_scratch_.back() : *found;
+    op.buffers[uint32_t(BufferKind::kScratch)].base = known.piece.memory;
+    op.registrations[uint32_t(BufferKind::kScratch)] = known.registration;
+    return missing == made;
+  };
+  if (bind(false, {})) return;
+  const TileScratch fresh = new_tile_scratch(op, plan);
+  if (!bind(true, fresh)) release(fresh);  // another thread was first
+}
+
+// As bind_plan() will find it for every operation of the plan. Calls of the driver: under no lock.
+HostLane::TileScratch HostLane::new_tile_scratch(const Operation& op, uint64_t plan) const {
+  const uint64_t tile_bytes = tile_bytes_of(*op.plan, place_.traits().pull_bytes);
+  TileScratch scratch{plan, {nullptr, scratch_bytes(*op.plan, 0, tile_bytes)}, 0, true};
+  scratch.piece.memory = place_.take_opened(scratch.piece.bytes, scratch.registration);
+  if (scratch.piece.memory != nullptr) return scratch;
+  scratch.opened = false;
+  scratch.piece.memory = place_.allocate_unwritten(scratch.piece.bytes);
+  return scratch;
+}
+
+void HostLane::release(const TileScratch& scratch) const {
+  if (scratch.opened)
+    place_.give_opened(scratch.piece.memory, scratch.piece.bytes);
+  else
+    place_.release(scratch.piece.memory, scratch.piece.bytes);
 }
 
 void HostLane::release_tile_scratch() {
-  for (const TileScratch& scratch : tile_scratch_)
-    if (scratch.opened)
-      place_.give_opened(scratch.piece.memory, scratch.piece.bytes);
-    else
-      place_.release(scratch.piece.memory, scratch.piece.bytes);
+  for (const TileScratch& scratch : tile_scratch_) release(scratch);
 }
 
 }  // namespace starling

@@ -16,12 +16,13 @@ Peer Context::attach_segment(const std::string& arena_name) {
 }
 
 Peer Context::attach(const std::string& arena_name) {
-  std::shared_ptr<PeerMemory> fresh;  // outlives the lock: if two come at once, the second is not taken
+  std::shared_ptr<PeerMemory> fresh;  // if two come at once, the second is not taken
   std::unique_lock lock(mutex_);
   Peer peer = attach_segment(arena_name);
   if (peer.memory == nullptr) {
     lock.unlock();
-    fresh = place_->attach(peer.arena);
+    std::unique_ptr<PeerMemory> attached = place_->attach(peer.arena);
+    fresh = disposal_ != nullptr ? disposal_->share(std::move(attached)) : std::move(attached);
     lock.lock();
     peer.memory = peers_[arena_name].memory.lock();
     if (peer.memory == nullptr) peers_[arena_name].memory = peer.memory = fresh;

@@ -106,17 +106,19 @@ void Context::run_poller() {
       } catch (const std::exception& error) {  // the place's: a GPU that failed, or has no memory left
         fail_all(error.what());
       }
-      work = under_way_ > 0 || !closed_lanes_.empty();
+      work = under_way_ > 0 || !closed_lanes_.empty() || !broken_.empty();
       looks = on_device_ > 0 || look_again_ || replaying_;
       // The look that may follow before it sleeps comes after this one, under the same lock.
       poller_looks_ = looks && !place_->traits().notifies;
       eager = for_callers_ + called_ > 0;  // somebody may wait for them on the CPU
       longest_ns = !twins_.empty() ? kReplayNs : work ? kMaintenanceNs : kQuietNs;
     }
-    {
-      std::lock_guard lock(hooks_mutex_);
-      for (PollHook* hook : hooks_) hook->poll();
-      if (!hooks_.empty()) longest_ns = std::min(longest_ns, kMaintenanceNs);
+    if (hook_count_ > 0) {
+      longest_ns = std::min(longest_ns, kMaintenanceNs);
+      if (on_gpu())
+        hook_thread_->call(0);
+      else
+        run_hooks();
     }
     if (any) {
       fruitless = 0;
@@ -132,6 +134,12 @@ void Context::run_poller() {
     else
       sleeper.sleep(longest_ns);
   }
+}
+
+// They submit, and who does may wait for the driver: where there is one, not the poller.
+void Context::run_hooks() {
+  const std::lock_guard lock(hooks_mutex_);
+  for (PollHook* hook : hooks_) hook->poll();
 }
 
 // Relaxed, as where it is written: a hint.
@@ -345,7 +353,9 @@ void Context::fail_all(const std::string& why) {
 }
 
 void Context::maintain(uint64_t now) {
-  if (const std::string why = executor_->failure(); !why.empty()) fail_all(why);
+  std::string why = executor_->failure();
+  if (why.empty()) why = place_->failure();
+  if (!why.empty()) fail_all(why);
   // A block may look at a lane a little longer than its last operation: until it leaves, or reads the last of
   // the submissions that it has no part in.
   find_broken_lanes();

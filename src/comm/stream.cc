@@ -5,6 +5,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/context.h"
 
 namespace starling {
@@ -209,8 +210,11 @@ void Context::wake_watches() {
       oldest = &flight;
     }
   });
-  if (oldest != nullptr && streams->wakes_another())
-    streams->wake_watches(oldest->entry, of->handover(), oldest->sequence);
+  if (oldest == nullptr || !streams->wakes_another()) return;
+  streams->wake_watches(oldest->entry, of->handover(), oldest->sequence);
+  log_rank(LogLevel::info, int(of->member(of->rank()).world_rank),
+           "the daemon does not come: woken in its place are streams that wait for operation ",
+           oldest->sequence, " of lane '", of->name(), "'");
 }
 
 bool Context::wait_on_stream(const Request& request, device::Stream stream) {

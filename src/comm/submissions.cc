@@ -22,7 +22,10 @@ bool Context::open_lane(std::unique_lock<QuickMutex>& lock, HostLane& lane, cons
   // A plan of a user's may have more channels than blocks; a lane of its own has them all.
   const PlanHeader& plan = *lowered.plan->header(lane.rank());
   lane.open(lowered.size_class_bytes, std::max(plan.channel_count, plan.block_count));
-  if (fresh) memory_.set_lane(lane.id(), lane.device());
+  if (fresh) {
+    memory_.set_lane(lane.id(), lane.device());
+    lane.note_written();
+  }
   publish(lock, lane);
   lane.check(*lowered.plan);
   return lane.resolve() || fresh;
@@ -94,17 +97,20 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
   if (ring_late && !ring_daemon) late_start_.arm();
 }
 
-// What has arrived of lanes, connections and plans; the rest waits, and nobody for it. A lane's own
-// submissions stay in their order: what the first speaks of was written first.
+// Those of which lane and plan have arrived; the rest waits, and nobody for it. A lane's own stay in their
+// order: what the first speaks of was written first. Others' order matters where operations run in turn.
 void Context::flush_submissions(bool ring_daemon) {
   const uint64_t arrived = place_->arrived();
+  const bool in_turn = memory_.scheduling().in_turn != 0;
   bool any = false;
-  bool full = false;
+  bool ends = false;
   std::erase_if(unsubmitted_, [&](const Unsubmitted& one) {
-    if (full || one.written > arrived) return false;
-    full = !device::push_submission(host_machine_, memory_.submissions(), block_count(), one.submission);
-    any |= !full;
-    return !full;
+    const bool waits = one.written > arrived;
+    ends |= waits && in_turn;
+    if (ends || waits) return false;
+    ends = !device::push_submission(host_machine_, memory_.submissions(), block_count(), one.submission);
+    any |= !ends;
+    return !ends;
   });
   if (any && ring_daemon && executor_ != nullptr) executor_->ring();
 }

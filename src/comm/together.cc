@@ -97,6 +97,7 @@ void Context::submit_together(std::span<Departure> departures) {
     departures[k].flight.submit_at(now);
   }
   ShortList<StreamLaunch, device::kMostTogether> launches;
+  uint64_t written = 0;
   place_->make_room();
   std::unique_lock lock = lock_to_submit();
   for (size_t k = 0; k < departures.size(); ++k)
@@ -109,12 +110,14 @@ void Context::submit_together(std::span<Departure> departures) {
   for (size_t k = 0; k < departures.size(); ++k) {
     HostLane& lane = *departures[k].lane;
     if (refused_by_fault(lane, departures[k].flight)) continue;
-    if (const Flight* entered = take_over(lane, std::move(departures[k].flight), news[k]))
+    if (const Flight* entered = take_over(lane, std::move(departures[k].flight), news[k])) {
       launches.push_back(launch_of(lane, *entered));
+      written = std::max(written, entered->written);
+    }
   }
   lock.unlock();
   if (launches.empty()) return;
-  place_->flush();
+  place_->await(written);
   executor_->streams()->enqueue(launches);
 }
 

@@ -279,6 +279,8 @@ class Place {
 
   // Zeroed, 64-byte aligned. What is not released lives as long as the place. Throws Error(exhausted).
   virtual std::byte* allocate(uint64_t bytes) = 0;
+  // The same with whatever was in it: nothing is written, so there is nothing to wait for.
+  virtual std::byte* allocate_unwritten(uint64_t bytes) { return allocate(bytes); }
   virtual void release(std::byte* memory, uint64_t bytes) = 0;
   virtual std::byte* allocate_shared(uint64_t bytes) = 0;
   virtual void release_shared(std::byte* memory, uint64_t bytes) = 0;
@@ -304,9 +306,12 @@ class Place {
   // The number of what was written last; all up to that of arrived() is there: a submission may speak of it.
   virtual uint64_t written() const { return 0; }
   virtual uint64_t arrived() const { return 0; }
-  // All that was written before is there. Waits: not under a lock that others need (base/quick_mutex.h).
-  // Throws Error(system).
+  // Until all up to that number is there; or all that was written before. They wait: not under a lock that
+  // others need (base/quick_mutex.h). Throw Error(system).
+  virtual void await(uint64_t /*written*/) {}
   virtual void flush() = 0;
+  // Why nothing that is written will arrive any more; "" while all is well.
+  virtual std::string failure() const { return ""; }
   // Behind all that was written before. Waits, as flush().
   virtual void read(void* to, const void* from, uint64_t bytes) const = 0;
   virtual std::shared_ptr<const PendingRead> begin_read(const void* from, uint64_t bytes) const {

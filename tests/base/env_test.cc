@@ -55,7 +55,7 @@ TEST(Settings, PullHasThreeValues) {
 }
 
 TEST(Settings, AGuardWaitsForTheDaemon) {
-  EXPECT_EQ(read({}).guard, Guard::kBlock);
+  EXPECT_EQ(read({}).guard, Guard::kWatch);
   EXPECT_EQ(read({"STARLING_GUARD=on"}).guard, Guard::kBlock);
   EXPECT_EQ(read({"STARLING_GUARD=0"}).guard, Guard::kAll);
   EXPECT_EQ(read({"STARLING_GUARD=watch"}).guard, Guard::kWatch);

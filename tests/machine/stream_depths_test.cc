@@ -57,6 +57,17 @@ TEST_F(Depths, NeverRisesByALateMark) {
   EXPECT_EQ(depths_.queued(stream(1)), 0u);
 }
 
+TEST_F(Depths, AMarkOfAnEarlierStreamHidesNothingForEver) {
+  put(1, 128);
+  std::swap(marks_[0], marks_[1]);
+  advance();  // it looks shallow now
+  for (uintptr_t number = 2; number <= StreamDepths::kMostStreams + 1; ++number) put(number, 1);
+  marks_.front().second = 1000;
+  advance();  // into a word that is another one's
+  for (uintptr_t number = 2; number <= StreamDepths::kMostStreams + 1; ++number)
+    EXPECT_LE(depths_.queued(stream(number)), 1u);
+}
+
 TEST_F(Depths, StreamsThatAreGoneLeaveTheirPlaces) {
   for (uintptr_t number = 1; number <= 3 * StreamDepths::kMostStreams; ++number) {
     put(number, 1);

@@ -16,7 +16,6 @@ namespace {
 constexpr uint64_t kStagingBytes = uint64_t(256) << 10;
 constexpr uint32_t kThreads = 512;
 constexpr uint32_t kMostBlocks = 32;
-constexpr uint64_t kFailed = ~uint64_t(0);  // arrived() of a device that has failed
 
 // Zeros without `from`. One side is host memory: packs of 16 bytes where both ends are aligned.
 __global__ void copy_kernel(std::byte* to, const std::byte* from, uint64_t bytes) {
@@ -82,30 +81,24 @@ void HostCopies::ask(Copy&& copy) {
       return;
     }
     copies_.push_back(std::move(copy));
-    ++asked_;
+    asked_.fetch_add(1, std::memory_order_relaxed);
   }
   thread_.call(0);
 }
 
-uint64_t HostCopies::asked() const {
-  const std::lock_guard lock(mutex_);
-  return asked_;
-}
-
-// Acquire: pairs with the release in move_some(); a submission that speaks of what has arrived is stored
-// behind it.
-uint64_t HostCopies::arrived() const { return arrived_.load(std::memory_order_acquire); }
-
-void HostCopies::flush() {
-  const uint64_t wanted = asked();
-  const uint64_t there = arrived();
-  if (there < wanted || there == kFailed) await(wanted);
-}
+void HostCopies::flush() { await(asked()); }
 
 void HostCopies::await(uint64_t number) {
+  if (arrived() >= number && !failed_.load(std::memory_order_relaxed)) return;
   std::unique_lock lock(mutex_);
   moved_.wait(lock, [&] { return arrived() >= number || !failure_.empty(); });
   if (!failure_.empty()) throw Error(Code::system, failure_, "see the driver's log (nvidia-smi, dmesg)");
+}
+
+std::string HostCopies::failure() {
+  if (!failed_.load(std::memory_order_relaxed)) return "";
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void HostCopies::read(void* to, const void* from, uint64_t bytes) {
@@ -131,7 +124,7 @@ void HostCopies::move() {
     for (const Copy& copy : copies_)
       if (copy.reading != nullptr) copy.reading->fail();
     copies_.clear();
-    arrived_.store(kFailed, std::memory_order_release);
+    failed_.store(true, std::memory_order_relaxed);
   }
   moved_.notify_all();
 }

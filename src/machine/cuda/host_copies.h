@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/called_thread.h"
 #include "base/quick_mutex.h"
-#include "machine/cuda/driver_thread.h"
 #include "machine/place.h"
 
 namespace starling::cuda {
@@ -37,12 +37,18 @@ class HostCopies {
   // After all that was written before.
   std::shared_ptr<const PendingRead> begin_read(const void* from, uint64_t bytes);
 
-  // The number of what was asked for last, and of the last before which all has arrived. Once the device has
-  // failed nothing arrives any more, and nobody is to wait for it: all has.
-  uint64_t asked() const;
-  uint64_t arrived() const;
-  // Everything asked for before has arrived. Others may ask for more meanwhile. Throws Error(system).
+  // The number of what was asked for last, and of the last before which all has arrived.
+  // Relaxed: who asks has asked for what it means itself, or under a lock that it holds.
+  uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
+  // Acquire: pairs with the release in move_some(); a submission that speaks of what has arrived is stored
+  // behind it.
+  uint64_t arrived() const { return arrived_.load(std::memory_order_acquire); }
+  // Until all up to that number has arrived; or all that was asked for. Others may ask for more meanwhile.
+  // Throw Error(system).
+  void await(uint64_t number);
   void flush();
+  // Why nothing arrives any more; "" while all is well.
+  std::string failure();
   void read(void* to, const void* from, uint64_t bytes);
 
  private:
@@ -55,7 +61,6 @@ class HostCopies {
   };
 
   void ask(Copy&& copy);
-  void await(uint64_t number);
   // On the thread of their own.
   void move();
   bool move_some();
@@ -70,14 +75,15 @@ class HostCopies {
   std::byte* staging_ = nullptr;  // pinned; [0, used_) is read by kernels under way
   uint64_t used_ = 0;
 
-  mutable QuickMutex mutex_;  // guards the next four
+  QuickMutex mutex_;  // guards the next three, and who writes the two behind them
   std::condition_variable_any moved_;
   std::deque<Copy> copies_;
-  uint64_t asked_ = 0;
   std::string failure_;
+  std::atomic<uint64_t> asked_{0};
   std::atomic<uint64_t> arrived_{0};
+  std::atomic<bool> failed_{false};
 
-  DriverThread thread_;  // last: it uses all else
+  CalledThread thread_;  // last: it uses all else
 };
 
 }  // namespace starling::cuda

@@ -69,7 +69,7 @@ DeviceMemory::DeviceMemory(int device, cpu::Arena& arena) : device_(device) {
   std::memcpy(export_->uuid, &properties.uuid, sizeof export_->uuid);
   export_->device = uint32_t(device);
   export_->network = network_namespace();
-  grow(kChunkBytes);
+  adopt(new_chunk(kChunkBytes));
   arena.header()->device_offset = offset;
 }
 
@@ -95,32 +95,38 @@ std::shared_ptr<Chunk> DeviceMemory::new_chunk(uint64_t bytes) const {
 }
 
 // Relaxed: a hint.
-void DeviceMemory::note_room() {
-  const bool low = spare_ == nullptr && used_ > chunks_.back()->bytes / 4 * 3 && chunks_.size() < kMaxChunks;
-  low_.store(low, std::memory_order_relaxed);
+void DeviceMemory::note_room(uint64_t taken) {
+  largest_ = std::max(largest_, taken);
+  const uint64_t all = chunks_.back()->bytes;
+  const bool low = spare_ == nullptr && all - used_ < std::max(all / 4, 2 * largest_);
+  low_.store(low && chunks_.size() < kMaxChunks, std::memory_order_relaxed);
 }
 
 void DeviceMemory::make_room() {
-  if (!low_.load(std::memory_order_relaxed)) return;
-  std::shared_ptr<Chunk> fresh;
+  if (!low_.exchange(false, std::memory_order_relaxed)) return;
+  uint64_t wanted = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted = 2 * largest_;
+  }
   try {
-    fresh = new_chunk(kChunkBytes);
+    keep_spare(new_chunk(wanted));
   } catch (const Error&) {  // who needs it will say so
     (void)cudaGetLastError();
   }
-  const std::lock_guard lock(mutex_);
-  if (spare_ == nullptr) spare_ = std::move(fresh);
-  low_.store(false, std::memory_order_relaxed);
 }
 
-void DeviceMemory::grow(uint64_t bytes) {
+void DeviceMemory::keep_spare(std::shared_ptr<Chunk> fresh) {
+  const std::lock_guard lock(mutex_);
+  if (spare_ == nullptr || spare_->bytes < fresh->bytes) spare_.swap(fresh);
+}
+
+// Peers find the chunk.
+void DeviceMemory::adopt(std::shared_ptr<Chunk> chunk) {
   if (chunks_.size() == kMaxChunks)
     throw Error(Code::exhausted, "a rank's GPU memory has " + std::to_string(kMaxChunks) + " pieces already",
                 "destroy communicators, or use fewer names and tags");
-  // Under a lock only where one operation takes more than a whole chunk, or several threads at once as much.
-  const DriverExcuse excuse;
-  auto chunk =
-      spare_ != nullptr && spare_->bytes >= bytes ? std::exchange(spare_, nullptr) : new_chunk(bytes);
+  const DriverExcuse excuse;  // cudaIpcGetMemHandle stands behind nothing (docs/GPU_PROBE.md)
   const DeviceGuard guard(device_);
   ExportedChunk& entry = export_->chunks[chunks_.size()];
   entry.address = uint64_t(chunk->base);
@@ -140,12 +146,24 @@ void DeviceMemory::grow(uint64_t bytes) {
 
 std::byte* DeviceMemory::allocate(uint64_t bytes) {
   bytes = round_up<uint64_t>(std::max<uint64_t>(bytes, 1), 256);
-  std::lock_guard lock(mutex_);
-  if (std::byte* piece = free_.take(bytes)) return piece;
-  if (used_ + bytes > chunks_.back()->bytes) grow(bytes);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (std::byte* piece = free_.take(bytes)) return piece;
+    if (used_ + bytes <= chunks_.back()->bytes) break;
+    if (spare_ != nullptr && spare_->bytes >= bytes) {
+      adopt(std::exchange(spare_, nullptr));
+      continue;
+    }
+    // The caller has a lock that others need only where one operation takes more than a spare chunk has, or
+    // several threads at once as much.
+    lock.unlock();
+    const DriverExcuse excuse;
+    keep_spare(new_chunk(bytes));
+    lock.lock();
+  }
   std::byte* piece = chunks_.back()->base + used_;
   used_ += bytes;
-  note_room();
+  note_room(bytes);
   return piece;
 }
 
@@ -198,33 +216,52 @@ std::byte* PinnedMemory::new_piece(uint64_t bytes) const {
 
 void PinnedMemory::make_room() {
   // Relaxed: a hint.
-  if (!low_.load(std::memory_order_relaxed)) return;
-  std::byte* fresh = new_piece(kPinnedBytes);
+  if (!low_.exchange(false, std::memory_order_relaxed)) return;
+  try {
+    keep_spare(new_piece(kPinnedBytes), kPinnedBytes);
+  } catch (const Error&) {  // who needs it will say so
+    (void)cudaGetLastError();
+  }
+}
+
+void PinnedMemory::keep_spare(std::byte* fresh, uint64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
-    low_.store(false, std::memory_order_relaxed);
-    if (spare_ == nullptr) std::swap(spare_, fresh);
+    if (spare_ == nullptr || spare_bytes_ < bytes) {
+      std::swap(spare_, fresh);
+      spare_bytes_ = bytes;
+    }
   }
   if (fresh != nullptr) cudaFreeHost(fresh);
 }
 
+std::byte* PinnedMemory::take(uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (std::byte* piece = free_.take(bytes)) return piece;
+    if (!pieces_.empty() && used_ + bytes <= last_bytes_) break;
+    if (spare_ != nullptr && spare_bytes_ >= bytes) {
+      pieces_.push_back(std::exchange(spare_, nullptr));
+      last_bytes_ = spare_bytes_;
+      used_ = 0;
+      continue;
+    }
+    // As in DeviceMemory::allocate().
+    lock.unlock();
+    const DriverExcuse excuse;
+    const uint64_t size = std::max(bytes, kPinnedBytes);
+    keep_spare(new_piece(size), size);
+    lock.lock();
+  }
+  std::byte* piece = pieces_.back() + used_;
+  used_ += bytes;
+  low_.store(spare_ == nullptr && used_ > last_bytes_ / 2, std::memory_order_relaxed);
+  return piece;
+}
+
 std::byte* PinnedMemory::allocate(uint64_t bytes) {
   bytes = round_up<uint64_t>(std::max<uint64_t>(bytes, 1), 64);
-  std::lock_guard lock(mutex_);
-  std::byte* piece = free_.take(bytes);
-  if (piece == nullptr) {
-    if (pieces_.empty() || used_ + bytes > last_bytes_) {
-      // As in DeviceMemory::grow().
-      const DriverExcuse excuse;
-      last_bytes_ = std::max(bytes, kPinnedBytes);
-      const bool usual = spare_ != nullptr && last_bytes_ == kPinnedBytes;
-      pieces_.push_back(usual ? std::exchange(spare_, nullptr) : new_piece(last_bytes_));
-      used_ = 0;
-    }
-    piece = pieces_.back() + used_;
-    used_ += bytes;
-    low_.store(spare_ == nullptr && used_ > last_bytes_ / 2, std::memory_order_relaxed);
-  }
+  std::byte* const piece = take(bytes);
   std::memset(piece, 0, bytes);
   return piece;
 }

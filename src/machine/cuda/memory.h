@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/quick_mutex.h"
 #include "machine/cpu/arena.h"
 #include "machine/cuda/export.h"
 
@@ -58,14 +59,16 @@ class DeviceMemory {
 
  private:
   std::shared_ptr<Chunk> new_chunk(uint64_t bytes) const;
-  void grow(uint64_t bytes);
-  void note_room();
+  void keep_spare(std::shared_ptr<Chunk> fresh);
+  void adopt(std::shared_ptr<Chunk> chunk);
+  void note_room(uint64_t taken);
 
   const int device_;
   DeviceExport* export_;  // in the segment
   std::atomic<bool> low_{true};
-  mutable std::mutex mutex_;
+  mutable QuickMutex mutex_;  // guards all below
   std::shared_ptr<Chunk> spare_;  // the next one
+  uint64_t largest_ = 0;  // piece so far
   std::vector<std::shared_ptr<Chunk>> chunks_;
   std::vector<std::unique_ptr<Chunk>> slabs_;
   uint64_t used_ = 0;  // of the last chunk
@@ -84,11 +87,14 @@ class PinnedMemory {
 
  private:
   std::byte* new_piece(uint64_t bytes) const;
+  void keep_spare(std::byte* fresh, uint64_t bytes);
+  std::byte* take(uint64_t bytes);
 
   const int device_;
   std::atomic<bool> low_{true};
-  std::mutex mutex_;
-  std::byte* spare_ = nullptr;  // the next one, of the usual size
+  QuickMutex mutex_;  // guards all below
+  std::byte* spare_ = nullptr;  // the next one
+  uint64_t spare_bytes_ = 0;
   std::vector<std::byte*> pieces_;
   uint64_t used_ = 0;
   uint64_t last_bytes_ = 0;

@@ -48,7 +48,7 @@ OpenedBuffers::OpenedBuffers(int device, RegistrationTable& theirs, Place& place
   place_.flush();
   registrations_ = std::make_unique<PeerRegistrations>(theirs, told_, handles_);
   registrations_->open_all();  // on a thread of the caller's
-  thread_ = std::make_unique<DriverThread>(
+  thread_ = std::make_unique<CalledThread>(
       std::vector<std::function<void()>>{[this] { registrations_->open_all(); }});
 }
 
@@ -129,13 +129,11 @@ void ImportedMemory::map_all() {
   for (uint64_t index = 0; index < count; ++index) at(index << kChunkShift);
 }
 
-// By whoever lets go of it last: the poller, under its lock, of a lane that was closed. Then no stream stands
-// for an operation of ours, so what a call that we wait for waits for needs nothing of us.
 ImportedMemory::~ImportedMemory() {
-  const DriverExcuse excuse;
   mapper_.reset();
   delete buffers();
   leave();
+  mapped_.clear();
 }
 
 void ImportedMemory::leave() {
@@ -158,7 +156,7 @@ bool ImportedMemory::reaches(uint64_t offset) {
   const std::lock_guard lock(mutex_);
   if (failed_) return true;
   if (mapper_ == nullptr)
-    mapper_ = std::make_unique<DriverThread>(std::vector<std::function<void()>>{[this] {
+    mapper_ = std::make_unique<CalledThread>(std::vector<std::function<void()>>{[this] {
       try {
         map_all();
       } catch (const Error&) {

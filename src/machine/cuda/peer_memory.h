@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "machine/cuda/driver_thread.h"
+#include "base/called_thread.h"
 #include "machine/cuda/export.h"
 #include "machine/cuda/memory.h"
 #include "machine/cuda/registered_memory.h"
@@ -39,7 +39,7 @@ class OpenedBuffers {
   OpenedTable* table_;  // the GPU's memory
   OpenedRegistration* told_;  // the host's
   std::unique_ptr<PeerRegistrations> registrations_;
-  std::unique_ptr<DriverThread> thread_;
+  std::unique_ptr<CalledThread> thread_;
 };
 
 class ImportedMemory final : public PeerMemory {
@@ -86,7 +86,7 @@ class ImportedMemory final : public PeerMemory {
   std::mutex mapping_;  // likewise
   std::mutex mutex_;  // guards the next three
   std::vector<Mapped> mapped_;
-  std::unique_ptr<DriverThread> mapper_;  // of what its owner's memory has grown by since it was attached
+  std::unique_ptr<CalledThread> mapper_;  // of what its owner's memory has grown by since it was attached
   bool failed_ = false;  // then at() says how
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/quick_mutex.h"
 #include "machine/cuda/copy_engine.h"
 #include "machine/cuda/device_guard.h"
 #include "machine/cuda/driver.h"
@@ -113,6 +114,7 @@ NetworkSlots CudaPlace::allocate_for_network(uint64_t bytes) {
   const auto range =
       find_driver_function<decltype(&cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange");
   if (range == nullptr) return {};
+  const DriverExcuse excuse;  // lanes between hosts are opened under the context's lock still
   const DeviceGuard guard(device_);
   NetworkSlots slots;
   slots.whole = memory_.allocate(network_bytes(bytes));

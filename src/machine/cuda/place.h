@@ -25,6 +25,7 @@ class CudaPlace final : public Place {
   std::string bus_address() const override;
 
   std::byte* allocate(uint64_t bytes) override;
+  std::byte* allocate_unwritten(uint64_t bytes) override { return memory_.allocate(bytes); }
   void release(std::byte* memory, uint64_t bytes) override { memory_.release(memory, bytes); }
   std::byte* allocate_shared(uint64_t bytes) override;
   void make_room() override;
@@ -43,7 +44,9 @@ class CudaPlace final : public Place {
   void write(void* to, const void* from, uint64_t bytes) override { copies_.write(to, from, bytes); }
   uint64_t written() const override { return copies_.asked(); }
   uint64_t arrived() const override { return copies_.arrived(); }
+  void await(uint64_t written) override { copies_.await(written); }
   void flush() override { copies_.flush(); }
+  std::string failure() const override { return copies_.failure(); }
   void read(void* to, const void* from, uint64_t bytes) const override { copies_.read(to, from, bytes); }
   std::shared_ptr<const PendingRead> begin_read(const void* from, uint64_t bytes) const override {
     return copies_.begin_read(from, bytes);

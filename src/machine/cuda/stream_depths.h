@@ -53,10 +53,11 @@ class StreamDepths {
     uint64_t put = 0;
     uint64_t begun = 0;  // at least
 
-    // Relaxed: a count. Two threads' marks of one stream may be written the wrong way round.
+    // Relaxed: a count. Two threads' marks of one stream may be written the wrong way round, and one of a
+    // stream that had the word before may come late.
     uint64_t look() {
       begun = std::max(begun, std::atomic_ref<uint64_t>(*word).load(std::memory_order_relaxed));
-      return put - begun;
+      return put > begun ? put - begun : 0;
     }
   };
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/called_thread.h"
 #include "base/quick_mutex.h"
 #include "device/stream_device.h"
 #include "machine/cuda/daemon.h"
-#include "machine/cuda/driver_thread.h"
 #include "machine/cuda/stream_captures.h"
 #include "machine/cuda/stream_depths.h"
 #include "machine/place.h"
@@ -113,7 +113,7 @@ class CudaStreamDevice {
   std::vector<cudaStream_t> made_;
   std::string failure_;
 
-  DriverThread thread_;  // last: it uses all else
+  CalledThread thread_;  // last: it uses all else
 };
 static_assert(device::StreamDevice<CudaStreamDevice>);
 

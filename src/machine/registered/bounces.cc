@@ -18,13 +18,11 @@ uint64_t rounded(uint64_t bytes) { return std::bit_ceil(std::max(bytes, kLeastBy
 
 std::byte* Bounces::take(uint64_t bytes) {
   const uint64_t size = rounded(bytes);
-  const std::lock_guard lock(mutex_);
-  if (const auto found = free_.find(size); found != free_.end()) {
-    std::byte* memory = found->second;
-    free_.erase(found);
-    return memory;
-  }
-  if (std::byte* memory = cut(size)) return memory;
+  if (std::byte* memory = take_known(size)) return memory;
+  const std::lock_guard growing(growing_);
+  do {
+    if (std::byte* memory = take_known(size)) return memory;
+  } while (grow(size));
   throw Error(Code::exhausted,
               "no " + std::to_string(size >> 20) +
                   " MiB are left to copy a buffer to that peers cannot open (it is not of cudaMalloc, but of "
@@ -32,24 +30,38 @@ std::byte* Bounces::take(uint64_t bytes) {
               "set STARLING_PULL=0 on all ranks, or leave more memory free");
 }
 
-std::byte* Bounces::cut(uint64_t bytes) {
-  if (rest_bytes_ < bytes) {
-    const uint64_t slab = std::max(bytes, kSlabBytes);
-    std::byte* memory = allocate_(slab);
-    if (memory == nullptr) return slab == bytes ? nullptr : allocate_(bytes);
-    while (rest_bytes_ >= kLeastBytes) {
-      const uint64_t piece = std::bit_floor(rest_bytes_);
-      free_.emplace(piece, rest_);
-      rest_ += piece;
-      rest_bytes_ -= piece;
-    }
-    rest_ = memory;
-    rest_bytes_ = slab;
+// Of what was given back, or of the last slab's rest.
+std::byte* Bounces::take_known(uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = free_.find(size); found != free_.end()) {
+    std::byte* memory = found->second;
+    free_.erase(found);
+    return memory;
   }
+  if (rest_bytes_ < size) return nullptr;
   std::byte* memory = rest_;
-  rest_ += bytes;
-  rest_bytes_ -= bytes;
+  rest_ += size;
+  rest_bytes_ -= size;
   return memory;
+}
+
+// By one more slab, or where that is not to be had by what is wanted. Calls the driver, so under no lock that
+// others need. False: there is not so much.
+bool Bounces::grow(uint64_t size) {
+  uint64_t slab = std::max(size, kSlabBytes);
+  std::byte* memory = allocate_(slab);
+  if (memory == nullptr && slab != size) memory = allocate_(slab = size);
+  if (memory == nullptr) return false;
+  const std::lock_guard lock(mutex_);
+  while (rest_bytes_ >= kLeastBytes) {
+    const uint64_t piece = std::bit_floor(rest_bytes_);
+    free_.emplace(piece, rest_);
+    rest_ += piece;
+    rest_bytes_ -= piece;
+  }
+  rest_ = memory;
+  rest_bytes_ = slab;
+  return true;
 }
 
 void Bounces::give(std::byte* memory, uint64_t bytes) {

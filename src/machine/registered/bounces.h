@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/quick_mutex.h"
+
 namespace starling {
 
 class Bounces {
@@ -22,10 +24,12 @@ class Bounces {
   void give(std::byte* memory, uint64_t bytes);
 
  private:
-  std::byte* cut(uint64_t bytes);
+  std::byte* take_known(uint64_t size);
+  bool grow(uint64_t size);
 
   std::function<std::byte*(uint64_t)> allocate_;
-  std::mutex mutex_;  // guards all below
+  std::mutex growing_;  // by one thread; before the next
+  QuickMutex mutex_;  // guards all below: who gives back has other locks
   std::multimap<uint64_t, std::byte*> free_;  // by size
   std::byte* rest_ = nullptr;  // of the last slab
   uint64_t rest_bytes_ = 0;

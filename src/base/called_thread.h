@@ -1,6 +1,6 @@
-// Calls of the driver that nobody may wait for: a thread of their own makes them. A launch, and even a query,
-// may stand in the driver behind a call of the program that waits for the GPU, and what the GPU waits for may
-// have to come from the poller meanwhile (docs/design/0007-start-as-a-kernel.md).
+// A thread for what nobody may wait for: calls of a GPU's driver, mostly. A launch, and even a query, may
+// stand there behind a call of the program that waits for the GPU, and what the GPU waits for may have to
+// come from the poller meanwhile (docs/design/0007-start-as-a-kernel.md).
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -11,16 +11,16 @@
 #include <utility>
 #include <vector>
 
-namespace starling::cuda {
+namespace starling {
 
-class DriverThread {
+class CalledThread {
  public:
   // What it can be asked for, the most urgent first.
-  explicit DriverThread(std::vector<std::function<void()>> calls)
+  explicit CalledThread(std::vector<std::function<void()>> calls)
       : calls_(std::move(calls)), wanted_(calls_.size()), thread_([this] { run(); }) {}
-  ~DriverThread() { stop(); }
-  DriverThread(const DriverThread&) = delete;
-  DriverThread& operator=(const DriverThread&) = delete;
+  ~CalledThread() { stop(); }
+  CalledThread(const CalledThread&) = delete;
+  CalledThread& operator=(const CalledThread&) = delete;
 
   // Makes one of them soon, which sees what the caller wrote before. Returns at once. Any thread.
   void call(uint32_t which) { want(wanted_[which]); }
@@ -66,4 +66,4 @@ class DriverThread {
   std::thread thread_;  // last: it begins when all else is there
 };
 
-}  // namespace starling::cuda
+}  // namespace starling

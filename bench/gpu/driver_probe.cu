@@ -68,6 +68,7 @@ double beside(Scene& scene, const std::function<void()>& stand, const std::funct
 
 }  // namespace
 
+// long: one call of the driver after the other.
 int main() {
   Scene s;
   CUDA(cudaHostAlloc(reinterpret_cast<void**>(&s.word), 4096, cudaHostAllocMapped));

@@ -1,5 +1,5 @@
-// Peers' memory that nobody uses any more. To unmap a GPU's may wait for kernels that run there, and whoever lets
-// go of it last is the poller, under its lock: so a thread of its own does it.
+// Peers' memory that nobody uses any more. To unmap a GPU's may wait for kernels that run there, and whoever
+// lets go of it last is the poller, under its lock: so a thread of its own does it.
 #pragma once
 #include <memory>
 #include <mutex>

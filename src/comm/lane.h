@@ -347,6 +347,7 @@ class HostLane {
   std::byte* at_least(Private& memory, uint64_t bytes);
   std::byte* scratch_at(uint32_t at, uint64_t bytes);
   std::byte* own_buffer();
+  void prepare(Flight& flight);
   TileScratch new_tile_scratch(const Operation& op, uint64_t plan) const;
   void release(const TileScratch& scratch) const;
   bool find_peers(bool connects);

@@ -16,6 +16,13 @@ constexpr uint64_t kPlaceNs =
 
 constexpr uint64_t kMeetNs = 20'000'000;  // ranks come to a lane's first operation within so long, mostly
 
+// Once blocks serve both, as far as is known.
+bool goes_on_before(const Flight& one, const Flight& other) {
+  const auto waits = [](const Flight& f) { return !f.on_device || (f.by_rendezvous() && !f.met); };
+  if (waits(one) != waits(other)) return waits(other);
+  return one.submitted_ns < other.submitted_ns;
+}
+
 }  // namespace
 
 StreamOperations& Context::checked_streams() {
@@ -205,7 +212,7 @@ void Context::wake_watches() {
       if (!flight.entered || flight.entry.watches == 0) continue;
       if (flight.entry.woken) streams->wake_watches(flight.entry, lane.handover(), flight.sequence);
       if (flight.entry.woken) continue;
-      if (oldest != nullptr && oldest->submitted_ns <= flight.submitted_ns) continue;
+      if (oldest != nullptr && !goes_on_before(flight, *oldest)) continue;
       of = &lane;
       oldest = &flight;
     }

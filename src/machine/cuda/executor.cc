@@ -29,7 +29,7 @@ static_assert(3 * device::kMostTogether <= kLaunchLimit);  // StreamHost::entrie
 constexpr uint32_t kWatchedStreams = 64;
 constexpr uint32_t kWatchShare = 2;  // of the GPU's, at most
 // A daemon comes within 50 us mostly; beside a caller whose launch queue is full in 0.3 to 1.2 ms.
-constexpr uint64_t kWakeNs = 1'000'000;
+constexpr uint64_t kWakeNs = 2'000'000;
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;

@@ -208,7 +208,7 @@ void Context::submit_copies(HostLane& lane, Flight&& flight, const std::string& 
   streams->mark(stream, mark, sequence + 1);
   if (!held) return;
   await_engine(*request);
-  streams->wait_for(stream, handover, sequence, false);
+  streams->wait_for(stream, handover, sequence, 0);
 }
 
 // Before a stream is made to stand for copies. Its caller may be in the driver next, for a library that loads

@@ -256,12 +256,12 @@ bool Context::wait_on_stream(const Request& request, device::Stream stream) {
   HostLane& lane = *lanes_by_id_[place->lane];
   if (lane.alone() && stands_behind(lane, place->sequence, stream)) return true;
   device::StreamEntry* const entered = entry();
-  const bool by_watch = entered != nullptr && streams.hold(*entered, stream, needs_no_host(lane));
+  const uint32_t watch_blocks = entered != nullptr ? streams.hold(*entered, stream, needs_no_host(lane)) : 0;
   const Handover handover = lane.handover();
   const bool by_copies = lane.by_copies() && !lane.alone();
   lock.unlock();
   if (by_copies) await_engine(request);
-  streams.wait_for(stream, handover, place->sequence, by_watch);
+  streams.wait_for(stream, handover, place->sequence, watch_blocks);
   return true;
 }
 

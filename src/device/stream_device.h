@@ -48,6 +48,10 @@ struct StreamFacts {
   uint64_t missing_ns = 0;
   // Streams that may stand for watches at the same time, so that multiprocessors are left for all else.
   uint32_t watch_limit = 0;
+  // Of these, those whose watches have so many blocks: where a daemon does not come for long, one alone moves
+  // a large operation slowly. The others' have one.
+  uint32_t wide_watches = 0;
+  uint32_t watch_blocks = 1;
   // A daemon that was asked for has not come for so long: watches are woken (StreamHost::wakes_watches).
   uint64_t wake_ns = 0;
   uintptr_t ambiguous = ~uintptr_t(0);  // a handle that names another stream on each thread: has none
@@ -73,7 +77,7 @@ struct StreamFacts {
 //   launch_start(s, a, n)    one start kernel on stream s for n operations, kMostTogether at most (device/start.h): the blocks
 //                            of a[0], then those of a[1], and so on; *a[k] are copied
 //   launch_gate(s, g)        one kernel of one warp on stream s (device/gate.h)
-//   launch_watch(s, a)       one kernel of one block of the daemon on stream s, behind a wait, which ends when *a.awaited has come to a.until
+//   launch_watch(s, a, n)    one kernel of n blocks of the daemon on stream s, behind a wait, which ends when *a.awaited has come to a.until
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
 //   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did
@@ -95,7 +99,7 @@ concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartA
   { d.helpers_resident() } -> std::same_as<bool>;
   d.launch_start(stream, starts, count);
   d.launch_gate(stream, gate);
-  d.launch_watch(stream, daemon);
+  d.launch_watch(stream, daemon, count);
   d.write_value(stream, word, value);
   d.wait_value(stream, seen, value);
   { d.idle(stream) } -> std::same_as<bool>;

@@ -98,7 +98,7 @@ class StreamHost {
       alone_.begin(call.stream, call.held, call.lane);
     entry.patience = alone_.patience();
     ++under_way_;
-    const bool watched = call.held && !entry.alone && watch(entry, call.stream);
+    const bool watched = call.held && !entry.alone && watch(entry, call.stream) != 0;
     entry.gate = call.held && !watched && policy_.gates && entry.path == StreamPath::kKernel &&
                  gates_ < facts_.gate_limit;
     entry.waits = call.held && !entry.gate;
@@ -119,19 +119,19 @@ class StreamHost {
   }
 
   // One more stream is going to stand for the operation; after may_hold() of the same, or may_stand(), under
-  // the same lock. Then wait_for(), by a watch if that is what this says.
-  bool hold(StreamEntry& entry, Stream stream, bool by_itself) {
+  // the same lock. Then wait_for(), by a watch of so many blocks, if any.
+  uint32_t hold(StreamEntry& entry, Stream stream, bool by_itself) {
     if (entry.path == StreamPath::kCopies) {
       ++entry.holds;
       ++stands_;
-      return false;
+      return 0;
     }
     if (!by_itself || !grant(entry)) {
       alone_.end();
-      if (watch(entry, stream)) return true;
+      if (const uint32_t blocks = watch(entry, stream); blocks != 0) return blocks;
     }
     count_hold(entry);
-    return false;
+    return 0;
   }
 
   // The operation's completion was read.
@@ -298,21 +298,21 @@ class StreamHost {
     // Behind all of them: an operation that is waited for stands before none that begins with it.
     for (uint32_t k = 0; k < count; ++k)
       if (each[k].entry.waits)
-        wait_for(stream, *each[k].handover, each[k].start->operation.sequence, each[k].entry.watches != 0);
+        wait_for(stream, *each[k].handover, each[k].start->operation.sequence, blocks_of(each[k].entry));
   }
 
-  // The stream stands until operation `sequence` is complete; `by_watch`: or until watches are woken, and
-  // then by the watch.
-  void wait_for(Stream stream, const Handover& handover, uint64_t sequence, bool by_watch) {
+  // The stream stands until operation `sequence` is complete; or until its watch, of so many blocks if any,
+  // is woken, and then by that.
+  void wait_for(Stream stream, const Handover& handover, uint64_t sequence, uint32_t watch_blocks) {
     const Done& done = handover.done[sequence % handover.depth];
-    d_.wait_value(stream, by_watch ? &done.told : &done.done, sequence + 1);
-    if (!by_watch) return;
+    d_.wait_value(stream, watch_blocks != 0 ? &done.told : &done.done, sequence + 1);
+    if (watch_blocks == 0) return;
     DaemonArguments watch = daemon_;
     watch.launch = ~uint64_t(0);  // it leaves with its stream, or when all are to leave
     watch.stays = watch.guards = 1;
     watch.awaited = &done.done;
     watch.until = sequence + 1;
-    d_.launch_watch(stream, watch);
+    d_.launch_watch(stream, watch, watch_blocks);
   }
 
   // Captures operations that begin together: start->operation has the numbers of the first replay, and
@@ -366,11 +366,14 @@ class StreamHost {
     return policy_.watches && facts_.daemon_first && !facts_.shared_queue &&
            reinterpret_cast<uintptr_t>(stream) != facts_.ambiguous && watched_.has_place(stream);
   }
-  // True: a watch is to be put into the stream for the operation.
-  bool watch(StreamEntry& entry, Stream stream) {
-    if (!may_watch(stream)) return false;
-    watched_.add(entry, stream);
-    return true;
+  // A watch of so many blocks is to be put into the stream for the operation, if any.
+  uint32_t watch(StreamEntry& entry, Stream stream) {
+    return may_watch(stream) ? blocks_at(watched_.add(entry, stream)) : 0;
+  }
+  uint32_t blocks_at(uint32_t place) const { return place < facts_.wide_watches ? facts_.watch_blocks : 1; }
+  // Of one that is new.
+  uint32_t blocks_of(const StreamEntry& entry) const {
+    return entry.watches == 0 ? 0 : blocks_at(uint32_t(std::countr_zero(entry.watches)));
   }
 
   // All that is under way is of this stream: its operations run one after the other, so the one that has

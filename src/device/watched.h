@@ -18,14 +18,16 @@ class WatchedStreams {
   bool has_place(Stream stream) const { return place_of(stream) < limit_; }
   // A watch is put into the stream for the operation, after has_place(). A second one ends as soon as it
   // comes.
-  void add(StreamEntry& entry, Stream stream) {
+  // Returns the stream's place.
+  uint32_t add(StreamEntry& entry, Stream stream) {
     const uint32_t at = place_of(stream);
-    if (entry.watches >> at & 1) return;
+    if (entry.watches >> at & 1) return at;
     entry.watches |= uint64_t(1) << at;
     watched_[at].stream = stream;
     ++watched_[at].operations;
     ++operations_;
     used_ = std::max(used_, at + 1);
+    return at;
   }
   void completed(const StreamEntry& entry) {
     for (uint64_t left = entry.watches; left != 0; left &= left - 1) {

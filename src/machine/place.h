@@ -68,7 +68,7 @@ class StreamOperations {
   virtual bool may_hold(const device::StreamEntry& entry, device::Stream stream, bool by_itself) = 0;
   virtual bool may_stand() = 0;
   virtual device::StreamEntry enter(const device::StreamCall& call) = 0;
-  virtual bool hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) = 0;
+  virtual uint32_t hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) = 0;
   virtual void completed(const device::StreamEntry& entry) = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;
   // Every block has read every submission.
@@ -93,7 +93,7 @@ class StreamOperations {
   // Without it; may stand in the driver.
   virtual void enqueue(std::span<const StreamLaunch> together) = 0;
   virtual void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence,
-                        bool by_watch) = 0;
+                        uint32_t watch_blocks) = 0;
   // *word := value, in shared memory, when the stream has come there.
   virtual void mark(device::Stream stream, uint64_t* word, uint64_t value) = 0;
   // When the stream has come there.

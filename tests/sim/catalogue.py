@@ -1073,6 +1073,14 @@ MUTATIONS = [
         campaign="streams-in-driver",
     ),
     Mutation(
+        "all_watches_are_wide",
+        "every watch has many blocks: woken, they fill the GPU",
+        HOST,
+        "place < facts_.wide_watches ? facts_.watch_blocks : 1;",
+        "facts_.watch_blocks;",
+        campaign="streams-in-driver",
+    ),
+    Mutation(
         "woken_until_the_herald",
         "a daemon whose herald has run is taken for one that is there, though a stream came to stand before it",
         HOST,

@@ -28,6 +28,10 @@ static_assert(3 * device::kMostTogether <= kLaunchLimit);  // StreamHost::entrie
 // that cannot come, its caller waits. Each may keep a multiprocessor once it is woken.
 constexpr uint32_t kWatchedStreams = 64;
 constexpr uint32_t kWatchShare = 2;  // of the GPU's, at most
+// Those of the first streams have more blocks: a program's main stream that stands keeps its launch queue
+// full, and with it the daemon out, while one block alone moves 24 MB in some 1.5 ms.
+constexpr uint32_t kWideWatches = 2;
+constexpr uint32_t kWatchBlocks = 16;
 // A daemon comes within 50 us mostly; beside a caller whose launch queue is full in 0.3 to 1.2 ms.
 constexpr uint64_t kWakeNs = 2'000'000;
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
@@ -107,6 +111,8 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           options.alone,
           kMissingPeriodNs,
           std::min(kWatchedStreams, uint32_t(processors) / kWatchShare),
+          kWideWatches,
+          std::min({kWatchBlocks, options.start.block_count, uint32_t(processors) / kWatchShare}),
           kWakeNs,
           reinterpret_cast<uintptr_t>(cudaStreamPerThread)};
 }
@@ -249,7 +255,7 @@ device::StreamEntry CudaExecutor::enter(const device::StreamCall& call) {
   return host_.enter(known);
 }
 
-bool CudaExecutor::hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) {
+uint32_t CudaExecutor::hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) {
   std::lock_guard lock(mutex_);
   return host_.hold(entry, stream, by_itself);
 }
@@ -283,8 +289,8 @@ void CudaExecutor::enqueue(std::span<const StreamLaunch> together) {
 }
 
 void CudaExecutor::wait_for(device::Stream stream, const Handover& handover, uint64_t sequence,
-                            bool by_watch) {
-  host_.wait_for(stream, handover, sequence, by_watch);
+                            uint32_t watch_blocks) {
+  host_.wait_for(stream, handover, sequence, watch_blocks);
 }
 
 // ---- captures -----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool may_hold(const device::StreamEntry& entry, device::Stream stream, bool by_itself) override;
   bool may_stand() override;
   device::StreamEntry enter(const device::StreamCall& call) override;
-  bool hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) override;
+  uint32_t hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) override;
   void completed(const device::StreamEntry& entry) override;
   void poison(const Handover& handover, uint64_t newest) override;
   bool submissions_read() const override;
@@ -58,7 +58,8 @@ class CudaExecutor final : public Executor, public StreamOperations {
   void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes) override {
     device_.copy(stream, to, from, bytes);
   }
-  void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence, bool by_watch) override;
+  void wait_for(device::Stream stream, const Handover& handover, uint64_t sequence,
+                uint32_t watch_blocks) override;
   device::Stream make_stream(bool urgent) override { return device_.make_stream(urgent); }
   bool may_capture() const override;
   bool shares_queue() const override { return host_.shares_queue(); }

@@ -173,7 +173,8 @@ void CudaStreamDevice::launch_gate(device::Stream stream, const device::GateArgu
   check(cudaError_t(cuda::launch_gate(gate, stream)), "capturing a wait for an operation");
 }
 
-void CudaStreamDevice::launch_watch(device::Stream stream, const device::DaemonArguments& watch) {
+void CudaStreamDevice::launch_watch(device::Stream stream, const device::DaemonArguments& watch,
+                                    uint32_t blocks) {
   const DeviceGuard guard(options_.device);
   const DaemonLaunch launch{watch,
                             *options_.start.submissions,
@@ -185,7 +186,7 @@ void CudaStreamDevice::launch_watch(device::Stream stream, const device::DaemonA
                             options_.drain,
                             options_.watches,
                             nullptr};
-  note(cudaError_t(cuda::launch_daemon(launch, 1, stream)), "a watch could not be put into a stream");
+  note(cudaError_t(cuda::launch_daemon(launch, blocks, stream)), "a watch could not be put into a stream");
   put(stream);
 }
 

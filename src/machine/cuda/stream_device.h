@@ -51,7 +51,7 @@ class CudaStreamDevice {
   bool helpers_resident();
   void launch_start(device::Stream stream, const device::StartArguments* const* starts, uint32_t count);
   void launch_gate(device::Stream stream, const device::GateArguments& gate);
-  void launch_watch(device::Stream stream, const device::DaemonArguments& watch);
+  void launch_watch(device::Stream stream, const device::DaemonArguments& watch, uint32_t blocks);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);
   void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes);

@@ -135,6 +135,16 @@ void keep_daemon_out(Case& drawn) {
   o.sm_slots = std::max(o.sm_slots, o.gate_limit + 2 + o.watch_limit);
 }
 
+// Drawn apart, as above.
+void widen_watches(Case& drawn) {
+  Random random(drawn.seed, 35);
+  Options& o = drawn.options;
+  if (o.watch_limit == 0 || o.blocks < 2 || !random.chance(kAlways / 2)) return;
+  o.watch_blocks = 2 + random.below(o.blocks - 1);
+  o.wide_watches = 1 + random.below(o.watch_limit);
+  o.sm_slots += o.wide_watches * (o.watch_blocks - 1);
+}
+
 // For ever, in half of those that do: then nothing but a call lets the daemon come. Who is stuck at first
 // leaves soon, in some. Drawn apart, as above.
 void wait_for_calls(Case& drawn) {
@@ -161,6 +171,7 @@ Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   leave_few_slots(kind, drawn);
   leave_room_beside_watches(drawn.options);
   keep_daemon_out(drawn);
+  widen_watches(drawn);
   return drawn;
 }
 

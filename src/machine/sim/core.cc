@@ -100,9 +100,10 @@ class GpuDevice {
     keep(kernel, gate);
     put(number_of(stream), kernel);
   }
-  void launch_watch(device::Stream stream, const device::DaemonArguments& arguments) {
+  void launch_watch(device::Stream stream, const device::DaemonArguments& arguments, uint32_t blocks) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kWatch;
+    kernel.blocks = blocks;
     keep(kernel, arguments);
     put(number_of(stream), kernel);
   }
@@ -159,7 +160,8 @@ class GpuDriver final : public StreamDriver {
         host_(machine_, device_,
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
-               s.options->missing_ns, s.options->watch_limit, s.options->wake_ns},
+               s.options->missing_ns, s.options->watch_limit, s.options->wide_watches,
+               s.options->watch_blocks, s.options->wake_ns},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0,
                s.options->rendezvous != 0, s.options->watch_limit != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0, 0, 0, s.options->watch_limit != 0},
@@ -181,11 +183,11 @@ class GpuDriver final : public StreamDriver {
   StreamTicket enter(const StreamRequest& request) override {
     return ticket_of(host_.enter(call_of(request)));
   }
-  bool hold(StreamTicket& ticket, uint32_t stream) override {
+  uint32_t hold(StreamTicket& ticket, uint32_t stream) override {
     device::StreamEntry entry = entry_of(ticket);
-    const bool by_watch = host_.hold(entry, GpuDevice::handle_of(stream), true);
+    const uint32_t watch_blocks = host_.hold(entry, GpuDevice::handle_of(stream), true);
     ticket = ticket_of(entry);
-    return by_watch;
+    return watch_blocks;
   }
   void completed(const StreamTicket& ticket) override { host_.completed(entry_of(ticket)); }
   bool asks_for_calls() override { return host_.asks_for_calls(); }
@@ -216,8 +218,9 @@ class GpuDriver final : public StreamDriver {
     std::vector<device::Entering> entering = entering_of(each, starts);
     host_.enqueue(GpuDevice::handle_of(stream), entering.data(), uint32_t(entering.size()));
   }
-  void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence, bool by_watch) override {
-    host_.wait_for(GpuDevice::handle_of(stream), handover, sequence, by_watch);
+  void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence,
+                uint32_t watch_blocks) override {
+    host_.wait_for(GpuDevice::handle_of(stream), handover, sequence, watch_blocks);
   }
   bool take_gate() override { return host_.take_gate(); }
   void note_replays(bool under_way) override { host_.note_replays(under_way); }

@@ -64,7 +64,7 @@ class StreamDriver {
   virtual bool may_hold(const StreamTicket* ticket, uint32_t stream) = 0;  // null: of no operation under way
   virtual bool may_stand() = 0;
   virtual StreamTicket enter(const StreamRequest& request) = 0;
-  virtual bool hold(StreamTicket& ticket, uint32_t stream) = 0;
+  virtual uint32_t hold(StreamTicket& ticket, uint32_t stream) = 0;
   virtual void completed(const StreamTicket& ticket) = 0;
   virtual bool asks_for_calls() = 0;
   virtual void note_calls(bool missing) = 0;
@@ -83,7 +83,8 @@ class StreamDriver {
   virtual bool quiet() const = 0;
   // One operation, or several that have entered together.
   virtual void enqueue(uint32_t stream, const std::vector<StreamEntering>& each) = 0;
-  virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence, bool by_watch) = 0;
+  virtual void wait_for(uint32_t stream, const Handover& handover, uint64_t sequence,
+                        uint32_t watch_blocks) = 0;
   // Captured operations, one or several that begin together, and what a replay puts into its stream for them.
   virtual bool take_gate() = 0;
   virtual void note_replays(bool under_way) = 0;

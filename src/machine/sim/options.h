@@ -42,7 +42,9 @@ struct Options {
   uint32_t daemon_first = 0;  // StreamFacts::daemon_first: no stream is held but where a daemon is, or alone
   uint32_t guards = 0;  // StreamPolicy::guards: a daemon that stays begins as one block
   uint32_t watch_limit = 0;  // StreamFacts::watch_limit; 0: no StreamPolicy::watches
-  uint64_t wake_ns = 0;  // StreamFacts::wake_ns
+  uint32_t wide_watches = 0;  // StreamFacts, as the next two
+  uint32_t watch_blocks = 1;
+  uint64_t wake_ns = 0;
   uint32_t daemon_kept_out = 0;  // behind streams that stand with watches
   uint32_t rendezvous = 0;  // StreamPolicy::rendezvous, for all that holds no stream
   uint32_t before_streams_chance = 0;  // per lane: that its first operations are submitted from the CPU

@@ -123,6 +123,8 @@ std::string machine_text(const Options& o) {
       {"daemon_first", o.daemon_first, calm.daemon_first},
       {"guards", o.guards, calm.guards},
       {"watch_limit", o.watch_limit, calm.watch_limit},
+      {"wide_watches", o.wide_watches, calm.wide_watches},
+      {"watch_blocks", o.watch_blocks, calm.watch_blocks},
       {"wake_ns", o.wake_ns, calm.wake_ns},
       {"daemon_kept_out", o.daemon_kept_out, calm.daemon_kept_out},
       {"rendezvous", o.rendezvous, calm.rendezvous},

@@ -258,10 +258,10 @@ void StreamRank::wait_on_stream(const Step& step) {
   }
   const auto ticket = tickets_[step.lane].find(index);
   const bool under_way = ticket != tickets_[step.lane].end();
-  const bool by_watch = under_way && driver_->hold(ticket->second, step.stream);
+  const uint32_t watch_blocks = under_way ? driver_->hold(ticket->second, step.stream) : 0;
   unlock();
   // Complete: the stream need not wait; what the host knows of it, the launch of the check hands on.
-  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index, by_watch);
+  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index, watch_blocks);
   put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 

@@ -72,9 +72,10 @@ const std::vector<Row>& table() {
        "least willing rank decides.",
        &Settings::sm_free},
       {"STARLING_GUARD", "0|1|watch", "watch",
-       "GPUs: what waits for work while streams stand. watch: nothing; behind each stream's wait is a block "
-       "that comes where the daemon does not within a millisecond, and large operations of lanes with names "
-       "begin when all ranks' streams have come to them. 1: one of the daemon's blocks, which calls the "
+       "GPUs: what waits for work while streams stand. watch: nothing; behind the waits of streams, 64 at "
+       "most, are blocks that come where the daemon does not within 2 ms, and large operations of lanes with "
+       "names begin when all ranks' streams have come to them. 1: one of the daemon's blocks, which calls "
+       "the "
        "others when there is work for them. 0: the whole daemon.",
        &Settings::guard},
       {"STARLING_STREAM_HOLD", "gate|wait|doorbell", "gate",

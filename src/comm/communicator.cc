@@ -97,6 +97,7 @@ uint32_t Communicator::block_limit(bool across_hosts) const {
 
 Communicator::~Communicator() {
   if (hooked_) context_.remove_hook(this);
+  if (unmatched_) context_.count_unmatched(false);
   device_sets_.clear();
   registered_.clear();
   end_operations();

@@ -200,6 +200,7 @@ class Communicator final : public PollHook {
   std::shared_ptr<const TopologyTable> table_;  // null: the library's own choice alone
   std::map<std::vector<uint32_t>, std::shared_ptr<Communicator>> device_sets_;
   bool hooked_ = false;
+  bool unmatched_ = false;  // it is counted
   uint32_t splits_ = 0;
   std::string aborted_;
 };

@@ -147,6 +147,8 @@ class Context {
   // Waits until none of the lanes has an operation under way. False: not within the time.
   bool drain(const std::vector<LaneKey>& keys, uint64_t timeout_ns);
 
+  // One more communicator has something to match, or one less.
+  void count_unmatched(bool more) { unmatched_ += more ? 1 : -1; }
   void add_hook(PollHook* hook);
   void remove_hook(PollHook* hook);
 
@@ -366,6 +368,7 @@ class Context {
   std::mutex hooks_mutex_;
   std::vector<PollHook*> hooks_;
   std::atomic<uint32_t> hook_count_{0};
+  std::atomic<int32_t> unmatched_{0};  // communicators with something to match
   std::unique_ptr<CalledThread> hook_thread_;  // on GPUs, once there are hooks
   std::atomic<bool> ending_{false};
   std::atomic<uint32_t> ranks_on_host_{1};

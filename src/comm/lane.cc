@@ -285,7 +285,8 @@ void HostLane::bind_plan(Flight& flight, uint64_t token) {
   Operation& op = flight.lowered.operation;
   const PlanShelf::Shelved plan = shelf_.get(flight.lowered.plan, rank());
   op.plan = plan.header;
-  flight.written = std::max(written_, plan.written);
+  // Never less than an earlier operation's of the lane: submissions stay in their order by it.
+  flight.written = written_ = std::max(written_, plan.written);
   op.sequence = flight.sequence;
   op.token = token;
   op.tile_bytes = tile_bytes_for(*flight.lowered.plan->header(rank()), *shared_, place_.traits());
@@ -310,6 +311,7 @@ void HostLane::place(Flight& flight, uint64_t token) {
   op.finished_target = finished_targets_[at] += turns_known_ ? handover_.width : op.block_count;
   op.previous_target = finished_targets_[(at + depth() - 1) % depth()];
   operations_[at] = op;
+  flight.written = written_;  // with what the lines above have asked for
   flight.on_device = true;
   ++on_device_;
 }

@@ -285,7 +285,8 @@ class HostLane {
 
   // The daemon is told that the lane is broken; and it knows. Idempotent.
   void show_fault(uint64_t kind);
-  bool fault_is_known() const { return place_.arrived() >= fault_written_; }
+  // Or will not: the place has failed.
+  bool fault_is_known() const { return place_.arrived() >= fault_written_ || !place_.failure().empty(); }
 
   // Of those on the device that began as kernels; null if none.
   const Flight* oldest_by_kernel() const;

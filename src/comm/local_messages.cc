@@ -1,5 +1,6 @@
 // Messages that the communicator itself matches: those to this rank, and receives from any source.
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/status.h"
@@ -108,6 +109,8 @@ void Communicator::poll() {
 
 // For diagnosis: they wait in no lane.
 void Communicator::note_unmatched() {
+  const bool some = !any_source_.empty();
+  if (some != std::exchange(unmatched_, some)) context_.count_unmatched(some);
   context_.flight().unmatched(flight_group_, any_source_.empty() ? 0 : any_source_.front().since_ns);
 }
 

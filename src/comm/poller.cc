@@ -115,10 +115,10 @@ void Context::run_poller() {
     }
     if (hook_count_ > 0) {
       longest_ns = std::min(longest_ns, kMaintenanceNs);
-      if (on_gpu())
-        hook_thread_->call(0);
-      else
+      if (!on_gpu())
         run_hooks();
+      else if (unmatched_ > 0)
+        hook_thread_->call(0);
     }
     if (any) {
       fruitless = 0;
@@ -314,7 +314,7 @@ void Context::fail_waiting(HostLane& lane, const Fault& fault) {
   if (Captures* captures = lane.captures(); captures != nullptr && !std::exchange(captures->told, true))
     log_rank(LogLevel::error, int(lane.member(lane.rank()).world_rank),
              "a graph's replays go on without its collectives: ", fault.text);
-  // First: showing the fault may stand in the driver behind a call that waits for such a stream.
+  // First: streams go on before anything else is told.
   release_streams(lane);
   lane.show_fault(uint64_t(fault.kind));
   for (Flight& flight : lane.take_waiting()) end(flight, status_of(fault.kind), fault.text);
@@ -349,6 +349,7 @@ void Context::fail_all(const std::string& why) {
   meeting_.clear();
   alone_.clear();
   on_device_ = for_callers_ = called_ = 0;
+  unsubmitted_.clear();
   for (CallStream& one : call_streams_) one.taken = false;
 }
 

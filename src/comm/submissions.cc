@@ -98,7 +98,8 @@ void Context::feed(HostLane& lane, uint64_t now_ns) {
 }
 
 // Those of which lane and plan have arrived; the rest waits, and nobody for it. A lane's own stay in their
-// order: what the first speaks of was written first. Others' order matters where operations run in turn.
+// order: none needs less than the one before it (bind_plan). Others' order matters where operations run in
+// turn.
 void Context::flush_submissions(bool ring_daemon) {
   const uint64_t arrived = place_->arrived();
   const bool in_turn = memory_.scheduling().in_turn != 0;

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <vector>
 
 #include "comm/gpu_like.h"
 #include "comm/lane.h"
+#include "plan/cache.h"
 
 namespace starling {
 namespace {
@@ -61,6 +63,35 @@ TEST(PublishedLane, ThatNobodyFoundMayGo) {
   b.open(a);
   EXPECT_TRUE(b.lane->publish());
   EXPECT_FALSE(b.lane->resolve());
+}
+
+// Submissions of a lane that has no turns yet stay in their order by it.
+TEST(PublishedLane, ALaterOperationNeedsNoLessThanAnEarlierOne) {
+  Rank a(0), b(1);
+  a.open(b);
+  EXPECT_TRUE(a.lane->publish());
+  PlanCache plans;
+  std::vector<float> buffer(1000);
+  const auto placed = [&](starling_collective kind) {
+    starling_operation call{};
+    call.struct_bytes = sizeof call;
+    call.kind = kind;
+    call.input = call.output = buffer.data();
+    call.count = buffer.size();
+    call.data_type = STARLING_FLOAT32;
+    LoweringContext context{0, 2, kBlocks, &plans};
+    context.on_gpu = true;
+    Flight flight;
+    flight.lowered = lower(context, call);
+    Flight& appended = a.lane->append(std::move(flight));
+    EXPECT_EQ(a.lane->next_for_device(), &appended);
+    a.lane->place(appended, 0);
+    return appended.written;
+  };
+  const uint64_t known = placed(STARLING_ALL_REDUCE);
+  const uint64_t fresh = placed(STARLING_BROADCAST);
+  EXPECT_LT(known, fresh) << "a plan that nobody has seen yet";
+  EXPECT_GE(placed(STARLING_ALL_REDUCE), fresh) << "it would overtake the one before";
 }
 
 TEST(PublishedLane, AFaultIsKnownWhenItHasArrived) {

@@ -24,12 +24,12 @@ constexpr uint64_t kErrorPeriodNs =
     2'000'000;  // how often the driver is asked whether the kernel still lives
 constexpr uint32_t kLaunchLimit = 512;  // the driver makes its callers wait from 1,021 on
 static_assert(3 * device::kMostTogether <= kLaunchLimit);  // StreamHost::entries_each()
-// More than PyTorch has in its pools: beyond it a guard has to be there before a stream stands, and where
-// that cannot come, its caller waits. Each may keep a multiprocessor once it is woken.
+// Beyond it a guard has to be there before a stream stands, and where that cannot come, its caller waits.
+// Each may keep a multiprocessor once it is woken.
 constexpr uint32_t kWatchedStreams = 64;
 constexpr uint32_t kWatchShare = 2;  // of the GPU's, at most
 // Those of the first streams have more blocks: a program's main stream that stands keeps its launch queue
-// full, and with it the daemon out, while one block alone moves 24 MB in some 1.5 ms.
+// full, and with it the daemon out, and one block alone is slow.
 constexpr uint32_t kWideWatches = 2;
 constexpr uint32_t kWatchBlocks = 16;
 // A daemon comes within 50 us mostly; beside a caller whose launch queue is full in 0.3 to 1.2 ms.
@@ -101,6 +101,9 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, options.device),
         "cudaDeviceGetAttribute");
   const uint32_t gates = std::max(1u, uint32_t(processors) / kGateShare);
+  const uint32_t watched = std::min(kWatchedStreams, uint32_t(processors) / kWatchShare);
+  const uint32_t most = std::max(uint32_t(processors) * 3 / 4, watched);  // blocks of all watches together
+  const uint32_t wide = (most - watched) / kWideWatches;
   return {kLaunchLimit,
           gates,
           device::kStartLimit,
@@ -110,9 +113,9 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           1,
           options.alone,
           kMissingPeriodNs,
-          std::min(kWatchedStreams, uint32_t(processors) / kWatchShare),
+          watched,
           kWideWatches,
-          std::min({kWatchBlocks, options.start.block_count, uint32_t(processors) / kWatchShare}),
+          std::clamp(wide, 1u, std::min(kWatchBlocks, options.start.block_count)),
           kWakeNs,
           reinterpret_cast<uintptr_t>(cudaStreamPerThread)};
 }

@@ -1,5 +1,5 @@
 // Copies between the host's memory and the GPU's, which nothing of the program can hold up: by a small
-// kernel, in a stream of the daemon's priority. And nobody stands in the driver for them but a thread of
+// kernel, in a stream of a priority of its own. And nobody stands in the driver for them but a thread of
 // their own.
 #pragma once
 #include <cuda_runtime.h>

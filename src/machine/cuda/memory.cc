@@ -98,7 +98,7 @@ std::shared_ptr<Chunk> DeviceMemory::new_chunk(uint64_t bytes) const {
 void DeviceMemory::note_room(uint64_t taken) {
   largest_ = std::max(largest_, taken);
   const uint64_t all = chunks_.back()->bytes;
-  const bool low = spare_ == nullptr && all - used_ < std::max(all / 4, 2 * largest_);
+  const bool low = spare_ == nullptr && all - used_ < std::max(all / 4, largest_);
   low_.store(low && chunks_.size() < kMaxChunks, std::memory_order_relaxed);
 }
 
@@ -107,7 +107,7 @@ void DeviceMemory::make_room() {
   uint64_t wanted = 0;
   {
     const std::lock_guard lock(mutex_);
-    wanted = 2 * largest_;
+    wanted = std::min(2 * largest_, std::max(kChunkBytes, largest_));
   }
   try {
     keep_spare(new_chunk(wanted));
@@ -123,9 +123,7 @@ void DeviceMemory::keep_spare(std::shared_ptr<Chunk> fresh) {
 
 // Peers find the chunk.
 void DeviceMemory::adopt(std::shared_ptr<Chunk> chunk) {
-  if (chunks_.size() == kMaxChunks)
-    throw Error(Code::exhausted, "a rank's GPU memory has " + std::to_string(kMaxChunks) + " pieces already",
-                "destroy communicators, or use fewer names and tags");
+  STARLING_ASSERT(chunks_.size() < kMaxChunks, "a rank's GPU memory has no entry left");
   const DriverExcuse excuse;  // cudaIpcGetMemHandle stands behind nothing (docs/GPU_PROBE.md)
   const DeviceGuard guard(device_);
   ExportedChunk& entry = export_->chunks[chunks_.size()];
@@ -150,6 +148,10 @@ std::byte* DeviceMemory::allocate(uint64_t bytes) {
   for (;;) {
     if (std::byte* piece = free_.take(bytes)) return piece;
     if (used_ + bytes <= chunks_.back()->bytes) break;
+    if (chunks_.size() == kMaxChunks)
+      throw Error(Code::exhausted,
+                  "a rank's GPU memory has " + std::to_string(kMaxChunks) + " pieces already",
+                  "destroy communicators, or use fewer names and tags");
     if (spare_ != nullptr && spare_->bytes >= bytes) {
       adopt(std::exchange(spare_, nullptr));
       continue;
@@ -158,8 +160,9 @@ std::byte* DeviceMemory::allocate(uint64_t bytes) {
     // several threads at once as much.
     lock.unlock();
     const DriverExcuse excuse;
-    keep_spare(new_chunk(bytes));
+    std::shared_ptr<Chunk> fresh = new_chunk(bytes);
     lock.lock();
+    adopt(std::move(fresh));
   }
   std::byte* piece = chunks_.back()->base + used_;
   used_ += bytes;
@@ -250,8 +253,11 @@ std::byte* PinnedMemory::take(uint64_t bytes) {
     lock.unlock();
     const DriverExcuse excuse;
     const uint64_t size = std::max(bytes, kPinnedBytes);
-    keep_spare(new_piece(size), size);
+    std::byte* const fresh = new_piece(size);
     lock.lock();
+    pieces_.push_back(fresh);
+    last_bytes_ = size;
+    used_ = 0;
   }
   std::byte* piece = pieces_.back() + used_;
   used_ += bytes;

@@ -188,6 +188,7 @@ class Context {
   uint64_t next_nap_ns() const;
   bool calls_missing();
   void wake_watches();
+  void report_woken();
   // Those that were closed, too. Under the lock, or at the end.
   template <class Each>
   void for_all_lanes(Each&& each) {
@@ -349,6 +350,8 @@ class Context {
   std::atomic<uint64_t> nap_ns_{kPollerNapNs};  // and how soon; read by the poller without the lock
   uint64_t began_at_ns_ =
       0;  // the last operation that begins as a kernel and is not waited for; with watches
+  uint64_t woken_at_ns_ = 0;  // when watches were, for a daemon that does not come
+  uint32_t looks_since_woken_ = 0;
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> told_;  // with operations on the device that began as kernels

@@ -199,11 +199,21 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
   return request->done() ? nullptr : &flight;
 }
 
+// Once two looks in a row found that none is to be woken: one may have found the lock taken.
+void Context::report_woken() {
+  if (woken_at_ns_ == 0 || ++looks_since_woken_ < 2) return;
+  log(LogLevel::info, "no streams are woken any more, ", (cpu::monotonic_ns() - woken_at_ns_) / 1000,
+      " us after the first: the daemon came, or nothing is left for it");
+  woken_at_ns_ = 0;
+}
+
 // A daemon does not come: a stream that stands with a watch has a block at hand. The oldest stands most
 // likely.
 void Context::wake_watches() {
   StreamOperations* const streams = executor_->streams();
-  if (streams == nullptr || !streams->wakes_watches()) return;
+  if (streams == nullptr) return;
+  if (!streams->wakes_watches()) return report_woken();
+  looks_since_woken_ = 0;
   HostLane* of = nullptr;
   Flight* oldest = nullptr;
   for_all_lanes([&](HostLane& lane) {
@@ -219,6 +229,7 @@ void Context::wake_watches() {
   });
   if (oldest == nullptr || !streams->wakes_another()) return;
   streams->wake_watches(oldest->entry, of->handover(), oldest->sequence);
+  if (woken_at_ns_ == 0) woken_at_ns_ = cpu::monotonic_ns();
   log_rank(LogLevel::info, int(of->member(of->rank()).world_rank),
            "the daemon does not come: woken in its place are streams that wait for operation ",
            oldest->sequence, " of lane '", of->name(), "'");

@@ -1150,8 +1150,8 @@ MUTATIONS = [
         "guard_without_a_part",
         "a guard that finds no part leaves, though a stream stands",
         DAEMON_BLOCK,
-        "return (anchors() || m_.load_relaxed(&p_.serving) == 0) &&",
-        "return (watches(a_) || m_.load_relaxed(&p_.serving) == 0) &&",
+        "return (anchors() || m_.load_relaxed(&p_.serving) == 0 ||",
+        "return (watches(a_) || m_.load_relaxed(&p_.serving) == 0 ||",
         campaign="streams-in-driver",
     ),
     Mutation(

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "machine/cuda/combine.cuh"
+#include "machine/cuda/driver.h"
 #include "machine/cuda/machine.cuh"
 #include "wire/pack.h"
 
@@ -19,17 +20,8 @@ __global__ void __launch_bounds__(kStartThreads, 1)
     start_kernel(const __grid_constant__ device::StartArguments arguments) {
   __shared__ device::StartState state;
   __shared__ CudaMachine::StartStage stage;
-  if (arguments.lane == nullptr) return;  // preload_start()
+  if (arguments.lane == nullptr) return;  // StartKernels::preload()
   device::run_start<kWay>(CudaMachine(blockDim.x, &stage), arguments, state);
-}
-
-using StartFunction = void (*)(device::StartArguments);
-StartFunction kernel_of(device::StartWay way) {
-  switch (way) {
-    case device::StartWay::kPackets: return start_kernel<device::StartWay::kPackets>;
-    case device::StartWay::kPulls: return start_kernel<device::StartWay::kPulls>;
-    default: return start_kernel<device::StartWay::kNone>;
-  }
 }
 
 // The driver copies all of an argument: 1.5 KB an operation.
@@ -45,7 +37,7 @@ __global__ void __launch_bounds__(kStartThreads, 1)
   __shared__ CudaMachine::StartStage stage;
   uint32_t block = blockIdx.x;
   const uint32_t k = device::operation_of_block(arguments.each, block);
-  if (arguments.each[k].lane == nullptr) return;  // preload_start()
+  if (arguments.each[k].lane == nullptr) return;  // StartKernels::preload()
   device::run_start(StartMachine(blockDim.x, &stage, block), arguments.each[k], state);
 }
 
@@ -63,37 +55,56 @@ uint32_t threads_of(const Operation& operation) {
   return wanted < kStartThreads ? uint32_t(wanted) : kStartThreads;
 }
 
-template <uint32_t kMost>
-int launch_together(const cudaLaunchConfig_t& config, const device::StartArguments* const* starts,
-                    uint32_t count) {
-  Together<kMost> together;
-  for (uint32_t k = 0; k < count; ++k) together.each[k] = *starts[k];
-  return int(cudaLaunchKernelEx(&config, start_together_kernel<kMost>, together));
+template <class Kernel>
+cudaError_t find(Kernel* kernel, CUfunction* function) {
+  return cudaGetFuncBySymbol(function, reinterpret_cast<const void*>(kernel));
 }
 
 }  // namespace
 
-int launch_start(const device::StartArguments* const* starts, uint32_t count, void* stream) {
+int StartKernels::load() {
+  launch_ = driver_function<Launch>("cuLaunchKernelEx");
+  for (const cudaError_t status :
+       {find(start_kernel<device::StartWay::kNone>, &ways_[uint32_t(device::StartWay::kNone)]),
+        find(start_kernel<device::StartWay::kPackets>, &ways_[uint32_t(device::StartWay::kPackets)]),
+        find(start_kernel<device::StartWay::kPulls>, &ways_[uint32_t(device::StartWay::kPulls)]),
+        find(start_together_kernel<2>, &two_), find(start_together_kernel<device::kMostTogether>, &most_)})
+    if (status != cudaSuccess) return status;
+  return cudaSuccess;
+}
+
+template <uint32_t kMost>
+int StartKernels::launch_together(CUfunction function, const CUlaunchConfig& config,
+                                  const device::StartArguments* const* starts, uint32_t count) const {
+  Together<kMost> together;
+  for (uint32_t k = 0; k < count; ++k) together.each[k] = *starts[k];
+  void* arguments[] = {&together};
+  return int(launch_(&config, function, arguments, nullptr));
+}
+
+int StartKernels::launch(const device::StartArguments* const* starts, uint32_t count, void* stream) const {
   // It may be launched while what stands before it in the stream still writes its results back; the kernel
   // waits for that itself (CudaMachine::await_stream).
-  cudaLaunchAttribute early;
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
+  CUlaunchAttribute early{};
+  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  early.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
   uint32_t blocks = 0, threads = 0;
   for (uint32_t k = 0; k < count; ++k) {
     blocks += starts[k]->operation.block_count;
     threads = std::max(threads, threads_of(starts[k]->operation));
   }
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.stream = static_cast<cudaStream_t>(stream);
+  config.gridDimX = blocks;
+  config.blockDimX = threads;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.hStream = static_cast<CUstream>(stream);
   config.attrs = &early;
   config.numAttrs = 1;
-  if (count == 1)
-    return int(cudaLaunchKernelEx(&config, kernel_of(device::way_of(starts[0]->bound)), *starts[0]));
-  if (count == 2) return launch_together<2>(config, starts, count);
-  return launch_together<device::kMostTogether>(config, starts, count);
+  if (count == 2) return launch_together<2>(two_, config, starts, count);
+  if (count > 2) return launch_together<device::kMostTogether>(most_, config, starts, count);
+  // The driver copies what it points to, and writes nothing there.
+  void* arguments[] = {const_cast<device::StartArguments*>(starts[0])};
+  return int(launch_(&config, ways_[uint32_t(device::way_of(starts[0]->bound))], arguments, nullptr));
 }
 
 int launch_gate(const device::GateArguments& gate, void* stream) {
@@ -103,7 +114,7 @@ int launch_gate(const device::GateArguments& gate, void* stream) {
 
 // Each kernel that has a stack is launched once: the first of all that needs more local memory than any
 // before waits for the whole device (docs/GPU_PROBE.md), which must not be while operations stand there.
-int preload_start(void* stream) {
+int StartKernels::preload(void* stream) const {
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, gate_kernel); status != cudaSuccess)
     return status;
@@ -116,8 +127,7 @@ int preload_start(void* stream) {
        {std::tuple(1, 0, 0), {1, 1, 0}, {1, 1, 1}, {2, 0, 0}, {3, 0, 0}}) {
     nothing.bound.count = uint32_t(bound);
     nothing.bound.pulls = uint8_t(pulls);
-    if (const int status = launch_start(starts, uint32_t(count), stream); status != cudaSuccess)
-      return status;
+    if (const int status = launch(starts, uint32_t(count), stream); status != cudaSuccess) return status;
   }
   return cudaSuccess;
 }

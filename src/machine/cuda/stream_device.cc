@@ -5,17 +5,28 @@
 #include <chrono>
 #include <thread>
 
+#include "base/log.h"
 #include "machine/cpu/futex.h"
 #include "machine/cuda/device_guard.h"
 #include "machine/cuda/driver.h"
 #include "machine/cuda/error.h"
-#include "machine/cuda/start.h"
 #include "machine/cuda/streams.h"
 
 namespace starling::cuda {
 namespace {
 
 constexpr uint64_t kLeavingNs = 1'000'000'000;
+// A launch takes 3 us, 0.3 to 1.2 ms beside a caller whose launch queue is full (docs/GPU_PROBE.md).
+constexpr uint64_t kLongLaunchNs = 1'500'000;
+
+// Who waits for a daemon that does not come should know whether the driver had it.
+void report_launches(uint64_t asked_ns, uint64_t began_ns, uint64_t between_ns, uint64_t ended_ns) {
+  if (ended_ns - asked_ns < kLongLaunchNs) return;
+  const auto us = [](uint64_t ns) { return ns / 1000; };
+  log(LogLevel::info, "launching the daemon took ", us(ended_ns - asked_ns), " us: ", us(began_ns - asked_ns),
+      " until a thread had it, ", us(between_ns - began_ns), " for the herald and ",
+      us(ended_ns - between_ns), " for the daemon in the driver, which another call of this process kept");
+}
 
 }  // namespace
 
@@ -33,7 +44,8 @@ CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
   daemons_.resize(options.policy.guards ? 2 : 1);
   for (cudaStream_t& stream : daemons_) stream = new_stream(options_.device, StreamUse::kDaemon);
   check(cudaError_t(preload_daemon(daemons_[kFirst])), "loading the daemon kernel");
-  check(cudaError_t(preload_start(daemons_[kFirst])), "loading the start kernel");
+  check(cudaError_t(starts_.load()), "finding the start kernels");
+  check(cudaError_t(starts_.preload(daemons_[kFirst])), "loading the start kernels");
   check(cudaStreamSynchronize(daemons_[kFirst]), "the first kernels");
 }
 
@@ -57,6 +69,7 @@ CudaStreamDevice::~CudaStreamDevice() {
 
 void CudaStreamDevice::launch_daemon(const device::DaemonArguments& daemon) {
   last_[kFirst] = daemon;
+  asked_ns_ = now();
   thread_.call(kFirst);
 }
 
@@ -86,14 +99,17 @@ void CudaStreamDevice::launch_now(Kind kind) {
                       options_.watches,
                       helpers ? nullptr : options_.begun + 1};
   launch.daemon.first = helpers;
+  const uint64_t asked_ns = asked_ns_, began_ns = now();
   if (!helpers)
     note(cudaError_t(cuda::launch_herald(options_.begun, daemon.launch, daemons_[kind])),
          "the daemon's herald could not be launched");
+  const uint64_t between_ns = now();
   note(cudaError_t(cuda::launch_daemon(launch, blocks, daemons_[kind])),
        "the daemon kernel could not be launched");
   // Release: pairs with the acquire in daemon_put(). The driver has both kernels, or has failed and it was
   // noted.
   if (!helpers) put_.store(launch.daemon.launch, std::memory_order_release);
+  if (!helpers) report_launches(asked_ns, began_ns, between_ns, now());
 }
 
 // The herald goes in before the daemon, by a launch of its own: between the two anybody may put something in.
@@ -160,7 +176,7 @@ void CudaStreamDevice::await_watches() {
 void CudaStreamDevice::launch_start(device::Stream stream, const device::StartArguments* const* starts,
                                     uint32_t count) {
   const DeviceGuard guard(options_.device);
-  const auto status = cudaError_t(cuda::launch_start(starts, count, stream));
+  const auto status = cudaError_t(starts_.launch(starts, count, stream));
   // Nothing of a capture counts: it never runs where it was captured. And what the driver refuses is refused
   // to the caller alone.
   if (starts[0]->captured != nullptr) return check(status, "capturing an operation");

@@ -14,6 +14,7 @@
 #include "base/quick_mutex.h"
 #include "device/stream_device.h"
 #include "machine/cuda/daemon.h"
+#include "machine/cuda/start.h"
 #include "machine/cuda/stream_captures.h"
 #include "machine/cuda/stream_depths.h"
 #include "machine/place.h"
@@ -101,8 +102,10 @@ class CudaStreamDevice {
   std::vector<cudaStream_t> daemons_;  // the daemon's own, by kind; the second where there are guards
   MemoryOperation write_ = nullptr;
   MemoryOperation wait_ = nullptr;
+  StartKernels starts_;
   StreamCaptures captures_;
   device::DaemonArguments last_[2] = {};  // that were asked for, by kind
+  uint64_t asked_ns_ = 0;                 // when the first kind was
   std::atomic<uint64_t> put_{0};  // the last residency whose launch has returned
   uint64_t blocks_[2] = {};  // of all launches, by kind
   uint64_t helpers_asked_ = 0;

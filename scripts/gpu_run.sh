@@ -48,6 +48,7 @@
 #   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), and what its caller pays the driver (launch_probe.cu)
 #   standby      when a kernel begins that is needed soon (bench/gpu/standby_probe.cu), with 8 and 16 hardware queues, and in a green context;
 #                and what a kernel costs matrix products by being there (bench/gpu/products_beside.py)
+#   gaps         what streams and libraries cost a program's own kernels by being there (bench/gpu/kernel_gaps.py)
 #   network      whether network cards would reach the GPU's memory by themselves (bench/gpu/network_probe.cu)
 #   packets      how fast forms of packets are, and whether they are whole (bench/gpu/packet_probe.cu)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
@@ -365,6 +366,12 @@ for step in "${steps[@]}"; do
     done
     LINES_SHOWN=80 bounded 60 standby_green "$PREBUILT/gpu.standby_probe" green
     bounded 60 products_beside "$PYTHON" bench/gpu/products_beside.py "$PREBUILT/gpu.beside.so"
+    ;;
+  gaps)
+    build_adapter
+    for what in streams nccl starling; do
+      LINES_SHOWN=50 bounded 60 "gaps_$what" "$PYTHON" bench/gpu/kernel_gaps.py "$what"
+    done
     ;;
   times) bounded "$LIMIT" times "$PREBUILT/gpu.stream_bench" times ;;
   disorder) for every in 0 1 4; do bounded "$LIMIT" "disorder$every" "$PREBUILT/gpu.stream_bench" disorder 4 200 $every; done ;;

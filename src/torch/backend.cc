@@ -152,12 +152,12 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
     return;
   } else {
     const bool pairwise = operation.kind == STARLING_SEND || operation.kind == STARLING_RECV;
-    const bool in_order = streams.holding && !work.captured() && !pairwise && operation.lane == nullptr;
-    const c10::Stream& own = in_order
-                                 ? streams.holding->in_order
-                                 : (work.captured() ? streams.captured : streams.eager).of(operation.kind);
+    const bool in_order = !work.captured() && !pairwise && operation.lane == nullptr;
+    const c10::Stream& own =
+        in_order ? streams.in_order : (work.captured() ? streams.captured : streams.eager).of(operation.kind);
     side.streams->order.after(own, current);
-    operation.start = in_order ? STARLING_START_HOLD_STREAM : STARLING_START_ON_STREAM;
+    if (in_order) work.begins_in_order(side.streams->begin_in_order());
+    operation.start = in_order && streams.holding ? STARLING_START_HOLD_STREAM : STARLING_START_ON_STREAM;
     operation.stream = native_handle(own);
   }
   work.submit(side.communicator->get(), operation);

@@ -82,13 +82,14 @@ OperationStreams::OperationStreams(starling_context* context, c10::Device device
       futures(make_stream(context, device, false)) {}
 
 HoldingStreams::HoldingStreams(starling_context* context, c10::Device device)
-    : in_order(make_stream(context, device, true)), stands(make_stream(context, device, false)) {}
+    : stands(make_stream(context, device, false)) {}
 
 GroupStreams::GroupStreams(starling_context* of_context, c10::Device of_device, bool holds)
     : context(of_context),
       device(of_device),
       eager(context, device),
       captured(context, device),
+      in_order(make_stream(context, device, true)),
       holding(holds ? std::make_optional<HoldingStreams>(context, device) : std::nullopt),
       spare_(make_stream(context, device, true)) {}
 
@@ -101,6 +102,15 @@ std::optional<c10::Stream> GroupStreams::companion(void* stream) {
   spare_.reset();
   companions_.emplace(stream, made);
   return made;
+}
+
+// One at a time: what is asked for first stands first.
+const c10::Stream& GroupStreams::have_stand(std::uint64_t number,
+                                            const std::function<void(const c10::Stream&)>& stand) {
+  const std::lock_guard lock(futures_mutex_);
+  const c10::Stream& stands = number != 0 && number == begun_in_order_ ? in_order : eager.futures;
+  stand(stands);
+  return stands;
 }
 
 bool GroupStreams::captures(const c10::Stream& stream) const {

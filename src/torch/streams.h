@@ -2,6 +2,9 @@
 // without CUDA.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -56,7 +59,7 @@ struct OperationStreams {
   const c10::Stream collectives;
   const c10::Stream sends;
   const c10::Stream receives;
-  const c10::Stream futures;  // stands for operations of the default lane whose futures were asked for
+  const c10::Stream futures;  // stands for operations of the default lane whose futures were asked for late
 
   OperationStreams(starling_context* context, c10::Device device);
   const c10::Stream& of(starling_collective kind) const;
@@ -64,10 +67,9 @@ struct OperationStreams {
 
 // For groups whose asynchronous operations hold streams (the option hold_streams). None may wait for another
 // that it need not wait for anyway, or orders that differ from rank to rank would hang. So collectives of the
-// default lane, which are ordered, begin in one stream and hold that. All others begin where they always do,
+// default lane, which are ordered, hold the one in which they begin. All others begin where they always do,
 // hold nothing there, and have one stream stand for all of them.
 struct HoldingStreams {
-  const c10::Stream in_order;
   const c10::Stream stands;
 
   HoldingStreams(starling_context* context, c10::Device device);
@@ -79,17 +81,28 @@ struct GroupStreams {
   const c10::Device device;
   const OperationStreams eager;
   const OperationStreams captured;  // branches of the graph that is being captured
+  const c10::Stream in_order;  // collectives of the default lane, which all ranks call in one order
   const std::optional<HoldingStreams> holding;  // none: what is asynchronous holds no stream
   StreamOrder order;
 
   // Runs what a stream of the program stands for: one a stream, always the same. None: there are too many.
   std::optional<c10::Stream> companion(void* stream);
 
+  // An operation is about to begin in `in_order`: its number, from 1 on.
+  std::uint64_t begin_in_order() { return ++begun_in_order_; }
+  // Has a stream stand for what began with this number, 0: elsewhere, and returns it. For the newest that is
+  // the stream in which it began: where two stand, each kernel of the program takes 1 us more
+  // (docs/GPU_PROBE.md). What comes there later is ordered behind it anyway; but where a later one has begun
+  // already, its future would wait for that.
+  const c10::Stream& have_stand(std::uint64_t number, const std::function<void(const c10::Stream&)>& stand);
+
   GroupStreams(starling_context* of_context, c10::Device of_device, bool holds);
   // What is put into the stream is captured into a graph.
   bool captures(const c10::Stream& stream) const;
 
  private:
+  std::atomic<std::uint64_t> begun_in_order_ = 0;
+  std::mutex futures_mutex_;
   std::mutex companions_mutex_;
   std::map<void*, c10::Stream> companions_;
   std::optional<c10::Stream> spare_;  // so that a program's first one is made when the group is

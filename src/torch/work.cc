@@ -99,8 +99,8 @@ void Work::hold(Operation& operation) {
   const HoldingStreams& holding = *cuda_->holding;
   if (o.start == STARLING_START_ON_STREAM)
     starling_stream_wait(operation.request, native_handle(holding.stands));
-  else if (o.start == STARLING_START_HOLD_STREAM && o.stream == native_handle(holding.in_order))
-    operation.behind.emplace(c10::DeviceType::CUDA).record(holding.in_order);
+  else if (o.start == STARLING_START_HOLD_STREAM && o.stream == native_handle(cuda_->in_order))
+    operation.behind.emplace(c10::DeviceType::CUDA).record(cuda_->in_order);
 }
 
 void Work::launch() {
@@ -236,10 +236,14 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
       future->setError(error);
       return future;
     }
-    const c10::Stream& stands = captured_ ? cuda_->captured.futures : cuda_->eager.futures;
-    const CurrentStream current(stands);
     try {
-      if (!order_stream(stands)) rethrow_failure();
+      const auto stand = [this](const c10::Stream& stream) {
+        const CurrentStream current(stream);
+        if (!order_stream(stream)) rethrow_failure();
+      };
+      const c10::Stream& stands = captured_ ? cuda_->captured.futures : cuda_->have_stand(in_order_, stand);
+      if (captured_) stand(stands);
+      const CurrentStream current(stands);
       future->markCompleted(c10::IValue(outputs_));
     } catch (...) {
       future->setError(std::current_exception());

@@ -74,6 +74,8 @@ class Work final : public c10d::Work {
   void keep_staging(at::Tensor tensor) { staging_.push_back(std::move(tensor)); }
   // wait() returns when the operations are complete, on the CPU too.
   void wait_on_host() { waits_on_host_ = true; }
+  // The number of its last operation in GroupStreams::in_order.
+  void begins_in_order(std::uint64_t number) { in_order_ = number; }
   const std::shared_ptr<GroupStreams>& cuda() const { return cuda_; }
   bool captured() const { return captured_; }
   // It is that of a coalescing block.
@@ -144,6 +146,7 @@ class Work final : public c10d::Work {
   std::optional<c10::Stream> caller_;  // of these
   std::optional<c10::Event> called_;  // what the caller's stream held then
   bool waits_on_host_ = false;
+  std::uint64_t in_order_ = 0;
   bool named_lane_ = false;  // of one operation at least: it may complete in any order
   std::vector<at::Tensor> staging_;
   std::mutex finish_mutex_;  // of the next two

@@ -351,6 +351,7 @@ class Context {
   uint64_t began_at_ns_ =
       0;  // the last operation that begins as a kernel and is not waited for; with watches
   uint64_t woken_at_ns_ = 0;  // when watches were, for a daemon that does not come
+  uint64_t woken_until_ns_ = 0;  // the first look since that found none to be woken
   uint32_t looks_since_woken_ = 0;
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device

@@ -201,8 +201,10 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
 
 // Once two looks in a row found that none is to be woken: one may have found the lock taken.
 void Context::report_woken() {
-  if (woken_at_ns_ == 0 || ++looks_since_woken_ < 2) return;
-  log(LogLevel::info, "no streams are woken any more, ", (cpu::monotonic_ns() - woken_at_ns_) / 1000,
+  if (woken_at_ns_ == 0) return;
+  if (looks_since_woken_++ == 0) woken_until_ns_ = cpu::monotonic_ns();
+  if (looks_since_woken_ < 2) return;
+  log(LogLevel::info, "no streams are woken any more, ", (woken_until_ns_ - woken_at_ns_) / 1000,
       " us after the first: the daemon came, or nothing is left for it");
   woken_at_ns_ = 0;
 }

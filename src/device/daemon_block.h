@@ -93,19 +93,28 @@ class DaemonBlock {
     if (number_ == kNoTenure) return;
     asked_ = false;
     if (a_.tenured != 0 && anchors()) m_.fetch_add(&p_.anchors, 1);
-    const uint64_t arrived_at = m_.now();
     // Release: as in elsewhere().
     if (a_.guards != 0 || a_.tenured != 0) m_.store_release(&p_.roamed, number_);
-    for (uint32_t attempt = 0;; ++attempt) {
-      const bool waits = waits_for_part(arrived_at);  // before the look: who goes gives its part up first
-      if ((s_.part = claim(own_)) != kNoPart || !waits) break;
-      if (a_.tenured != 0) m_.pause(attempt);
-    }
+    s_.part = a_.tenured != 0 ? claim_or_wait() : claim_of_own();
     if (s_.part != kNoPart) m_.fetch_add(&p_.serving, 1);
   }
 
+  STARLING_HOST_DEVICE uint32_t claim_of_own() {
+    uint32_t part = claim(own_);
+    while (part == kNoPart && own_ == 0 && m_.load_relaxed(&d_.drain) < number_) part = claim(own_);
+    return part;
+  }
+
+  STARLING_HOST_DEVICE uint32_t claim_or_wait() {
+    const uint64_t arrived_at = m_.now();
+    for (uint32_t attempt = 0;; ++attempt) {
+      const bool waits = waits_for_part(arrived_at);  // before the look: who goes gives its part up first
+      const uint32_t part = claim(own_);
+      if (part != kNoPart || !waits) return part;
+      m_.pause(attempt);
+    }
+  }
   STARLING_HOST_DEVICE bool waits_for_part(uint64_t arrived_at) {
-    if (a_.tenured == 0) return own_ == 0 && m_.load_relaxed(&d_.drain) < number_;
     // Where nobody serves, who goes has the parts for a moment (release_part).
     return (anchors() || m_.load_relaxed(&p_.serving) == 0 || succeeds_watches(arrived_at)) &&
            m_.load_relaxed(&d_.drain) < number_ && !is_released(m_, a_) && !is_dismissed(m_, a_);
@@ -116,8 +125,9 @@ class DaemonBlock {
   // leaves_quietly(), it gives its place back when nothing goes on.
   STARLING_HOST_DEVICE bool succeeds_watches(uint64_t arrived_at) {
     const uint64_t period = d_.scheduling.quit_period;
-    // Acquire: pairs with depart(); the parts of those that have gone are free.
-    return m_.load_acquire(&p_.anchors) > 0 &&
+    // Acquire: pairs with depart(); the parts of those that have gone are free. Blocks that go from part to
+    // part may hide the last of them from one look.
+    return (m_.load_acquire(&p_.anchors) > 0 || m_.load_relaxed(&p_.serving) < d_.block_count) &&
            !(m_.expired(arrived_at, period) && none_progresses(m_, d_, period));
   }
 

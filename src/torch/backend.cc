@@ -155,8 +155,8 @@ void Backend::submit_on_stream(Work& work, starling_operation operation) {
     const bool in_order = !work.captured() && !pairwise && operation.lane == nullptr;
     const c10::Stream& own =
         in_order ? streams.in_order : (work.captured() ? streams.captured : streams.eager).of(operation.kind);
-    side.streams->order.after(own, current);
     if (in_order) work.begins_in_order(side.streams->begin_in_order());
+    side.streams->order.after(own, current);
     operation.start = in_order && streams.holding ? STARLING_START_HOLD_STREAM : STARLING_START_ON_STREAM;
     operation.stream = native_handle(own);
   }

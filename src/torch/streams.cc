@@ -1,5 +1,7 @@
 #include "streams.h"
 
+#include <algorithm>
+
 #include <dlfcn.h>
 
 #include <c10/util/Exception.h>
@@ -104,13 +106,19 @@ std::optional<c10::Stream> GroupStreams::companion(void* stream) {
   return made;
 }
 
-// One at a time: what is asked for first stands first.
-const c10::Stream& GroupStreams::have_stand(std::uint64_t number,
-                                            const std::function<void(const c10::Stream&)>& stand) {
-  const std::lock_guard lock(futures_mutex_);
-  const c10::Stream& stands = number != 0 && number == begun_in_order_ ? in_order : eager.futures;
-  stand(stands);
-  return stands;
+bool GroupStreams::have_stand(std::uint64_t number, const std::function<void(const c10::Stream&)>& stand) {
+  const std::unique_lock lock(futures_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  if (number != 0 && number == begun_in_order_) {
+    stand(in_order);
+    // Else another thread may have put the next one, and what that comes behind, before the event.
+    return number == begun_in_order_;
+  }
+  // What stands there for a later one would stand before its event.
+  if (number != 0 && number < newest_late_) return false;
+  newest_late_ = std::max(newest_late_, number);
+  stand(eager.futures);
+  return true;
 }
 
 bool GroupStreams::captures(const c10::Stream& stream) const {

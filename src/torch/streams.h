@@ -88,13 +88,15 @@ struct GroupStreams {
   // Runs what a stream of the program stands for: one a stream, always the same. None: there are too many.
   std::optional<c10::Stream> companion(void* stream);
 
-  // An operation is about to begin in `in_order`: its number, from 1 on.
+  // An operation is about to begin in `in_order`: its number, from 1 on. Before anything is put there for it.
   std::uint64_t begin_in_order() { return ++begun_in_order_; }
-  // Has a stream stand for what began with this number, 0: elsewhere, and returns it. For the newest that is
-  // the stream in which it began: where two stand, each kernel of the program takes 1 us more
-  // (docs/GPU_PROBE.md). What comes there later is ordered behind it anyway; but where a later one has begun
-  // already, its future would wait for that.
-  const c10::Stream& have_stand(std::uint64_t number, const std::function<void(const c10::Stream&)>& stand);
+  // Has a stream stand for what began with this number, 0: elsewhere; `stand` records an event behind that.
+  // For the newest that is the stream in which it began: where two stand, each kernel of the program takes 1
+  // us more (docs/GPU_PROBE.md). What comes there later is ordered behind it anyway; but where a later one
+  // has begun already, its future would wait for that. False: the event may stand behind what the operation
+  // need not wait for, or there is none: the future is complete when the operation is. Never waits for
+  // another thread that is in here, whose caller may have to wait for its GPU.
+  bool have_stand(std::uint64_t number, const std::function<void(const c10::Stream&)>& stand);
 
   GroupStreams(starling_context* of_context, c10::Device of_device, bool holds);
   // What is put into the stream is captured into a graph.
@@ -103,6 +105,7 @@ struct GroupStreams {
  private:
   std::atomic<std::uint64_t> begun_in_order_ = 0;
   std::mutex futures_mutex_;
+  std::uint64_t newest_late_ = 0;  // number of the newest for which `futures` stands
   std::mutex companions_mutex_;
   std::map<void*, c10::Stream> companions_;
   std::optional<c10::Stream> spare_;  // so that a program's first one is made when the group is

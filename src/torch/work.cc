@@ -220,48 +220,76 @@ void Work::complete_cuda_future() {
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   launch_kept(false);
-  std::unique_lock lock(mutex_);
-  if (!future_ && cuda_) {
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
-                                                       std::vector<c10::Device>{cuda_->device});
-    const auto future = future_;
-    // Operations of the default lane complete in order: one stream stands for one after the other, and the
-    // future is complete as soon as its event is recorded. What a named lane has may complete in any order:
-    // when it does, so does the future.
-    future_completed_ = completed_ || (launched_ && !named_lane_ && !waits_on_host_);
-    if (!future_completed_) return future;
-    const std::exception_ptr error = exception_;
-    lock.unlock();
-    if (error) {
-      future->setError(error);
-      return future;
-    }
-    try {
-      const auto stand = [this](const c10::Stream& stream) {
-        const CurrentStream current(stream);
-        if (!order_stream(stream)) rethrow_failure();
-      };
-      const c10::Stream& stands = captured_ ? cuda_->captured.futures : cuda_->have_stand(in_order_, stand);
-      if (captured_) stand(stands);
-      const CurrentStream current(stands);
-      future->markCompleted(c10::IValue(outputs_));
-    } catch (...) {
-      future->setError(std::current_exception());
-    }
-    return future;
-  }
-  if (!future_) {
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    if (completed_) {
-      future_completed_ = true;
-      if (exception_) {
-        future_->setError(exception_);
-      } else {
-        future_->markCompleted(c10::IValue(outputs_));
-      }
+  if (cuda_) return cuda_future();
+  const std::lock_guard lock(mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  if (completed_) {
+    future_completed_ = true;
+    if (exception_) {
+      future_->setError(exception_);
+    } else {
+      future_->markCompleted(c10::IValue(outputs_));
     }
   }
   return future_;
+}
+
+// Operations of the default lane complete in order: one stream stands for one after the other, and the future
+// is complete as soon as its event is recorded. What a named lane has may complete in any order: when it
+// does, so does the future.
+c10::intrusive_ptr<c10::ivalue::Future> Work::cuda_future() {
+  const auto make = [this] {
+    return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                    std::vector<c10::Device>{cuda_->device});
+  };
+  std::unique_lock lock(mutex_);
+  if (future_) return future_;
+  auto future = make();
+  bool complete = completed_ || (launched_ && !named_lane_ && !waits_on_host_);
+  if (complete) {
+    // Nobody else has it yet, so nothing is chained to it.
+    const std::exception_ptr error = exception_;
+    lock.unlock();
+    complete = stand_for(*future, error);
+    if (!complete) future = make();
+    lock.lock();
+    if (future_) return future_;  // another thread's
+  }
+  future_ = future;
+  future_completed_ = complete || completed_;
+  if (!complete && completed_) {
+    lock.unlock();
+    complete_cuda_future();
+  }
+  return future;
+}
+
+// Completes the future behind a stream that stands for the operations. False: none does.
+bool Work::stand_for(c10::ivalue::Future& future, const std::exception_ptr& error) {
+  const auto stand = [this, &future](const c10::Stream& stream) {
+    const CurrentStream current(stream);
+    if (!order_stream(stream)) rethrow_failure();
+    future.markCompleted(c10::IValue(outputs_));
+  };
+  try {
+    if (error) std::rethrow_exception(error);
+    if (!captured_) return cuda_->have_stand(number_in_order(), stand);
+    stand(cuda_->captured.futures);
+  } catch (...) {
+    future.setError(std::current_exception());
+  }
+  return true;
+}
+
+// Of its last operation, if all began there and no copies come behind them. 0 else: messages complete in any
+// order, and copies may stand in the program's streams already.
+std::uint64_t Work::number_in_order() {
+  void* const in_order = native_handle(cuda_->in_order);
+  for (const Operation& operation : operations_)
+    if (operation.description.stream != in_order) return 0;
+  const std::lock_guard lock(finish_mutex_);
+  return finish_steps_.empty() && !finish_steps_taken_ ? in_order_ : 0;
 }
 
 // ---- waiting ----

@@ -120,6 +120,9 @@ class Work final : public c10d::Work {
   bool order_captured(const c10::Stream& stream);
   void finish_on(const c10::Stream& stream);
   void complete_cuda_future();
+  c10::intrusive_ptr<c10::ivalue::Future> cuda_future();
+  bool stand_for(c10::ivalue::Future& future, const std::exception_ptr& error);
+  std::uint64_t number_in_order();
   static void on_done(starling_status status, const char* message, void* user);
   static void on_ready(starling_status status, const char* message, void* user);
 

@@ -270,20 +270,20 @@ def futures(p: Place) -> None:
 
 @check
 def futures_asked_for_late(p: Place) -> None:
-    """What rank 0 sends waits for the first all-reduce alone; the second needs what comes behind that on rank 1."""
-    first, second, message = p.filled(p.rank), p.filled(p.rank + 1), p.filled(7)
-    works = [dist.all_reduce(first, async_op=True)]
+    """What rank 0 sends waits for the first all-reduce alone; the others need what comes behind that on rank 1."""
+    tensors, message = [p.filled(p.rank + k) for k in range(3)], p.filled(7)
+    works = [dist.all_reduce(tensors[0], async_op=True)]
     if p.rank == 1:
         dist.recv(message, 0)
         torch.cuda.synchronize()
-    works.append(dist.all_reduce(second, async_op=True))
+    works += [dist.all_reduce(tensor, async_op=True) for tensor in tensors[1:]]
     futures = [work.get_future() for work in reversed(works)]  # the last one's first
     if p.rank == 0:
-        futures[1].wait()
+        futures[2].wait()
         dist.send(message, 1)
-    futures[0].wait()
-    expect(first, p.total(float), "the first of two futures")
-    expect(second, p.total(float) + p.size, "the second of two futures")
+    for k, future in enumerate(futures):
+        future.wait()
+        expect(tensors[2 - k], p.total(float) + p.size * (2 - k), "futures in reverse order")
     expect(message, 7.0, "what was sent behind the first")
 
 

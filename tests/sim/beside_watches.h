@@ -6,7 +6,7 @@
 
 namespace starling::sim {
 
-inline Case beside_watches(uint64_t seed, PlanCache& plans) {
+inline Case beside_watches(uint64_t seed, bool stands, PlanCache& plans) {
   Random random(seed, 36);
   constexpr uint32_t kBlocks = 4, kLater = 16, kOperations = 0, kFutures = 1;
   CallSpec call;
@@ -29,7 +29,7 @@ inline Case beside_watches(uint64_t seed, PlanCache& plans) {
   for (std::vector<Step>& steps : drawn.program.steps) {
     steps.clear();
     steps.push_back({StepKind::kStart, 0, 0, kOperations, 0});
-    steps.push_back({StepKind::kStreamWait, 0, 0, kFutures});
+    if (stands) steps.push_back({StepKind::kStreamWait, 0, 0, kFutures});
     for (uint32_t k = 0; k < kLater; ++k) steps.push_back({StepKind::kStart, 0, 0, kOperations, 0});
     steps.push_back({StepKind::kWait});
   }

@@ -172,22 +172,21 @@ TEST(Streams, OrderedOperationsNeverMeetTheDaemon) {
 }
 
 // A daemon that comes beside watches is whole when they have gone: blocks without a part stay for theirs. So
-// what was begun sooner ends sooner (with blocks that leave it takes 7 % longer).
+// what is behind takes no longer than without watches; where such blocks leave it takes 12 % longer.
 TEST(Streams, BesideWatches) {
   Simulation simulation;
   uint64_t ns[2] = {};
-  for (const bool woken : {false, true}) {
-    for (uint64_t seed = 1; seed <= 400; ++seed) {
-      Case drawn = beside_watches(seed, simulation.plans());
-      if (!woken) drawn.options.wake_ns = kAlways * uint64_t(1'000'000);
+  for (const bool stands : {false, true}) {
+    for (uint64_t seed = 1; seed <= part_of(4000); ++seed) {
+      const Case drawn = beside_watches(seed, stands, simulation.plans());
       const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
       ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
-      ns[woken] += report.virtual_ns;
+      ns[stands] += report.virtual_ns;
     }
   }
-  std::printf("%llu us of virtual time, %llu where none are woken\n", (unsigned long long)ns[true] / 1000,
+  std::printf("%llu us of virtual time, %llu without watches\n", (unsigned long long)ns[true] / 1000,
               (unsigned long long)ns[false] / 1000);
-  EXPECT_LT(ns[true], ns[false]);
+  EXPECT_LT(double(ns[true]), 1.06 * double(ns[false]));
 }
 
 TEST(Streams, ASeedReplaysExactly) { expect_exact_replays(Campaign::kStreamsMixed); }

@@ -99,7 +99,7 @@ void CudaStreamDevice::launch_now(Kind kind) {
                       options_.watches,
                       helpers ? nullptr : options_.begun + 1};
   launch.daemon.first = helpers;
-  const uint64_t asked_ns = asked_ns_, began_ns = now();
+  const uint64_t began_ns = now(), asked_ns = helpers ? began_ns : asked_ns_;
   if (!helpers)
     note(cudaError_t(cuda::launch_herald(options_.begun, daemon.launch, daemons_[kind])),
          "the daemon's herald could not be launched");

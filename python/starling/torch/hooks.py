@@ -48,7 +48,6 @@ class ShuffledBuckets:
     _under_way: list[tuple[Any, _Bucket]] = field(default_factory=list)
     _launches: list[int] = field(default_factory=list)  # of this step
     _random: random.Random = field(init=False)
-    _stands: torch.Stream | None = None
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -75,23 +74,19 @@ class ShuffledBuckets:
             self.synchronize()
 
     def _stand(self) -> None:
-        """All are launched, so a stream may stand until they are complete, and no thread has to.
+        """All are launched, so the backward pass's stream may stand until they are complete, and no thread has to.
 
-        Who waits for a bucket has its own stream wait. Before the last launch a device synchronization would wait
-        for that stream, and so for peers that wait for this rank's next launch.
+        It has nothing more to compute before. A stream of its own would stand from this call on, a step ahead of the
+        GPU, and beside a second stream that stands each kernel takes longer (docs/GPU_PROBE.md). Before the last launch
+        a device synchronization would wait for that stream, and so for peers that wait for this rank's next launch.
         """
         under_way, self._under_way = self._under_way, []
-        if not under_way:
-            return
-        if self._stands is None:
-            self._stands = torch.Stream(under_way[0][1].gradients.device)
-        with self._stands:
-            for work, bucket in under_way:
-                try:
-                    work.wait()
-                    bucket.result.set_result(bucket.gradients)
-                except Exception as error:
-                    bucket.result.set_exception(error)
+        for work, bucket in under_way:
+            try:
+                work.wait()
+                bucket.result.set_result(bucket.gradients)
+            except Exception as error:
+                bucket.result.set_exception(error)
 
 
 def shuffled_ddp_hook(state: ShuffledBuckets, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

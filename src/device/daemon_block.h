@@ -114,6 +114,7 @@ class DaemonBlock {
       m_.pause(attempt);
     }
   }
+
   STARLING_HOST_DEVICE bool waits_for_part(uint64_t arrived_at) {
     // Where nobody serves, who goes has the parts for a moment (release_part).
     return (anchors() || m_.load_relaxed(&p_.serving) == 0 || succeeds_watches(arrived_at)) &&

@@ -33,7 +33,7 @@ constexpr uint32_t kWatchShare = 2;  // of the GPU's, at most
 constexpr uint32_t kWideWatches = 2;
 constexpr uint32_t kWatchBlocks = 16;
 // A daemon comes within 50 us mostly; beside a caller whose launch queue is full in 0.3 to 1.2 ms, and while
-// that stands not at all. Woken in vain a watch costs its GPU some 0.5 ms.
+// that stands not at all. Woken, a watch costs a step 0.4 to 1.2 ms (bench/results/gpu_train_wakes.txt).
 constexpr uint64_t kWakeNs = 1'000'000;
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly

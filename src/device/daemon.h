@@ -173,6 +173,9 @@ class Daemon {
     if (!(a_.stays || a_.tenured) || d_.parts == nullptr) return false;
     if (fruitless == 0 || fruitless % kVisitPasses != 0) return false;
     if (leaves_quietly(m_, a_) && nobody_progresses(d_.scheduling.quit_period)) return true;
+    if (visit_.gives_way && (nobody_progresses(d_.parts->roam_after) ||
+                             m_.expired(visit_.launched_at, d_.scheduling.residency_limit)))
+      return true;
     if (m_.load_relaxed(&d_.parts->roamed) != number()) return nobody_progresses(d_.parts->roam_after);
     return m_.load_relaxed(&d_.parts->serving) < d_.block_count || nobody_progresses(d_.parts->leave_after);
   }

@@ -17,7 +17,8 @@
 //     │                                    └── still nothing, and another block serves ──▶ leave
 //     ├── the residency ends ──▶ close the part; where blocks have roamed, those that nobody has, too
 //     │                            └── a watch, a guard that is not dismissed ──▶ the next one
-//     └── a watch's stream may go on ──▶ give up the part, leave
+//     └── a watch's stream may go on ──▶ give up the part, leave; so do all blocks of a watch but the first,
+//                                        where nothing goes on
 //
 // A part is closed once in a residency, by whoever has it then, so what is left to do is announced as ever; a
 // watch that is the last to go announces without closing.
@@ -50,20 +51,22 @@ class DaemonBlock {
   }
 
  private:
-  // Who has to be there takes part in the next residency: a watch that was sent away, and a guard whose
-  // helpers, or those of an earlier one, ended this one. What was left then its host may have taken for
-  // known to the guard, so that looks once more when it is dismissed.
+  // Who has to be there takes part in the next residency: a watch that was sent away, unless it gave its
+  // place back, and a guard whose helpers, or those of an earlier one, ended this one. What was left then its
+  // host may have taken for known to the guard, so that looks once more when it is dismissed.
   STARLING_HOST_DEVICE bool comes_again(LeaveReason reason) {
+    if (gives_way() && reason == LeaveReason::kElsewhere && goes_on()) return false;
     if (watches(a_)) return !is_released(m_, a_);
     if (!anchors() || reason == LeaveReason::kExit || last_look_) return false;
-    if (m_.load_relaxed(&d_.drain) < number_) return false;  // it had no part, and others serve
+    if (goes_on()) return false;  // it had no part, and others serve
     last_look_ = is_dismissed(m_, a_);
     return true;
   }
 
   STARLING_HOST_DEVICE LeaveReason serve() {
     LeaveReason reason = LeaveReason::kElsewhere;
-    for (Visit visit{m_.now(), true}; s_.part != kNoPart; visit.first = false) {
+    came_at_ = m_.now();
+    for (Visit visit{came_at_, true, gives_way()}; s_.part != kNoPart; visit.first = false) {
       m_.become(s_.part);
       reason = Daemon<M>(m_, a_, s_, visit).run();
       if (leads(m_)) s_.part = next_part(reason);
@@ -83,7 +86,7 @@ class DaemonBlock {
 
   // Only who has a part counts as serving: others rely on it to see to theirs. Block 0, which brings the
   // host's submissions, has to have one: there are as many as blocks, and who changes them has two for a
-  // moment only. A watch has nothing else to do.
+  // moment only. A watch's first block has nothing else to do.
   STARLING_HOST_DEVICE void arrive() {
     closing_ = false;
     in_vain_ = 0;
@@ -92,7 +95,7 @@ class DaemonBlock {
     s_.number = number_;
     if (number_ == kNoTenure) return;
     asked_ = false;
-    if (a_.tenured != 0 && anchors()) m_.fetch_add(&p_.anchors, 1);
+    if (is_counted()) m_.fetch_add(&p_.anchors, 1);
     // Release: as in elsewhere().
     if (a_.guards != 0 || a_.tenured != 0) m_.store_release(&p_.roamed, number_);
     s_.part = a_.tenured != 0 ? claim_or_wait() : claim_of_own();
@@ -101,7 +104,7 @@ class DaemonBlock {
 
   STARLING_HOST_DEVICE uint32_t claim_of_own() {
     uint32_t part = claim(own_);
-    while (part == kNoPart && own_ == 0 && m_.load_relaxed(&d_.drain) < number_) part = claim(own_);
+    while (part == kNoPart && own_ == 0 && goes_on()) part = claim(own_);
     return part;
   }
 
@@ -117,12 +120,14 @@ class DaemonBlock {
 
   STARLING_HOST_DEVICE bool waits_for_part(uint64_t arrived_at) {
     // Where nobody serves, who goes has the parts for a moment (release_part).
-    return (anchors() || m_.load_relaxed(&p_.serving) == 0 || succeeds_watches(arrived_at)) &&
-           m_.load_relaxed(&d_.drain) < number_ && !is_released(m_, a_) && !is_dismissed(m_, a_);
+    return (anchors() || m_.load_relaxed(&p_.serving) == 0 || succeeds_watches(arrived_at)) && goes_on() &&
+           !is_released(m_, a_) && !is_dismissed(m_, a_);
   }
+  // The residency does, as far as one look without an order says.
+  STARLING_HOST_DEVICE bool goes_on() const { return m_.load_relaxed(&d_.drain) < number_; }
 
-  // Watches have parts, and leave when their operation is complete. If fewer blocks than parts were left
-  // then, all of them would go from part to part for as long as the residency lasts. Like who
+  // Watches have parts, and leave when their operation is complete, or nothing goes on. If fewer blocks than
+  // parts were left then, all of them would go from part to part for as long as the residency lasts. Like who
   // leaves_quietly(), it gives its place back when nothing goes on.
   STARLING_HOST_DEVICE bool succeeds_watches(uint64_t arrived_at) {
     const uint64_t period = d_.scheduling.quit_period;
@@ -136,10 +141,12 @@ class DaemonBlock {
 
   static constexpr uint64_t kNoTenure = 0;
 
-  // Somebody relies on it to be there, whatever others do.
-  STARLING_HOST_DEVICE bool anchors() const {
-    return watches(a_) || (a_.stays != 0 && !helps(a_) && own_ == 0);
-  }
+  // Somebody relies on it to be there, whatever others do: of a watch on its first block alone.
+  STARLING_HOST_DEVICE bool anchors() const { return a_.stays != 0 && !helps(a_) && own_ == 0; }
+  // The others make it faster, and leave where nothing goes on, or after long: on a GPU that others fill,
+  // start kernels may find no place beside them.
+  STARLING_HOST_DEVICE bool gives_way() const { return watches(a_) && own_ != 0; }
+  STARLING_HOST_DEVICE bool is_counted() const { return a_.tenured != 0 && (anchors() || gives_way()); }
 
   // The residency's number. Who comes again waits until the last one is over; kNoTenure: a watch's stream may
   // go on.
@@ -163,7 +170,7 @@ class DaemonBlock {
   }
   STARLING_HOST_DEVICE void depart() {
     if (number_ == kNoTenure) return;
-    if (anchors()) m_.fetch_add(&p_.anchors, ~uint64_t(0));
+    if (is_counted()) m_.fetch_add(&p_.anchors, ~uint64_t(0));
     m_.fetch_add(&p_.tenure, ~uint64_t(0));
   }
 
@@ -219,7 +226,10 @@ class DaemonBlock {
       give_up(part);
       if (others_serve()) return kNoPart;
       const uint32_t again = claim(part);
-      return again != kNoPart ? again : after_closing();  // others have closed it, or left theirs to us
+      if (again != kNoPart) return again;
+      if (!goes_on()) return after_closing();  // others have closed it, or left theirs to us
+      stop_serving();  // who has just come, and is not counted yet, has it
+      return kNoPart;
     }
     const uint32_t next = claim(part + 1);
     if (next == kNoPart) return part;
@@ -228,8 +238,10 @@ class DaemonBlock {
   }
 
   STARLING_HOST_DEVICE bool gives_place_back() const {
+    if (gives_way())
+      return none_progresses(m_, d_, p_.roam_after) || m_.expired(came_at_, d_.scheduling.residency_limit);
     if (leaves_quietly(m_, a_)) return none_progresses(m_, d_, d_.scheduling.quit_period);
-    return in_vain_ > d_.block_count && own_ != 0 && !watches(a_) && none_progresses(m_, d_, p_.leave_after);
+    return in_vain_ > d_.block_count && own_ != 0 && none_progresses(m_, d_, p_.leave_after);
   }
 
   // What has gone on here goes on, perhaps, for long. The operation is not complete, since our task is not
@@ -268,6 +280,7 @@ class DaemonBlock {
   BlockState& s_;
   const uint32_t own_;
   uint64_t number_ = 0;  // of the residency; then, of the last one in which we took part
+  uint64_t came_at_ = 0;  // to the first part in it
   uint32_t in_vain_ = 0;  // parts visited since the last that went on
   bool closing_ = false;
   bool asked_ = false;  // for help
@@ -283,7 +296,7 @@ STARLING_HOST_DEVICE STARLING_INLINE LeaveReason run_daemon(M& machine, const Da
   } else {
     if constexpr (requires { machine.become(0u); })
       if (arguments.daemon->parts != nullptr) return DaemonBlock<M>(machine, arguments, state).run();
-    return Daemon<M>(machine, arguments, state, {machine.now(), true}).run();
+    return Daemon<M>(machine, arguments, state, {machine.now(), true, false}).run();
   }
 }
 

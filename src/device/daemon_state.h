@@ -59,6 +59,7 @@ STARLING_HOST_DEVICE inline bool watches(const DaemonArguments& arguments) {
 struct Visit {
   uint64_t launched_at;
   bool first;  // the block has just begun
+  bool gives_way;  // DaemonBlock::gives_way()
 };
 
 }  // namespace starling::device

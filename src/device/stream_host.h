@@ -308,7 +308,7 @@ class StreamHost {
     d_.wait_value(stream, watch_blocks != 0 ? &done.told : &done.done, sequence + 1);
     if (watch_blocks == 0) return;
     DaemonArguments watch = daemon_;
-    watch.launch = ~uint64_t(0);  // it leaves with its stream, or when all are to leave
+    watch.launch = ~uint64_t(0);  // its first block leaves with its stream, or when all are to leave
     watch.stays = watch.guards = 1;
     watch.awaited = &done.done;
     watch.until = sequence + 1;

@@ -135,14 +135,14 @@ void keep_daemon_out(Case& drawn) {
   o.sm_slots = std::max(o.sm_slots, o.gate_limit + 2 + o.watch_limit);
 }
 
-// Drawn apart, as above.
+// Their further blocks have no room of their own: on a GPU that others fill there is none. Drawn apart, as
+// above.
 void widen_watches(Case& drawn) {
   Random random(drawn.seed, 35);
   Options& o = drawn.options;
   if (o.watch_limit == 0 || o.blocks < 2 || !random.chance(kAlways / 2)) return;
   o.watch_blocks = 2 + random.below(o.blocks - 1);
   o.wide_watches = 1 + random.below(o.watch_limit);
-  o.sm_slots += o.wide_watches * (o.watch_blocks - 1);
 }
 
 // For ever, in half of those that do: then nothing but a call lets the daemon come. Who is stuck at first

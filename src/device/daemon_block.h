@@ -146,6 +146,7 @@ class DaemonBlock {
   // The others make it faster, and leave where nothing goes on, or after long: on a GPU that others fill,
   // start kernels may find no place beside them.
   STARLING_HOST_DEVICE bool gives_way() const { return watches(a_) && own_ != 0; }
+  // In DaemonParts::anchors; who gives way too, for its part is not free before it has gone.
   STARLING_HOST_DEVICE bool is_counted() const { return a_.tenured != 0 && (anchors() || gives_way()); }
 
   // The residency's number. Who comes again waits until the last one is over; kNoTenure: a watch's stream may

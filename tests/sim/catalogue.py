@@ -2334,4 +2334,26 @@ UNSEEN = [
         ),
         "slower, not stuck: Streams.BesideWatches sees it (1.07 of the time without watches, 1.03 as it is)",
     ),
+    (
+        Mutation(
+            "watch_gives_way_to_nothing_that_lasts",
+            "further blocks of a watch stay for as long as anything goes on anywhere",
+            DAEMON_BLOCK,
+            " || m_.expired(came_at_, d_.scheduling.residency_limit);",
+            ";",
+        ),
+        "it leaves a GPU that others fill to start kernels while other lanes go on for as long as a timeout; "
+        "drawn programs end before: not in 840,902 seeds of streams-in-driver",
+    ),
+    (
+        Mutation(
+            "part_closed_before_the_end",
+            "who finds its part taken by one that has just come takes the residency for over, and serves uncounted",
+            DAEMON_BLOCK,
+            "      if (!goes_on()) return after_closing();  // others have closed it, or left theirs to us\n",
+            "      return after_closing();\n",
+        ),
+        "all parts have to be held by blocks that are just coming, in a few steps of one that goes (found by "
+        "reading): not in 887,522 seeds of streams-in-driver",
+    ),
 ]

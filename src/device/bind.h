@@ -40,17 +40,13 @@ class ProgramBinder {
     program.tails = tails(program);
     program.landings = pulls() ? landings(program) : 0;
     program.scratch_tiles = plan_.header->tile_scratch;
-    program.served = pulls() && program.tile_bytes <= kServedBytes && is_served(program);
     program.lends_ahead = lends_ahead(program);
-    if (program.served != 0) program.behind = behind(program);
     return program;
   }
 
  private:
   // Of an operation; offsets fit in 32 bits.
   static constexpr uint64_t kMostBytes = uint64_t(1) << 30, kMostPulledBytes = uint64_t(1) << 31;
-  // Of a tile: what longer ones lose to fences and votes is less than what the threads that serve would move.
-  static constexpr uint64_t kServedBytes = 128 << 10;
 
   bool pulls() const { return plan_.header->protocol == Protocol::kPull; }
 
@@ -113,11 +109,10 @@ class ProgramBinder {
       count += lands(program.instructions[n]) || lands_first(program.instructions[n]);
     return count;
   }
-  // Places of as many tiles as there are words for, or of two, where no thread has nothing else to do.
-  // Scratch is in use until its tile's end.
+  // Places of two tiles, where there are words for so many. Scratch is in use until its tile's end.
   static uint8_t lends_ahead(const BoundProgram& program) {
     uint32_t places[kBoundEnds] = {}, most = 1;
-    uint32_t tiles = program.served != 0 ? kMaxLent : 2;
+    uint32_t tiles = 2;
     for (uint32_t n = 0; n < program.count; ++n) {
       const BoundInstruction& i = program.instructions[n];
       if (!(lands(i) || lands_first(i))) continue;
@@ -127,46 +122,6 @@ class ProgramBinder {
     if (program.landings == 0 || program.tile_count == 1) return 0;
     if (kMaxLent / most < tiles) tiles = kMaxLent / most;
     return uint8_t(tiles - 1);
-  }
-  // One connection each way, whose messages are put; scratch is written only where something has landed.
-  static bool is_served(const BoundProgram& program) {
-    if (program.receive_count > 1 || program.send_count > 1) return false;
-    bool puts = false;
-    for (uint32_t n = 0; n < program.count; ++n) {
-      const BoundInstruction& i = program.instructions[n];
-      if (i.receive_count != 0 && !lands(i)) return false;
-      if (i.send_count != 0 && !is_put(i)) return false;
-      if (!lands(i) && (i.received_before & kBoundDestinationOfTile) != 0 &&
-          (!lands_first(i) || lands_in_source(i)))
-        return false;
-      puts |= is_put(i) || lands_first(i);
-    }
-    return puts;
-  }
-  // Which of those instructions read or write what an earlier one writes or reads, which may not have ended.
-  // In another tile nothing of a buffer is the same, and scratch is, once something has landed there anew.
-  static uint16_t behind(const BoundProgram& program) {
-    uint16_t mask = 0;
-    for (uint32_t n = 0; n < program.count; ++n)
-      for (uint32_t k = 0; k < n; ++k)
-        if (disturbs(program, program.instructions[k], program.instructions[n]) ||
-            disturbs(program, program.instructions[n], program.instructions[k]))
-          mask |= uint16_t(1u << n);
-    return mask;
-  }
-  // Does one write where the other one moves something?
-  static bool disturbs(const BoundProgram& program, const BoundInstruction& writer,
-                       const BoundInstruction& other) {
-    if (lands(writer) || lands(other) || !keeps(writer)) return false;
-    if (program.apart == &other - program.instructions + 1 &&
-        !is_apart(program, writer, program.added, program.added_step, false))
-      return true;
-    if (other.source != nullptr && !is_apart(program, writer, other.source, other.source_step,
-                                             other.received_before & kBoundSourceOfTile))
-      return true;
-    return (keeps(other) || reduces_into(other)) &&
-           !is_apart(program, writer, other.destination, other.destination_step,
-                     other.received_before & kBoundDestinationOfTile);
   }
   // What lands and is added to, or sent on, or both, is one instruction; so is what is kept and sent.
   static bool joins(BoundProgram& program, BoundInstruction& i) {

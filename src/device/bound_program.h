@@ -93,10 +93,8 @@ struct BoundProgram {
   uint8_t lends_ahead;  // so many tiles ahead their places are lent
   uint8_t scratch_tiles;  // that have scratch in turn (PlanHeader::tile_scratch)
   uint8_t planned;  // instructions of the plan
-  uint8_t served;  // 1: it may run as device/bound_serve.h says
   uint8_t apart;  // n + 1: instruction n sums up what lands in its source and `added`, into its destination;
                   // 0: none
-  uint16_t behind;  // of what is served, bit n: instruction n touches what an earlier one may still touch
   uint16_t receive_peers[kBoundEnds];
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile

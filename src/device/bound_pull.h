@@ -18,12 +18,9 @@
 //
 // An end is one thread's from the look to the end, so between its steps no barrier is needed. It is a copy
 // in the block's fast memory: nobody else looks at the part's ends meanwhile.
-//
-// Rings and chains of puts have threads that serve: device/bound_serve.h.
 #pragma once
 #include "base/assert.h"
 #include "device/bound.h"
-#include "device/bound_serve.h"
 #include "device/combine.h"
 #include "device/connector.h"
 #include "device/ends.h"
@@ -44,18 +41,16 @@ class BoundPull {
  public:
   static_assert(kBoundEnds <= kNearEnds);
 
-  // `ends`, `operands` [kOperandSets] and `service`: in the block's fast memory.
+  // `ends` and `operands`: in the block's fast memory.
   STARLING_HOST_DEVICE BoundPull(M& machine, const BoundProgram& program, const Operation& operation,
-                                 const Lane& lane, const Budget& budget, NearEnds& ends, Combine* operands,
-                                 Service& service)
+                                 const Lane& lane, const Budget& budget, NearEnds& ends, Combine& operands)
       : m_(machine),
         p_(program),
         op_(operation),
         lane_(lane),
         budget_(budget),
         ends_(ends),
-        c_(operands[0]),
-        service_(service),
+        c_(operands),
         block_(m_.block_index()) {}
 
   // As BoundRun::look(). Nothing is waited for here: the first messages may be addresses that we tell.
@@ -74,14 +69,14 @@ class BoundPull {
       ends_.placed[k] = ends_.sends[k].put;
       ready &= ends_.sends[k].connected != 0;
     }
-    if (leads(m_)) describe_reductions();
+    if (leads(m_)) describe_reduction();
     return ready && fault == 0;
   }
 
   // On all threads, after that vote: how many steps are done, the same on all; and whether all peers have
   // read what we told them of, so that nothing is left. A barrier must follow.
   STARLING_HOST_DEVICE uint32_t run(bool& ended) {
-    const uint32_t done = is_served(m_, p_) ? BoundServe<BoundPull>(*this, &c_, service_).run() : advance();
+    const uint32_t done = advance();
     ended = done == p_.steps() && wait_for_readers();
     return_ends();
     return done;
@@ -90,10 +85,6 @@ class BoundPull {
   STARLING_HOST_DEVICE void ring() {}  // who tells or gives back has rung already
 
  private:
-  template <class Pull>
-  friend class BoundServe;
-  using Machine = M;
-
   // The block's part of an instruction's slices in a tile.
   struct Share {
     uint32_t offset;
@@ -398,14 +389,11 @@ class BoundPull {
     return in_time(m_, budget_, lane_.fault, NeverYields{}, ready);
   }
 
-  STARLING_HOST_DEVICE void describe_reductions() {
-    const uint32_t sets = is_served(m_, p_) ? kOperandSets : 1;
-    for (Combine* c = &c_; c < &c_ + sets; ++c) {
-      describe_bound_reduction(p_, op_, *c);
-      c->past_caches = 0;
-      c->owner = 0;
-      c->packet_sources = c->packet_destinations = c->refreshed = c->packet_bytes = 0;
-    }
+  STARLING_HOST_DEVICE void describe_reduction() {
+    describe_bound_reduction(p_, op_, c_);
+    c_.past_caches = 0;
+    c_.owner = 0;
+    c_.packet_sources = c_.packet_destinations = c_.refreshed = c_.packet_bytes = 0;
   }
 
   STARLING_HOST_DEVICE uint32_t last(uint32_t thread) const { return m_.thread_count() - 1 - thread; }
@@ -422,8 +410,7 @@ class BoundPull {
   const Lane& lane_;
   Budget budget_;
   NearEnds& ends_;
-  Combine& c_;  // the first of them
-  Service& service_;
+  Combine& c_;
   const uint32_t block_;
 };
 

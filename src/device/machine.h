@@ -48,9 +48,6 @@ enum class Outcome : uint8_t {
 //                                  barrier between) comes after what others loaded before they stored the value
 //   load_early(from, bytes)        load_few() of what others may still write; use_early(from, bytes, pack) before
 //                                  the first use, when nobody does any more, and what was loaded is what is there
-//   load_near(p)                   acquire, at the block's scope, of a word of its fast memory; store_near(p, v) releases
-//   count_near(p)                  a group (kGroup threads) adds one to such a word, and releases what all of it did
-//   first(threads)                 the same machine for the block's first threads alone: no barriers
 //   now()                          ticks of a monotone clock, the leader's
 //   expired(start, budget)         has a wait that began at `start` used up its budget of ticks?
 //   pause(attempt)                 between two polls inside one bounded wait
@@ -105,12 +102,6 @@ concept Machine = requires(M m, const uint64_t* p, uint64_t* q, uint64_t v, bool
     { m.load_before_stores(p) } -> std::same_as<uint64_t>;
     { m.load_early(from, v) } -> std::same_as<Pack>;
     m.use_early(from, v, Pack{});
-    m.first(n).thread_count();
-    { m.load_near(p) } -> std::same_as<uint64_t>;
-    m.store_near(q, v);
-    m.count_near(q);
-    { M::kGroup } -> std::convertible_to<uint32_t>;
-    { M::kServedThreads } -> std::convertible_to<uint32_t>;
   };
   requires M::kVectorThreads || requires { m.write_past_caches(to, from, v); };
   requires !M::kReadsOwned || requires { { m.read_owned(m.owner(), to, from, v) } -> std::same_as<bool>; };

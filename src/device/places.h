@@ -38,31 +38,18 @@ STARLING_HOST_DEVICE constexpr uint64_t place_number(const Pack& place) {
   return place.high % (uint64_t(1) << kPlaceBytesBit);
 }
 
-// Where the memory of the registration is that was asked for last, for whoever looks for many places.
-struct LastPlace {
-  uint64_t number = 0;
-  uint64_t at = 0;
-};
-
 // The same, and where this rank writes `bytes` of it. The connection is made.
 template <class M>
 STARLING_HOST_DEVICE bool find_place(M& m, const SendEnd& end, uint64_t number, uint64_t bytes,
-                                     std::byte*& where, LastPlace& last) {
+                                     std::byte*& where) {
   Pack place;
   if (!load_place(m, end, number, place) || place_bytes(place) != bytes) return false;
   place.high = place_number(place);
   where = reinterpret_cast<std::byte*>(place.low);
   if (end.opened == nullptr) return true;
-  if (last.at == 0 || last.number != place.high)
-    last = {place.high, opened_place(m, *end.opened, place.high)};
-  where = const_cast<std::byte*>(address_at(last.at, place));
-  return last.at != 0;
-}
-template <class M>
-STARLING_HOST_DEVICE bool find_place(M& m, const SendEnd& end, uint64_t number, uint64_t bytes,
-                                     std::byte*& where) {
-  LastPlace last;
-  return find_place(m, end, number, bytes, where, last);
+  const uint64_t at = opened_place(m, *end.opened, place.high);
+  where = const_cast<std::byte*>(address_at(at, place));
+  return at != 0;
 }
 
 template <class M>
@@ -71,11 +58,11 @@ STARLING_HOST_DEVICE bool find_next_place(M& m, const Lane& lane, SendEnd& end, 
   return is_connected(m, lane, end) && find_place(m, end, end.put, bytes, where);
 }
 
-// All threads have stored the message (a barrier came before), or so many.
+// All threads have stored the message (a barrier came before).
 template <class M>
-STARLING_HOST_DEVICE void was_put(M& m, SendEnd& end, uint32_t messages = 1) {
-  end.put += messages;
-  // Release: the message before the counter; pairs with the acquire in count_put().
+STARLING_HOST_DEVICE void was_put(M& m, SendEnd& end) {
+  ++end.put;
+  // Release: the message before the counter; pairs with the acquire in has_landed().
   m.store_release(&end.inbox->put, end.put);
   m.notify(end.doorbell);
 }
@@ -89,16 +76,11 @@ STARLING_HOST_DEVICE void lend(M& m, ReceiveEnd& end, Pack place, uint64_t bytes
   m.notify(end.doorbell);
 }
 
-// So many have been put on this connection, of all operations.
-template <class M>
-STARLING_HOST_DEVICE uint64_t count_put(M& m, const ReceiveEnd& end) {
-  // Acquire: pairs with the release in was_put(); after it those messages are readable.
-  return m.load_acquire(&end.inbox->put);
-}
 // Is the next message that is put here?
 template <class M>
 STARLING_HOST_DEVICE bool has_landed(M& m, const ReceiveEnd& end) {
-  return int64_t(count_put(m, end) - end.landed) > 0;
+  // Acquire: pairs with the release in was_put(); after it the message is readable.
+  return int64_t(m.load_acquire(&end.inbox->put) - end.landed) > 0;
 }
 
 // Of protocol pull: a receive whose sender writes the message; a send whose messages its block writes.

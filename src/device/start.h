@@ -87,7 +87,6 @@ struct alignas(16) StartState {
   Combine operands[kOperandSets];
   NearEnds ends;
   BoundState bound;
-  Service service;
   // Where memory is far: copies of the argument's, with pointers to what is near. Of a captured operation,
   // with its numbers.
   Operation operation;
@@ -158,8 +157,7 @@ class BoundStart : StartBlock<M> {
 
  private:
   STARLING_HOST_DEVICE uint32_t run_pulls(bool& ended) {
-    return run(BoundPull<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.ends, s_.operands, s_.service),
-               ended);
+    return run(BoundPull<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.ends, s_.operands[0]), ended);
   }
   STARLING_HOST_DEVICE uint32_t run_packets(bool& ended) {
     return run(BoundRun<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]), ended);

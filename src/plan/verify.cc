@@ -56,23 +56,18 @@ Violation violation_at(const char* rule, const NetworkBlock& block, std::uint32_
 
 namespace {
 
-// Messages of a tile that are put to one block, and on one of its connections, at most.
-struct Landings {
-  std::uint32_t of_block = 0;
-  std::uint32_t of_connection = 0;
-};
-void count_landings(const PlanView& view, Landings& most) {
+// Messages of a tile that are put on one connection, at most.
+std::uint32_t landings(const PlanView& view) {
+  std::uint32_t most = 0;
   for (std::uint32_t b = 0; b < view.header->block_count; ++b) {
     const BlockPlan& block = view.blocks()[b];
     std::vector<std::uint32_t> places(block.receive_count, 0);
-    std::uint32_t all = 0;
     for (std::uint32_t n = 0; n < block.instruction_count; ++n) {
       const Instruction& i = view.instructions()[block.instruction_first + n];
-      if ((i.flags & kPut) == 0 || i.opcode != Opcode::recv) continue;
-      most.of_connection = std::max(most.of_connection, ++places[i.receive_first]);
-      most.of_block = std::max(most.of_block, ++all);
+      if ((i.flags & kPut) != 0 && i.opcode == Opcode::recv) most = std::max(most, ++places[i.receive_first]);
     }
   }
+  return most;
 }
 
 // Is each chunk of scratch one block's? What it reads there it has written in the same tile, as in the one
@@ -104,11 +99,11 @@ bool has_tile_scratch(const Network& network) {
   return any;
 }
 
-// As many tiles as a connection has words for, up to two; four of chains, whose tiles are short.
+// As many tiles as a connection has words for, up to two.
 std::uint8_t scratch_tiles(const Network& network) {
-  Landings most;
-  for (const PlanView& view : network.ranks) count_landings(view, most);
-  return most.of_block == 1 ? 4 : 2 * most.of_connection <= kMaxLent ? 2 : 1;
+  std::uint32_t most = 0;
+  for (const PlanView& view : network.ranks) most = std::max(most, landings(view));
+  return 2 * most <= kMaxLent ? 2 : 1;
 }
 
 // Blocks that share nothing: no channel, no dependency, no scratch that is not each block's own.

@@ -117,7 +117,7 @@ struct PlanHeader {
   Protocol protocol;
   uint8_t tile_scratch;  // of protocol pull, if each chunk of scratch is one block's, which writes it anew in
                          // every tile: it has room for so many, which have it in turn, and whose places
-                         // can be lent ahead: 4, 2 or 1 by their number; 0: for the whole chunk
+                         // can be lent ahead: 2 or 1 by their number; 0: for the whole chunk
   uint8_t reserved[2];
   uint32_t total_bytes;  // of header and tables
   uint32_t tile_bytes;  // of a chunk, in one tile, at most: a multiple of 16; 0: as many as can be

@@ -106,7 +106,7 @@ TEST(Put, RingsOfPartsLandWhereTheyStay) {
       for (std::uint32_t r = 0; r < ranks; ++r) {
         EXPECT_EQ(gather.header(r)->scratch_chunks, 0u);
         EXPECT_EQ(scatter.header(r)->scratch_chunks, 3 * (in_place ? ranks - 1 : ranks - 2));
-        const int tiles = ranks == 2 ? 4 : 2 * (ranks - 1) <= kMaxLent ? 2 : 1;
+        const int tiles = 2 * (ranks - 1) <= kMaxLent ? 2 : 1;
         EXPECT_EQ(scatter.header(r)->tile_scratch, in_place || ranks > 2 ? tiles : 0);
         EXPECT_TRUE(gather.header(r)->canonical);
         EXPECT_TRUE(scatter.header(r)->canonical);
@@ -129,7 +129,7 @@ TEST(Put, ChainsLandWhereTheyStay) {
           const bool begins = (r + 1) % ranks == root;
           EXPECT_EQ(down.header(r)->scratch_chunks, 0u);
           EXPECT_EQ(up.header(r)->scratch_chunks, begins ? 0u : 3u);
-          EXPECT_EQ(up.header(r)->tile_scratch, 4);
+          EXPECT_EQ(up.header(r)->tile_scratch, 2);
           EXPECT_TRUE(down.header(r)->canonical);
           EXPECT_TRUE(up.header(r)->canonical);
         }

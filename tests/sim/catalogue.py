@@ -20,7 +20,6 @@ ALONE = "alone.h"
 CAPTURED = "captured.h"
 BOUND = "bound.h"
 BOUND_PULL = "bound_pull.h"
-BOUND_SERVE = "bound_serve.h"
 BIND = "bind.h"
 WAIT = "wait.h"
 GATE = "gate.h"
@@ -371,7 +370,7 @@ MUTATIONS = [
         "place_unopened",
         "a message is put into memory of another process that our host has not opened yet",
         PLACES,
-        "  return last.at != 0;\n",
+        "  return at != 0;\n",
         "  return true;\n",
     ),
     Mutation(
@@ -1581,63 +1580,6 @@ MUTATIONS = [
         START,
         "      context.tile = begun_ / a_.bound.planned;\n",
         "      context.tile = begun_ / a_.bound.planned - (begun_ == a_.bound.steps());\n",
-    ),
-    # ---- threads that serve those which move -------------------------------------------------------------
-    Mutation(
-        "serve_tells_early",
-        "who tells of a put does not wait for all that move it",
-        BOUND_SERVE,
-        "      wait([&] { return has_moved(k); });\n      uint32_t puts",
-        "      uint32_t puts",
-    ),
-    Mutation(
-        "serve_tells_of_one",
-        "who tells of several puts at once counts one",
-        BOUND_SERVE,
-        "b_.ends_.sends[0], puts)",
-        "b_.ends_.sends[0])",
-    ),
-    Mutation(
-        "serve_describes_over",
-        "who looks ahead writes over a description that is still used",
-        BOUND_SERVE,
-        "        wait([&] { return has_moved(before); });\n",
-        "        ;\n",
-    ),
-    Mutation(
-        "serve_awaits_no_landing",
-        "who looks ahead describes what has not landed",
-        BOUND_SERVE,
-        "if (landing && !wait_long(",
-        "if (!landing && !wait_long(",
-    ),
-    Mutation(
-        "serve_lends_in_use",
-        "places are lent anew while their tile is moved",
-        BOUND_SERVE,
-        "progress.lent < progress.tile && ",
-        "",
-    ),
-    Mutation(
-        "serve_lends_unlanded",
-        "places are lent anew before all of their tile has landed",
-        BOUND_SERVE,
-        " && progress.lent < through",
-        "",
-    ),
-    Mutation(
-        "serve_leaves_early",
-        "who tells leaves as soon as nothing more comes",
-        BOUND_SERVE,
-        "    return word / 2 > k;\n  }\n\n  // ---- who tells",
-        "    return word / 2 > k && word % 2 == 0;\n  }\n\n  // ---- who tells",
-    ),
-    Mutation(
-        "serve_stops_behind",
-        "an instruction that nobody ran counts as done",
-        BOUND_SERVE,
-        "p_.planned + b_.planned(n);",
-        "p_.planned + b_.planned(n + 1);",
     ),
     # ---- blocks that roam --------------------------------------------------------------------------------
     Mutation(

@@ -1,6 +1,5 @@
-// Rings and chains of puts of many tiles, with threads that serve those which move (device/bound_serve.h):
-// scratch that tiles have in turn, and as many places lent as a connection has words for. Beside the
-// campaigns, whose operations are mostly too short for that.
+// Rings and chains of puts of many tiles: scratch that tiles have in turn, and places lent a tile ahead.
+// Beside the campaigns, whose operations are mostly too short for that.
 #pragma once
 #include <string>
 

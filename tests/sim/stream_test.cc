@@ -81,8 +81,7 @@ TEST(Streams, OwnPartThatIsOverwritten) {
   }
 }
 
-// Tiles that have scratch in turn, and places lent as far ahead as there are words for; and packets whose
-// slots come round.
+// Tiles that have scratch in turn, and places lent a tile ahead; and packets whose slots come round.
 TEST(Streams, OperationsOfManyTiles) {
   Simulation simulation;
   for (uint64_t seed = 1; seed <= part_of(800); ++seed) {

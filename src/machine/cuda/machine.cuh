@@ -21,10 +21,6 @@ class CudaMachine {
   static constexpr bool kPlainWrites = true;
   static constexpr uint32_t kLaneDepth = kGpuLaneDepth;
 
-  static constexpr uint32_t kGroup = 32;  // threads that go together
-  static constexpr uint32_t kServedThreads =
-      8 * kGroup;  // so many a block has at least for two groups to serve
-
   // A block's fast memory for the lane and the plan of a task, one `Stage` a slot. A start kernel's one slot
   // has room for most plans whole, which takes a round of loads less; a daemon's blocks have several and lie
   // beside other kernels for long, so theirs have room for a block's part (device/near_plan.h).
@@ -214,27 +210,6 @@ class CudaMachine {
         : "memory");
     return result != 0;
   }
-  // The same block's first threads, for what needs no barrier.
-  __device__ CudaMachine first(uint32_t threads) const {
-    CudaMachine some = *this;
-    some.threads_ = threads;
-    return some;
-  }
-  // Words of the block's fast memory, of which 32 bits are used: acquire and release at its scope.
-  __device__ uint64_t load_near(const uint64_t* p) const {
-    uint32_t v;
-    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(near(p)) : "memory");
-    return v;
-  }
-  __device__ void store_near(uint64_t* p, uint64_t v) {
-    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(near(p)), "r"(uint32_t(v)) : "memory");
-  }
-  // By a whole group, once, with what all its threads did.
-  __device__ void count_near(uint64_t* p) {
-    __syncwarp();
-    if (threadIdx.x % kGroup == 0)
-      asm volatile("red.release.cta.shared.add.u32 [%0], 1;" ::"r"(near(p)) : "memory");
-  }
   // For those of one warp that are together in the code.
   __device__ void sync_warp() { __syncwarp(); }
   __device__ void barrier() {
@@ -328,7 +303,6 @@ class CudaMachine {
   __device__ void notify_host() {}
 
  private:
-  __device__ static uint32_t near(const uint64_t* p) { return uint32_t(__cvta_generic_to_shared(p)); }
   // As much as can be moved as T, from `done` on.
   template <class T>
   __device__ void copy_as(std::byte* to, const void* from, uint32_t bytes, uint32_t& done) {

@@ -76,9 +76,6 @@ class SimMachine {
   static constexpr bool kPlainWrites = false;
   static constexpr uint32_t kLaneDepth = starling::kLaneDepth;
 
-  static constexpr uint32_t kGroup = 1;
-  static constexpr uint32_t kServedThreads = 3;
-
   static constexpr uint32_t kStageSlots = 4;  // device::kActiveSlots
   static constexpr uint32_t kLaneStageBytes = 256;
   static constexpr uint32_t kPlanStageBytes = 4096;
@@ -88,7 +85,7 @@ class SimMachine {
       : w_(world), group_(group), block_(block), thread_(thread) {}
 
   uint32_t thread_index() const { return thread_; }
-  uint32_t thread_count() const { return moving_ != 0 ? moving_ : group_ ? group_->threads : 1; }
+  uint32_t thread_count() const { return group_ ? group_->threads : 1; }
   uint32_t block_index() const { return block_; }
   void become(uint32_t block) {
     block_ = block;
@@ -119,18 +116,6 @@ class SimMachine {
     w_.scheduler.step();
     w_.memory.fence();
   }
-
-  SimMachine first(uint32_t threads) const {
-    SimMachine some = *this;
-    some.moving_ = threads;
-    return some;
-  }
-  uint64_t load_near(const uint64_t* p) { return load(p, true); }
-  void store_near(uint64_t* p, uint64_t v) {
-    w_.memory.allow_many_writers(p);
-    store(p, v, true);
-  }
-  void count_near(uint64_t* p) { fetch_add(p, 1); }
 
   bool any(bool value) { return thread_count() == 1 ? value : meet(value); }
   void barrier() {
@@ -247,7 +232,6 @@ class SimMachine {
   BlockGroup* group_;  // null: a host's fiber
   uint32_t block_;
   uint32_t thread_;
-  uint32_t moving_ = 0;  // first()
 };
 
 // In the place of device::copy_slice(), found by argument-dependent lookup: the copy takes time, and the

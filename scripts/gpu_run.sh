@@ -20,7 +20,7 @@
 #   holds        who holds a stream: gates, wait values, doorbells (gpu_holds_{gate,wait,doorbell}_N.json), all_reduce to 8 MB
 #   links        what the links give to each way (bench/gpu/link_probe.cu: gpu_links_N.txt); WAYS=words of the names of some
 #   named        algorithms by name beside NCCL, out of place (gpu_named_COLLECTIVE_ALGORITHM_BLOCKS_N.json): NAMED="collective:algorithm@tile:blocks ...",
-#                sizes BEGIN to END by fours
+#                sizes BEGIN to END by FACTOR (4)
 #   graphs       all_reduce inside of CUDA graphs, beside NCCL's (gpu_graphs_N.json)
 #   handwritten  plans of the language beside kernels written by hand (gpu_handwritten_N.json)
 #   plans        programs of the language, preempted (tests/gpu/test_plans.py)
@@ -166,7 +166,7 @@ for step in "${steps[@]}"; do
   case $step in
   all)
     build_adapter
-    files=${FILES:-programs torch_cuda ipc sm_free hosts plans graphs many conformance rings streams together diagnose}
+    files=${FILES:-programs torch_cuda ipc sm_free hosts plans graphs many conformance rings streams together diagnose alone}
     all_of() { # what is added to the logs' names, pytest's -k, files: JOBS of them at a time
       local suffix=$1 part=$2 file
       for file in "${@:3}"; do
@@ -178,9 +178,9 @@ for step in "${steps[@]}"; do
     if ((GPUS < 4)); then
       all_of "" "" $files
     else
-      four= # two ranks at most have ipc, streams, together and diagnose
-      for file in $files; do [[ " ipc streams together diagnose " == *" $file "* ]] || four+=" $file"; done
-      [ "${STAGE:-}" = two ] || all_of _4 "4 or processes-3 or test_programs" $four
+      four= # two ranks at most have ipc, together, diagnose and alone
+      for file in $files; do [[ " ipc together diagnose alone " == *" $file "* ]] || four+=" $file"; done
+      [ "${STAGE:-}" = two ] || all_of _4 "4 or processes-3 or test_programs or test_streams" $four
       for pair in 0 1; do
         [ "${STAGE:-}" != four ] || break
         (
@@ -246,7 +246,7 @@ for step in "${steps[@]}"; do
       printf '%s\n' "starling-table 1" "topology cuda:processes:ranks=$GPUS:per_host=$GPUS:blocks=$blocks" \
         "  to 8589934592 $collective separate $class built_in $algorithm $blocks" >"$table"
       STARLING_BLOCKS=$blocks STARLING_TABLE=$table LINES_SHOWN=12 bench 60 "gpu_named_${collective}_${algorithm}_${blocks}_$GPUS" gpu -n "$GPUS" \
-        -C "$collective" -b "${BEGIN:-2M}" -e "${END:-2G}" -f 4 --no-in-place --timeout 55
+        -C "$collective" -b "${BEGIN:-2M}" -e "${END:-2G}" -f "${FACTOR:-4}" --no-in-place --timeout 55
     done
     ;;
   overheads) bench 110 gpu_overheads gpu-overheads ;;

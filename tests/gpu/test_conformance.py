@@ -1,7 +1,8 @@
 """Goal: every collective is right on GPUs: every type, reduction, algorithm, in and out of place, 1 to 4 ranks.
 
 Method: the conformance suite's cases on CUDA tensors; ranks as threads (several on a GPU where there are fewer)
-and as processes, one a GPU.
+and as processes, one a GPU. Each number of ranks and blocks takes one of SHARES parts of the kinds of cases, and every
+shape with every algorithm: together all kinds. ``FULL_TESTS=1`` takes all cases.
 """
 
 import functools
@@ -14,16 +15,17 @@ from gpu import gpus
 
 pytestmark = pytest.mark.gpu
 SHARES = 6
+BLOCKS = (1, 8, 32)  # 32: the default
 
 
 @pytest.mark.timeout(0 if FULL else 300)
 @pytest.mark.parametrize("ranks", (1, 2, 3, 4))
 @pytest.mark.parametrize("machine", sorted(gpus.MACHINES))
-@pytest.mark.parametrize("blocks", (1, 8))
+@pytest.mark.parametrize("blocks", BLOCKS)
 def test_collectives(machine: str, ranks: int, blocks: int) -> None:
     if machine == "processes":
         gpus.skip_unless(ranks)
-    share = (ranks - 1 + (blocks > 1) * 3) % SHARES
+    share = (ranks - 1 + BLOCKS.index(blocks) * 2) % SHARES
     taken = (
         list(cases.all_cases(ranks))
         if FULL

@@ -17,12 +17,14 @@ import pytest
 
 from gpu import gpus
 from starling import Communicator
-from starling.errors import StarlingError
+from starling.errors import PeerFailedError, StarlingError
 from starling.launch import RankDiedError
 
 pytestmark = pytest.mark.gpu
 OPERATIONS = int(os.environ.get("OPERATIONS", "20000"))
 REGISTERED = 1000
+DIES_AFTER_S = 1.0
+TIMEOUT_S = 20.0  # of an operation, where a rank dies
 
 
 @pytest.fixture(params=(1, 2, 4))
@@ -116,7 +118,7 @@ def killed_amid(comm: Communicator, lanes: int) -> dict[str, object]:
     tensors = [torch.ones(8 << 20, device=device) for _ in range(lanes)]
     torch.cuda.synchronize()
     if comm.rank == comm.size - 1:  # in the middle, whatever it is doing
-        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        threading.Timer(DIES_AFTER_S, os.kill, (os.getpid(), signal.SIGKILL)).start()
     requests = []
     begin = time.monotonic()
     error: StarlingError | None = None
@@ -143,7 +145,7 @@ def killed_amid(comm: Communicator, lanes: int) -> dict[str, object]:
             os._exit(9)  # nothing of this process would end in order
         time.sleep(0.01)
     released = time.monotonic() - begin
-    return {"error": str(error), "noticed_s": noticed, "released_s": released}
+    return {"error": error, "noticed_s": noticed, "released_s": released}
 
 
 @pytest.mark.timeout(200)
@@ -151,14 +153,14 @@ def killed_amid(comm: Communicator, lanes: int) -> dict[str, object]:
 def test_a_dead_rank_releases_every_stream(ranks: int) -> None:
     gpus.skip_unless(ranks)
     outcomes = gpus.MACHINES["processes"].run(
-        ranks, functools.partial(killed_amid, lanes=8), timeout=150, operation_timeout=20, check=False
+        ranks, functools.partial(killed_amid, lanes=8), timeout=150, operation_timeout=TIMEOUT_S, check=False
     )
     assert isinstance(outcomes[-1].error, RankDiedError) and "SIGKILL" in str(outcomes[-1].error)
     for outcome in outcomes[:-1]:
-        assert outcome.error is None or isinstance(outcome.error, StarlingError), outcome.trace
-        assert not isinstance(outcome.error, RankDiedError), outcome.error  # its streams stood
-        if outcome.error is None:
-            assert "died" in outcome.value["error"] or f"rank {ranks - 1}" in outcome.value["error"]
-            print(
-                f"noticed after {outcome.value['noticed_s']:.2f} s, released {outcome.value['released_s']:.2f} s"
-            )
+        assert outcome.error is None, outcome.trace or outcome.error  # of one that died the streams stood
+        error, released_s = outcome.value["error"], outcome.value["released_s"]
+        print(f"noticed after {outcome.value['noticed_s']:.2f} s, released {released_s:.2f} s")
+        assert isinstance(error, PeerFailedError), repr(error)
+        assert f"rank {ranks - 1} (process" in str(error) and "died" in str(error), error
+        # Some 0.4 s after the death; half of the timeout, for hosts and GPUs that others use, is still none.
+        assert released_s < DIES_AFTER_S + TIMEOUT_S / 2

@@ -19,6 +19,7 @@ from starling.bench.gpu_programs import CASES
 
 pytestmark = pytest.mark.gpu
 ITERATIONS = 200
+OCCUPIED_ITERATIONS = 50  # at least, while multiprocessors are occupied: four H200 do 500 in those 90 s
 
 
 def disordered(comm: Communicator, iterations: int, synchronize_every: int, seed: int) -> dict[str, int]:
@@ -85,7 +86,8 @@ def test_situations(ranks: int, library: str, connections: int) -> None:
     ]
     rows = Run(ranks, ITERATIONS).together(jobs_of(library, cases))
     assert [row["case"] for row in rows] == cases
-    bad = [row for row in rows if row["outcome"] != "right"]
+    least = {name: OCCUPIED_ITERATIONS if CASES[name].left_free else ITERATIONS for name in cases}
+    bad = [row for row in rows if row["outcome"] != "right" or row["iterations"] < least[row["case"]]]
     assert not bad, "\n".join(
         f"{row['case']}: {row['outcome']} after {row['iterations']} iterations: {row.get('text', '')}\n"
         f"{row.get('stacks', '')}"

@@ -46,7 +46,7 @@ def run(ranks: int, *names: str, **settings: str) -> None:
     [
         ("collectives", "unequal_parts", "strided", "messages", "barriers", "coalesced"),
         ("messages_waited_for_or_not",),
-        ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures"),
+        ("streams_are_waited_for", "side_streams", "tensors_are_kept", "futures", "futures_asked_for_late"),
         ("futures_need_no_daemon", "waited_messages_need_no_daemon"),
         (
             "disorder",
@@ -57,6 +57,7 @@ def run(ranks: int, *names: str, **settings: str) -> None:
         ("ddp", "ddp_with_lanes_and_synchronization", "ddp_in_orders_of_ranks_own"),
         ("tensor_parallel",),
         ("pipelining",),
+        ("no_context_on_another_gpu",),
         ("timed_out", "aborted"),
         ("killed",),
     ],
@@ -81,6 +82,7 @@ def test_checks(names: tuple[str, ...], ranks: int) -> None:
             "futures",
         ),
         ("disorder", "groups_in_any_order", "ddp", "pipelining"),
+        ("no_context_on_another_gpu",),
         ("killed",),
     ],
     ids=lambda names: names[0],

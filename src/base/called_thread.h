@@ -11,13 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread.h"
+
 namespace starling {
 
 class CalledThread {
  public:
-  // What it can be asked for, the most urgent first.
-  explicit CalledThread(std::vector<std::function<void()>> calls)
-      : calls_(std::move(calls)), wanted_(calls_.size()), thread_([this] { run(); }) {}
+  // `name`: as start_thread(). What it can be asked for, the most urgent first.
+  CalledThread(const char* name, std::vector<std::function<void()>> calls)
+      : calls_(std::move(calls)), wanted_(calls_.size()), thread_(start_thread(name, [this] { run(); })) {}
   ~CalledThread() { stop(); }
   CalledThread(const CalledThread&) = delete;
   CalledThread& operator=(const CalledThread&) = delete;

@@ -364,8 +364,8 @@ bool Context::drain(const std::vector<LaneKey>& keys, uint64_t timeout_ns) {
 void Context::add_hook(PollHook* hook) {
   const std::lock_guard lock(hooks_mutex_);
   if (on_gpu() && hook_thread_ == nullptr)
-    hook_thread_ =
-        std::make_unique<CalledThread>(std::vector<std::function<void()>>{[this] { run_hooks(); }});
+    hook_thread_ = std::make_unique<CalledThread>(
+        "st-hooks", std::vector<std::function<void()>>{[this] { run_hooks(); }});
   hooks_.push_back(hook);
   ++hook_count_;
 }

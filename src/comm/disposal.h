@@ -38,7 +38,7 @@ class Disposal : public std::enable_shared_from_this<Disposal> {
 
   std::mutex mutex_;  // guards the next one
   std::vector<std::unique_ptr<PeerMemory>> unused_;
-  CalledThread thread_{{[this] { dispose(); }}};  // last: it uses all else
+  CalledThread thread_{"st-disposal", {[this] { dispose(); }}};  // last: it uses all else
 };
 
 }  // namespace starling

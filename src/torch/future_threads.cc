@@ -1,5 +1,7 @@
 #include "future_threads.h"
 
+#include <pthread.h>
+
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -25,7 +27,10 @@ void FutureThreads::run(std::function<void()> task) {
   // As many tasks as idle threads at most, so that no task waits behind one that waits for a collective.
   if (tasks_.size() > idle_) {
     try {
-      threads_.emplace_back([this] { work(); });
+      threads_.emplace_back([this] {
+        pthread_setname_np(pthread_self(), "st-futures");
+        work();
+      });
     } catch (const std::system_error&) {  // a limit of the system's: then here, where it may hold up others
       const auto here = std::move(tasks_.back());
       tasks_.pop_back();
@@ -44,7 +49,7 @@ void FutureThreads::work() {
     wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
     --idle_;
     if (tasks_.empty()) return;
-    const auto task = std::move(tasks_.front());
+    auto task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
     try {
@@ -52,6 +57,7 @@ void FutureThreads::work() {
     } catch (const std::exception& error) {
       LOG(ERROR) << "starling: a callback of a future failed: " << error.what();
     }
+    task = nullptr;  // what it keeps may end here, which takes the driver's time
     lock.lock();
   }
 }

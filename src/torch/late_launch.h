@@ -11,8 +11,6 @@
 #pragma once
 
 #include <pthread.h>
-
-#include <pthread.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 

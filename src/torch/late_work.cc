@@ -29,7 +29,7 @@ bool Work::add_late(starling_comm* comm, const starling_operation& description) 
 
 void Work::submit_late(std::shared_ptr<Communicator> communicator, const std::shared_ptr<LateLaunch>& late,
                        const c10::Stream& own) {
-  called_.emplace(c10::DeviceType::CUDA).record(*caller_);
+  called_.emplace(cuda_->device).record(*caller_);
   unsettled_.fetch_add(1);
   late_ = late;
   const auto work = c10::intrusive_ptr<Work>::reclaim_copy(this);

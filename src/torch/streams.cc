@@ -1,6 +1,7 @@
 #include "streams.h"
 
 #include <algorithm>
+#include <exception>
 
 #include <dlfcn.h>
 
@@ -61,14 +62,35 @@ c10::Stream external_stream(c10::Device device, void* handle) {
 
 void synchronize_stream(const c10::Stream& stream) { cuda().synchronizeStream(stream); }
 
-CurrentStream::CurrentStream(const c10::Stream& stream)
-    : guard_(cuda()),
-      device_before_(guard_.exchangeDevice(stream.device())),
-      before_(guard_.exchangeStream(stream)) {}
+CurrentDevice::CurrentDevice(c10::Device device) : before_(cuda().exchangeDevice(device)) {}
+CurrentDevice::~CurrentDevice() { cuda().uncheckedSetDevice(before_); }
 
-CurrentStream::~CurrentStream() {
-  guard_.exchangeStream(before_);
-  guard_.uncheckedSetDevice(device_before_);
+CurrentStream::CurrentStream(const c10::Stream& stream)
+    : device_(stream.device()), before_(cuda().exchangeStream(stream)) {}
+CurrentStream::~CurrentStream() { cuda().exchangeStream(before_); }
+
+DeviceEvent::~DeviceEvent() {
+  try {
+    const CurrentDevice current(device_);
+    event_.reset();
+  } catch (const std::exception&) {  // a GPU that failed: what is left of it goes with the process
+    event_.reset();
+  }
+}
+
+void DeviceEvent::record(const c10::Stream& stream) {
+  const CurrentDevice current(device_);
+  event_->record(stream);
+}
+
+void DeviceEvent::block(const c10::Stream& stream) {
+  const CurrentDevice current(device_);
+  event_->block(stream);
+}
+
+bool DeviceEvent::query() const {
+  const CurrentDevice current(device_);
+  return event_->query();
 }
 
 void StreamOrder::after(const c10::Stream& then, const c10::Stream& first) {

@@ -27,29 +27,58 @@ c10::Stream external_stream(c10::Device device, void* handle);
 // Blocks the calling thread until all that is in the stream has ended.
 void synchronize_stream(const c10::Stream& stream);
 
-// Makes a stream the current one of its device, and the former one again.
+// Makes a device the calling thread's, and the former one again unless that has no context: on a thread that
+// never chose one it is GPU 0, which is another rank's (machine/cuda/device_guard.h).
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(c10::Device device);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  c10::Device before_;
+};
+
+// The same with a stream, the current one of its device.
 class CurrentStream {
  public:
   explicit CurrentStream(const c10::Stream& stream);
   ~CurrentStream();
-  CurrentStream(const CurrentStream&) = delete;
-  CurrentStream& operator=(const CurrentStream&) = delete;
 
  private:
-  c10::impl::VirtualGuardImpl guard_;
-  c10::Device device_before_;
+  CurrentDevice device_;
   c10::Stream before_;
+};
+
+// An event for threads that may never have chosen a device. As c10's own are recorded, waited for and end,
+// they make the former device current again whether it has a context or not: a rank's threads would make one
+// on GPU 0, with all kernels of the process.
+class DeviceEvent {
+ public:
+  explicit DeviceEvent(c10::Device device) : device_(device), event_(c10::DeviceType::CUDA) {}
+  ~DeviceEvent();
+  DeviceEvent(const DeviceEvent&) = delete;
+  DeviceEvent& operator=(const DeviceEvent&) = delete;
+
+  void record(const c10::Stream& stream);
+  void block(const c10::Stream& stream);  // what comes there next waits for it
+  bool query() const;
+
+ private:
+  const c10::Device device_;
+  std::optional<c10::Event> event_;
 };
 
 // Lets one stream wait for what is in another now. Any thread.
 class StreamOrder {
  public:
-  StreamOrder() : event_(c10::DeviceType::CUDA) {}
+  explicit StreamOrder(c10::Device device) : event_(device) {}
   void after(const c10::Stream& then, const c10::Stream& first);
 
  private:
   std::mutex mutex_;
-  c10::Event event_;
+  DeviceEvent event_;
 };
 
 // Those on which operations start are of high priority, so that their blocks find room beside computation.
@@ -83,7 +112,7 @@ struct GroupStreams {
   const OperationStreams captured;  // branches of the graph that is being captured
   const c10::Stream in_order;  // collectives of the default lane, which all ranks call in one order
   const std::optional<HoldingStreams> holding;  // none: what is asynchronous holds no stream
-  StreamOrder order;
+  StreamOrder order{device};
 
   // Runs what a stream of the program stands for: one a stream, always the same. None: there are too many.
   std::optional<c10::Stream> companion(void* stream);

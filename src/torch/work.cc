@@ -100,7 +100,7 @@ void Work::hold(Operation& operation) {
   if (o.start == STARLING_START_ON_STREAM)
     starling_stream_wait(operation.request, native_handle(holding.stands));
   else if (o.start == STARLING_START_HOLD_STREAM && o.stream == native_handle(cuda_->in_order))
-    operation.behind.emplace(c10::DeviceType::CUDA).record(cuda_->in_order);
+    operation.behind.emplace(cuda_->device).record(cuda_->in_order);
 }
 
 void Work::launch() {
@@ -367,7 +367,7 @@ void Work::finish_on(const c10::Stream& stream) {
   for (const auto* tensors : {&staging_, &outputs_})
     for (const at::Tensor& tensor : *tensors)
       guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
-  finished_.emplace(c10::DeviceType::CUDA).record(stream);
+  finished_.emplace(cuda_->device).record(stream);
 }
 
 bool Work::isCompleted() {

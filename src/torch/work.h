@@ -147,14 +147,14 @@ class Work final : public c10d::Work {
   std::weak_ptr<LateLaunch> late_;  // empty: launched when submitted, or the group is gone
   std::vector<Operation*> kept_back_;  // by add_late()
   std::optional<c10::Stream> caller_;  // of these
-  std::optional<c10::Event> called_;  // what the caller's stream held then
+  std::optional<DeviceEvent> called_;  // what the caller's stream held then
   bool waits_on_host_ = false;
   std::uint64_t in_order_ = 0;
   bool named_lane_ = false;  // of one operation at least: it may complete in any order
   std::vector<at::Tensor> staging_;
   std::mutex finish_mutex_;  // of the next two
   bool finish_steps_taken_ = false;
-  std::optional<c10::Event> finished_;  // behind the copies of the finish steps
+  std::optional<DeviceEvent> finished_;  // behind the copies of the finish steps
 
   std::exception_ptr first_error_;  // mutex_ of c10d::Work
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // mutex_

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <optional>
 
-#include <c10/core/Event.h>
-
 #include <starling/starling.h>
 
 #include "work.h"
@@ -20,7 +18,7 @@ struct Work::Operation {
   starling_request* request = nullptr;  // null while negotiated
   bool negotiated = false;
   bool caller_stands = false;  // the stream that was current at the call is behind it
-  std::optional<c10::Event> behind;  // what holds a stream of the group's: behind it there
+  std::optional<DeviceEvent> behind;  // what holds a stream of the group's: behind it there
   std::atomic<bool> settled = false;
 
   Operation() = default;

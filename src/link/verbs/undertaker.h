@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread.h"
 #include "link/registration.h"
 #include "link/verbs/queue_pair.h"
 
@@ -37,7 +38,7 @@ struct Remains {
 
 class Undertaker {
  public:
-  Undertaker() : thread_([this] { run(); }) {}
+  Undertaker() : thread_(start_thread("st-undertaker", [this] { run(); })) {}
   // All is gone when it returns.
   ~Undertaker();
   // Any thread's. Allocates nothing: the entries change lists.

@@ -32,7 +32,7 @@ __global__ void copy_kernel(std::byte* to, const std::byte* from, uint64_t bytes
 
 }  // namespace
 
-HostCopies::HostCopies(int device) : device_(device), thread_({[this] { move(); }}) {
+HostCopies::HostCopies(int device) : device_(device), thread_("st-host-copies", {[this] { move(); }}) {
   const DeviceGuard guard(device);
   cudaFuncAttributes loaded;
   stream_ = new_stream(device, StreamUse::kCopies);

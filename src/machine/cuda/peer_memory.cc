@@ -49,7 +49,7 @@ OpenedBuffers::OpenedBuffers(int device, RegistrationTable& theirs, Place& place
   registrations_ = std::make_unique<PeerRegistrations>(theirs, told_, handles_);
   registrations_->open_all();  // on a thread of the caller's
   thread_ = std::make_unique<CalledThread>(
-      std::vector<std::function<void()>>{[this] { registrations_->open_all(); }});
+      "st-opener", std::vector<std::function<void()>>{[this] { registrations_->open_all(); }});
 }
 
 OpenedBuffers::~OpenedBuffers() {
@@ -156,14 +156,14 @@ bool ImportedMemory::reaches(uint64_t offset) {
   const std::lock_guard lock(mutex_);
   if (failed_) return true;
   if (mapper_ == nullptr)
-    mapper_ = std::make_unique<CalledThread>(std::vector<std::function<void()>>{[this] {
-      try {
-        map_all();
-      } catch (const Error&) {
-        const std::lock_guard failing(mutex_);
-        failed_ = true;
-      }
-    }});
+    mapper_ = std::make_unique<CalledThread>("st-mapper", std::vector<std::function<void()>>{[this] {
+                                               try {
+                                                 map_all();
+                                               } catch (const Error&) {
+                                                 const std::lock_guard failing(mutex_);
+                                                 failed_ = true;
+                                               }
+                                             }});
   mapper_->call(0);
   return false;
 }

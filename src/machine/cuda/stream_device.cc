@@ -36,8 +36,8 @@ CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
     : options_(options),
       captures_(options.device),
       depths_(options.depths),
-      thread_(
-          {[this] { launch_now(kFirst); }, [this] { launch_now(kHelpers); }, [this] { look_for_errors(); }}) {
+      thread_("st-daemon", {[this] { launch_now(kFirst); }, [this] { launch_now(kHelpers); },
+                            [this] { look_for_errors(); }}) {
   const DeviceGuard guard(options_.device);
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");

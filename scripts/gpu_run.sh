@@ -79,7 +79,7 @@ LIMIT=${LIMIT:-100}
 UNKNOWN=${COMMIT:+[^\"]*} # a library built before the commit was made says another
 COMMIT=${COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null)}
 mkdir -p "$OUT/logs"
-export CUDA_MODULE_LOADING=EAGER NCCL_NVLS_ENABLE=0 PYTHONUNBUFFERED=1 STARLING_TIMEOUT_S=${STARLING_TIMEOUT_S:-20}
+export CUDA_MODULE_LOADING=${CUDA_MODULE_LOADING:-EAGER} NCCL_NVLS_ENABLE=0 PYTHONUNBUFFERED=1 STARLING_TIMEOUT_S=${STARLING_TIMEOUT_S:-20}
 export STARLING_STRICT=${STARLING_STRICT:-1} # whoever calls the driver where nobody may ends
 failed=0
 

@@ -67,7 +67,7 @@ class Job:
         command += ["--programs", str(run.programs)] if run.programs else []
         environment = {**os.environ, "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "1"}
         if self.library in OURS:  # the first launch of a kernel that is not loaded waits for the whole GPU
-            environment["CUDA_MODULE_LOADING"] = "EAGER"
+            environment.setdefault("CUDA_MODULE_LOADING", "EAGER")
         if self.connections:
             environment["CUDA_DEVICE_MAX_CONNECTIONS"] = str(self.connections)
         self._started_at = self._changed_at = time.monotonic()

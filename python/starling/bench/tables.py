@@ -172,22 +172,27 @@ def completion_queue_table(doc: dict[str, Any]) -> str:
 GPU_SIZES = [8, 2 << 10, 32 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 1 << 30]
 
 
-def gpu_collectives_table(doc: dict[str, Any]) -> str:
-    """Starling / NCCL: microseconds up to 2 MB, bus bandwidth above."""
-    rows, settings = doc["rows"], doc["settings"]
-    names = list(dict.fromkeys(row["collective"] for row in rows))
+def _shown_sizes(rows: list[dict[str, Any]]) -> list[int]:
     asked = {8 * 4**k for k in range(20)} | set(GPU_SIZES)
     all_sizes = sorted({row["size_bytes"] for row in rows} & asked)
-    shown = [size for size in all_sizes if size in GPU_SIZES] if len(all_sizes) > 9 else all_sizes
+    return [size for size in all_sizes if size in GPU_SIZES] if len(all_sizes) > 9 else all_sizes
+
+
+def gpu_collectives_table(doc: dict[str, Any], where: str = "out_of_place") -> str:
+    """Starling / NCCL: microseconds up to 2 MB, bus bandwidth above, which one rank has none of."""
+    settings = doc["settings"]
+    rows = [row for row in doc["rows"] if row.get(where)]
+    bus = settings["gpus"] > 1
+    names = list(dict.fromkeys(row["collective"] for row in rows))
     lines = []
-    for size in shown:
-        unit, key = ("µs", "time_us") if size <= 2 << 20 else ("GB/s", "busbw_gb_per_s")
+    for size in _shown_sizes(rows):
+        unit, key = ("GB/s", "busbw_gb_per_s") if bus and size > 2 << 20 else ("µs", "time_us")
         line = [f"{bytes_text(size)}, {unit}"]
         for name in names:
             # The smallest sizes have one element of each rank at least.
             of_name = [row for row in rows if row["collective"] == name]
             nearest = min(of_name, key=lambda row: abs(row["size_bytes"] - size))
-            place = nearest["out_of_place"]
+            place = nearest[where]
             # Of modes both sides' fastest, and which they are.
             best = [place["best"][one] for one in ("starling", "nccl")] if "best" in place else []
             found = [place.get(one, {}).get(key) for one in ("starling", "nccl", *best)]
@@ -197,14 +202,38 @@ def gpu_collectives_table(doc: dict[str, Any]) -> str:
                 line[-1] += f"; {texts[2]} ({_mode(best[0])}) / {texts[3]} ({_mode(best[1])})"
         lines.append(line)
     text = (
-        f"Collectives on {settings['gpus']} GPUs, ranks are {settings['as']}, out of place, Starling / NCCL "
-        f"{_nccl_version(settings['nccl'])} in the same run: one of many calls in a stream, with a kernel that reads "
-        "its result behind each; µs, from 8 MB on GB/s of bus bandwidth"
+        f"Collectives on {settings['gpus']} GPU{'s' if bus else ''}, ranks are {settings['as']}, "
+        f"{where.replace('_', ' ')}, Starling / NCCL {_nccl_version(settings['nccl'])} in the same run: one of many "
+        "calls in a stream, with a kernel that reads its result behind each; µs"
     )
-    if any("best" in row["out_of_place"] for row in rows):
+    text += ", from 8 MB on GB/s of bus bandwidth" if bus else ""
+    if any("best" in row[where] for row in rows):
         text += "; behind the semicolon the fastest mode of each, and which it is"
     text += ":\n\n"
     return text + _table(["", *names], lines) + f"\n{_origin(doc)}\n"
+
+
+def gpu_in_place_table(doc: dict[str, Any]) -> str:
+    return gpu_collectives_table(doc, "in_place")
+
+
+def gpu_latency_table(doc: dict[str, Any]) -> str:
+    """all_reduce: what its caller pays, what one alone takes, and what the CPU sees."""
+    rows = [row for row in doc["rows"] if row["collective"] == "all_reduce"]
+    keys = [("starling", "call_us"), ("nccl", "call_us"), ("starling", "latency_us"), ("nccl", "latency_us")]
+    keys += [("starling", "cpu_us")]
+    lines = []
+    for size in _shown_sizes(rows):
+        place = next(row["out_of_place"] for row in rows if row["size_bytes"] == size)
+        found = [place.get(library, {}).get(key) for library, key in keys]
+        lines.append([bytes_text(size), *("-" if value is None else f"{value:.3g}" for value in found)])
+    text = (
+        f"all_reduce on {doc['settings']['gpus']} GPU{'s' if doc['settings']['gpus'] > 1 else ''}, out of place, µs: "
+        "a call, to its caller; one alone, from the call to a synchronized stream; and Starling's submitted by the "
+        "CPU, to the CPU's knowledge of its end, which NCCL's alone compares with:\n\n"
+    )
+    header = ["", "call", "NCCL's", "alone", "NCCL's", "from the CPU"]
+    return text + _table(header, lines) + f"\n{_origin(doc)}\n"
 
 
 def _mode(library: str) -> str:
@@ -288,8 +317,10 @@ MAKERS = {
     **{
         f"gpu_{what}_{gpus}": Maker(f"gpu_{what}_{gpus}", gpu_collectives_table)
         for what in ("collectives", "rings")
-        for gpus in (2, 4)
+        for gpus in (1, 2, 4)
     },
+    **{f"gpu_in_place_{gpus}": Maker(f"gpu_collectives_{gpus}", gpu_in_place_table) for gpus in (1, 2, 4)},
+    **{f"gpu_latency_{gpus}": Maker(f"gpu_collectives_{gpus}", gpu_latency_table) for gpus in (1, 2, 4)},
     "gpu_overheads": Maker("gpu_overheads", gpu_overheads_table),
     **{f"gpu_overlap_{gpus}": Maker(f"gpu_overlap_{gpus}", overlap_table) for gpus in (2, 4)},
     **{

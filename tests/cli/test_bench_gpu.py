@@ -390,30 +390,6 @@ def test_results_say_what_the_environment_changes(monkeypatch: pytest.MonkeyPatc
     assert tables._origin(doc).startswith("`NCCL_NVLS_ENABLE=0 STARLING_TABLE=table.txt ")
 
 
-def test_overlap_joins_what_its_ranks_found(tmp_path: Path) -> None:
-    from starling.bench import overlap, plots, tables
-
-    def reported(kernel_slowdown: float, poller: float) -> str:
-        numbers = {**dict.fromkeys(overlap.NUMBERS, 2.0), "kernel_slowdown": kernel_slowdown}
-        names = {"kernel": "issue-bound", "collective": "all_reduce", "library": "starling"}
-        return json.dumps({**names, **numbers, "cpu_shares": {"poller": poller}}) + "\n"
-
-    (tmp_path / "results.0").write_text(reported(1.5, 0.1) + reported(1.0, 0.0))
-    (tmp_path / "results.1").write_text(
-        reported(1.3, 0.4) + reported(1.0, 0.0)[:20]
-    )  # not written to its end
-    rows = overlap._merged(tmp_path, 2)
-    assert [row["kernel_slowdown"] for row in rows] == [1.4]
-    assert rows[0]["cpu_shares"] == {"poller": 0.4}
-    assert "poller 0.40" in overlap.line(rows[0])
-    settings = {"ranks": 2, "bytes": 256 << 20}
-    machine = {"cpu": "c", "cores": 2, "torch": "", "openmpi": ""}
-    doc = {"rows": rows, "settings": settings, "machine": machine, "command": "", "commit": "", "date": ""}
-    assert "| all_reduce | 1.40 / - | 2.00 / - |" in tables.overlap_table(doc)
-    plots.plot_overlap(doc, tmp_path / "overlap.png")
-    assert (tmp_path / "overlap.png").stat().st_size > 1000
-
-
 def test_overheads_stand_beside_dfccl_s(tmp_path: Path) -> None:
     from starling.bench import gpu_overheads, tables
 
@@ -425,28 +401,3 @@ def test_overheads_stand_beside_dfccl_s(tmp_path: Path) -> None:
     (tmp_path / gpu_overheads.PROGRAM).write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(gpu.RunFailedError, match="exit code 3"):
         gpu_overheads.measure(2, 1000, tmp_path)
-
-
-def test_overlap_launches_more_until_both_are_there_to_the_end() -> None:
-    pytest.importorskip("torch")
-    from starling.bench.overlap_rank import Rank
-
-    class Fake:
-        """A collective that a kernel makes three times as slow: twice as many kernels are not enough."""
-
-        def __init__(self) -> None:
-            self.launched: list[tuple[int, int]] = []
-
-        def us(
-            self, compute: object, computes: int, communicate: object, communications: int
-        ) -> tuple[float, float]:
-            self.launched.append((computes, communications))
-            return 1.0, 3.0
-
-    rank = Rank.__new__(Rank)
-    fake = Fake()
-    rank.measured = fake  # type: ignore[assignment]
-    rank.median = lambda one: one()  # type: ignore[method-assign]
-    assert rank.beside(1, lambda: None, lambda: None, (10, 10)) == (3.0, True)
-    assert fake.launched == [(20, 10), (40, 10)]
-    assert rank.beside(1, lambda: None, lambda: None, (1, 10)) == (3.0, False)

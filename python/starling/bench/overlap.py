@@ -20,6 +20,7 @@ from .results import document
 
 NUMBERS = (
     "kernel_alone_us",
+    "kernel_alone_in_own_turns_us",
     "kernel_beside_us",
     "kernel_slowdown",
     "collective_alone_us",
@@ -37,13 +38,13 @@ class Study:
     kernels: list[str]
     collectives: list[str]
     libraries: list[str]
-    repetitions: int = 3
+    rounds: int = 3
     timeout_s: float = 150.0
 
     def arguments(self, folder: Path) -> list[str]:
         return [
             *("--size", str(self.ranks), "--bytes", str(self.size_bytes)),
-            *("--repetitions", str(self.repetitions), "--folder", str(folder)),
+            *("--rounds", str(self.rounds), "--folder", str(folder)),
             *("--libraries", ",".join(self.libraries), "--kernels", ",".join(self.kernels)),
             *("--collectives", ",".join(self.collectives), "--limit", str(self.timeout_s - 5)),
         ]
@@ -59,7 +60,7 @@ def measure(
     say(f"# {study.size_bytes} bytes of bfloat16 on {study.ranks} GPUs; times in us, slowdowns as ratios")
     say(
         f"# {'kernel':<16} {'collective':<15} {'library':<9} | {'kernel':>8} {'beside':>8} {'slower':>6} | "
-        f"{'collect.':>8} {'beside':>8} {'slower':>6} | CPU, of a core"
+        f"{'collect.':>8} {'beside':>8} {'slower':>6} | CPU, of a core (rank)"
     )
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="starling-overlap-") as name:
@@ -77,22 +78,32 @@ def measure(
 
 
 def _merged(folder: Path, ranks: int) -> list[dict[str, Any]]:
-    """Means over ranks of what all have reported; CPU shares of the busiest rank."""
+    """Means over ranks of what all have reported; CPU shares of each rank."""
     rows = []
     for of_pair in gpu_processes.reported(folder, ranks):
         row = dict(of_pair[0])
         for key in NUMBERS:
             row[key] = round(statistics.fmean(one[key] for one in of_pair), 3)
         row["beside_throughout"] = all(one.get("beside_throughout", True) for one in of_pair)
-        row["cpu_shares"] = max(
-            (one["cpu_shares"] for one in of_pair), key=lambda shares: sum(shares.values())
-        )
+        row["cpu_shares"] = [{"rank": rank, "threads": one["cpu_shares"]} for rank, one in enumerate(of_pair)]
         rows.append(row)
     return rows
 
 
+def busiest(of_ranks: list[dict[str, Any]]) -> dict[str, tuple[float, int]]:
+    """By threads' names the largest share of any rank, and that rank; the largest first."""
+    found: dict[str, tuple[float, int]] = {}
+    for one in of_ranks:
+        for name, share in one["threads"].items():
+            if share > found.get(name, (0.0, 0))[0]:
+                found[name] = (share, one["rank"])
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
 def line(row: dict[str, Any]) -> str:
-    shares = ", ".join(f"{name} {share:.2f}" for name, share in row["cpu_shares"].items()) or "-"
+    most = busiest(row["cpu_shares"])
+    seen = [f"{name} {share:.2f} ({rank})" for name, (share, rank) in most.items() if share >= 0.005]
+    shares = ", ".join(seen) or "-"
     return (
         f"  {row['kernel']:<16} {row['collective']:<15} {row['library']:<9} | {row['kernel_alone_us']:>8.0f} "
         f"{row['kernel_beside_us']:>8.0f} {row['kernel_slowdown']:>6.2f} | {row['collective_alone_us']:>8.0f} "
@@ -109,7 +120,7 @@ def command(
     ] = "",
     collective: Annotated[str, typer.Option("--collective", "-C", help="some of them; default: all")] = "",
     libraries: Annotated[str, typer.Option(help="separated by commas")] = "starling,nccl",
-    repetitions: Annotated[int, typer.Option(min=1, help="their median counts")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="of a turn for each library; medians count")] = 3,
     timeout_s: Annotated[float, typer.Option("--timeout", min=20, help="seconds for all")] = 150,
     plot: Annotated[Path | None, typer.Option(help="draw the slowdowns into this PNG")] = None,
     programs: Programs = None,
@@ -119,8 +130,9 @@ def command(
 
     Kernels: an 8192^3 bf16 matrix product, one bound by the L2 cache, one by instruction issue, as long as each other.
     The product of zeros, if asked for, draws less power: what slows it less is slowed by the GPU's limit of power.
-    What is measured runs beside the other from begin to end. CPU: threads of a rank while it only communicates, the
-    caller among them.
+    What is measured runs beside the other from begin to end. Libraries take turns, and slowdowns of a kernel are on one
+    base, the median of it alone in all turns. CPU: threads while a rank only communicates, by name (Starling's begin
+    with st-), each of the rank in which it takes most; all ranks' are in the JSON.
 
     Exit codes: 0 measured; 1 the run failed (what was measured is written); 2 options to change.
     """
@@ -143,14 +155,14 @@ def command(
         words(kernel) or list(KERNELS),
         words(collective) or list(COLLECTIVES),
         words(libraries),
-        repetitions,
+        rounds,
         timeout_s,
     )
     try:
         rows, failure = measure(study, programs, speaker(json_path))
     except MissingProgramError as error:
         refuse(error)
-    settings = {"ranks": ranks, "bytes": study.size_bytes, "type": "bfloat16", "repetitions": repetitions}
+    settings = {"ranks": ranks, "bytes": study.size_bytes, "type": "bfloat16", "rounds": rounds}
     doc = document("overlap", settings, rows, **({"failure": failure} if failure else {}))
     finish(doc, json_path)
     if plot is not None and rows:

@@ -1,8 +1,11 @@
 """Computation beside collectives, the side of one rank: a process of `starling bench overlap`.
 
-Both libraries serve groups of the same processes. A gate lets both streams begin at the same time. For each pair the
-one that is measured runs beside the other from its begin to its end: the other is launched twice as often as it
-would be alone in that time, and more often where that was not enough.
+Both libraries serve groups of the same processes, and are measured in turns. A gate lets both streams begin at the
+same time. What is measured runs beside the other from its begin to its end: the other is launched twice as often as
+it would be alone in that time, and more often where that was not enough.
+
+All ranks go through the same turns: every count and every decision is made of what they agreed on, and they meet
+before each measurement, with nothing left on their GPUs.
 """
 
 from __future__ import annotations
@@ -12,9 +15,7 @@ import datetime
 import faulthandler
 import json
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from . import overlap_cpu, overlap_turns
 from .beside import Beside
 
 MATRIX = 8192
 L2_BYTES = 24 << 20  # fits the cache, and no multiprocessor's own
 SPAN_MS = 20.0
 MOST_OFTEN = 8  # times as often as alone
-CPU_S = 0.5
 COLLECTIVES = (
     "all_reduce",
     "all_gather",
@@ -164,38 +165,9 @@ class Measured:
         return (computed if computes else 0.0, communicated if communications else 0.0)
 
 
-def thread_seconds() -> dict[str, float]:
-    """CPU seconds of the process's threads, by their names; the main one is the caller of the collectives."""
-    found: dict[str, float] = {}
-    tick = os.sysconf("SC_CLK_TCK")
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            name, fields = (task / "comm").read_text().strip(), (task / "stat").read_text()
-        except OSError:
-            continue  # it has ended
-        if int(task.name) == os.getpid():
-            name = "caller"
-        user, system = fields.rpartition(")")[2].split()[11:13]
-        found[name] = found.get(name, 0.0) + (int(user) + int(system)) / tick
-    return found
-
-
-def cpu_shares(work: Callable[[], Any]) -> dict[str, float]:
-    """Of one core, by thread, while the GPU does ``work`` for about CPU_S: its caller sleeps once all is launched."""
-    before, begin = thread_seconds(), time.monotonic()
-    work()
-    left = CPU_S - (time.monotonic() - begin)
-    if left > 0:
-        time.sleep(left)
-    seconds = time.monotonic() - begin
-    after = thread_seconds()
-    shares = {name: (value - before.get(name, 0.0)) / seconds for name, value in after.items()}
-    return {name: round(share, 3) for name, share in shares.items() if share >= 0.01}
-
-
 class Rank:
     def __init__(self, place: Place, options: argparse.Namespace, results: Any) -> None:
-        self.place, self.results, self.repetitions = place, results, options.repetitions
+        self.place, self.results, self.rounds = place, results, options.rounds
         libraries = options.libraries.split(",")
         dist.init_process_group(
             "starling",
@@ -218,38 +190,60 @@ class Rank:
     def collective(self, name: str, library: str) -> Callable[[], None]:
         return lambda: self.collectives.launch(name, self.groups[library])
 
-    def median(self, one: Callable[[], float]) -> float:
-        """The same on all ranks, as counts are made of it."""
-        times = torch.tensor(
-            [statistics.median(one() for _ in range(self.repetitions))], device=self.place.device
-        )
-        dist.all_reduce(times)
-        return float(times) / self.place.size
+    def agreed(self, value: float) -> float:
+        """The mean over ranks, the same on all of them."""
+        mean = torch.tensor([value], device=self.place.device)
+        dist.all_reduce(mean)
+        return float(mean) / self.place.size
 
     def measure(self, kernels: list[str], collectives: list[str]) -> None:
-        for library in self.groups:
-            for name in collectives:
-                self.beside_all(kernels, name, library)
+        for collective in collectives:
+            shares = {library: self.cpu(self.collective(collective, library)) for library in self.groups}
+            for kernel in kernels:
+                turns = [
+                    self.turn(self.kernels.of(kernel), self.collective(collective, library), library)
+                    for _ in range(self.rounds)
+                    for library in self.groups
+                ]
+                for row in overlap_turns.rows(turns):
+                    named = {"kernel": kernel, "collective": collective, **row}
+                    self.results.write(json.dumps({**named, **shares[row["library"]]}) + "\n")
 
-    def beside_all(self, kernels: list[str], collective: str, library: str) -> None:
-        communicate = self.collective(collective, library)
+    def cpu(self, communicate: Callable[[], None]) -> dict[str, Any]:
+        """The first that a library hears of this collective; nothing of another library is left."""
+        self.meet()
         for _ in range(3):  # connects, and loads what is to be loaded
             communicate()
-        torch.cuda.synchronize()
-        alone_us = self.median(lambda: self.measured.us(lambda: None, 0, communicate, 8)[1])
-        shares = self.cpu(communicate, alone_us)
-        for kernel in kernels:
-            self.pair(kernel, collective, library, alone_us, shares)
-
-    def cpu(self, communicate: Callable[[], None], alone_us: float) -> dict[str, float]:
-        count = min(max(int(CPU_S * 0.8e6 / alone_us), 1), 400)
+        alone_us = self.agreed(self.measured.us(lambda: None, 0, communicate, 8)[1])
+        count = min(max(int(overlap_cpu.WINDOW_S * 0.8e6 / alone_us), 1), 400)
 
         def work() -> None:
             for _ in range(count):
                 communicate()
 
+        clock = overlap_cpu.finest_clock()
         self.meet()
-        return cpu_shares(work)
+        return {"cpu_clock": clock, "cpu_shares": overlap_cpu.shares(work, clock)}
+
+    def turn(
+        self, compute: Callable[[], Any], communicate: Callable[[], None], library: str
+    ) -> overlap_turns.Turn:
+        compute_us = self.agreed(self.measured.us(compute, 8, communicate, 0)[0])
+        collective_us = self.agreed(self.measured.us(compute, 0, communicate, 8)[1])
+        counts = (
+            max(round(SPAN_MS * 1e3 / compute_us), 2),
+            max(round(SPAN_MS * 1e3 / collective_us), 2),
+        )
+        beside_us, all_along = self.beside(0, compute, communicate, counts)
+        slowed_us, too = self.beside(1, compute, communicate, counts)
+        return overlap_turns.Turn(
+            library=library,
+            kernel_alone_us=compute_us,
+            kernel_beside_us=beside_us,
+            collective_alone_us=collective_us,
+            collective_beside_us=slowed_us,
+            beside_throughout=all_along and too,
+        )
 
     def beside(
         self,
@@ -262,49 +256,18 @@ class Rank:
         factor = 2
         while True:
             often = [count * (1 if k == measured else factor) for k, count in enumerate(counts)]
-            lasted: list[bool] = []
-
-            def once(often: list[int] = often, lasted: list[bool] = lasted) -> float:
-                us = self.measured.us(compute, often[0], communicate, often[1])
-                lasted.append(us[1 - measured] * often[1 - measured] >= us[measured] * often[measured])
-                return us[measured]
-
-            found = self.median(once)
-            throughout = self.median(lambda seen=lasted: float(all(seen))) == 1  # type: ignore[misc]
+            us = self.measured.us(compute, often[0], communicate, often[1])
+            lasted = us[1 - measured] * often[1 - measured] >= us[measured] * often[measured]
+            throughout = self.agreed(float(lasted)) == 1  # on all ranks
+            found = self.agreed(us[measured])
             if throughout or factor >= MOST_OFTEN:
                 return found, throughout
             factor *= 2
 
-    def pair(
-        self, kernel: str, collective: str, library: str, collective_us: float, shares: dict[str, float]
-    ) -> None:
-        compute, communicate = self.kernels.of(kernel), self.collective(collective, library)
-        compute_us = self.median(lambda: self.measured.us(compute, 8, communicate, 0)[0])
-        counts = (
-            max(round(SPAN_MS * 1e3 / compute_us), 2),
-            max(round(SPAN_MS * 1e3 / collective_us), 2),
-        )
-        beside_us, all_along = self.beside(0, compute, communicate, counts)
-        slowed_us, too = self.beside(1, compute, communicate, counts)
-        row = {
-            "kernel": kernel,
-            "collective": collective,
-            "library": library,
-            "kernel_alone_us": round(compute_us, 1),
-            "kernel_beside_us": round(beside_us, 1),
-            "kernel_slowdown": round(beside_us / compute_us, 3),
-            "collective_alone_us": round(collective_us, 1),
-            "collective_beside_us": round(slowed_us, 1),
-            "collective_slowdown": round(slowed_us / collective_us, 3),
-            "beside_throughout": all_along and too,
-            "cpu_shares": shares,
-        }
-        self.results.write(json.dumps(row) + "\n")
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("--rank", "--size", "--bytes", "--repetitions"):
+    for name in ("--rank", "--size", "--bytes", "--rounds"):
         parser.add_argument(name, type=int, required=True)
     for name in ("--folder", "--libraries", "--kernels", "--collectives"):
         parser.add_argument(name, required=True)

@@ -64,11 +64,6 @@ STARLING_HOST_DEVICE inline bool lands_in_source(const BoundInstruction& i) {
   return (i.received_before & kBoundLandsInSource) != 0;
 }
 
-// Scratch keeps what it makes, for another instruction.
-STARLING_HOST_DEVICE inline bool adds_up(const BoundInstruction& i) {
-  return !lands(i) && keeps(i) && (i.received_before & kBoundDestinationOfTile) != 0;
-}
-
 // So many instructions of the plan it is.
 STARLING_HOST_DEVICE inline uint32_t planned(const BoundInstruction& i) {
   return 1u + lands_first(i) + ((i.received_before & kBoundCopies) != 0);

@@ -243,7 +243,7 @@ class BoundPull {
     if (lands(i)) return await_landing(i);
     const Share share = share_of(i, tile);
     const bool described = i.source_count > 1 || is_put(i);
-    if (described && m_.thread_index() == m_.thread_count() / 2) describe(i, share, c_);
+    if (described && m_.thread_index() == m_.thread_count() / 2) describe(i, share);
     if ((described || i.receive_count + i.send_count != 0) && m_.any(!are_there(i, share))) return false;
     if (i.destination != nullptr || is_put(i)) {
       move(i, share);
@@ -343,19 +343,19 @@ class BoundPull {
   }
 
   // By one thread, beside the connections': all that is not a message.
-  STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share, Combine& c) const {
+  STARLING_HOST_DEVICE void describe(const BoundInstruction& i, const Share& share) {
     const bool kept = keeps(i);
-    if (i.source != nullptr) c.sources[i.local_at] = source_of(i, share);
-    if (reduces_into(i)) c.sources[0] = destination_of(i, share);
+    if (i.source != nullptr) c_.sources[i.local_at] = source_of(i, share);
+    if (reduces_into(i)) c_.sources[0] = destination_of(i, share);
     if (p_.apart == &i - p_.instructions + 1) {  // in the order of the plan: what landed, then the own part
-      c.sources[0] = source_of(i, share);
-      c.sources[1] = p_.added + block_ * p_.added_step + share.offset;
+      c_.sources[0] = source_of(i, share);
+      c_.sources[1] = p_.added + block_ * p_.added_step + share.offset;
     }
-    if (kept) c.destinations[0] = destination_of(i, share);
-    c.destination_count = kept + (is_put(i) ? i.send_count : 0);
-    c.source_count = i.source_count;
-    c.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;
-    c.bytes = c.message_bytes = share.bytes;
+    if (kept) c_.destinations[0] = destination_of(i, share);
+    c_.destination_count = kept + (is_put(i) ? i.send_count : 0);
+    c_.source_count = i.source_count;
+    c_.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;
+    c_.bytes = c_.message_bytes = share.bytes;
   }
 
   // What lies there was written before this operation (`early`), or before a barrier: the release in tell()

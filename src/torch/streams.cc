@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include <dlfcn.h>
 
@@ -70,10 +71,13 @@ CurrentStream::CurrentStream(const c10::Stream& stream)
 CurrentStream::~CurrentStream() { cuda().exchangeStream(before_); }
 
 DeviceEvent::~DeviceEvent() {
+  if (!event_->was_marked_for_recording()) return;
   try {
     const CurrentDevice current(device_);
     event_.reset();
-  } catch (const std::exception&) {  // a GPU that failed: what is left of it goes with the process
+  } catch (const std::exception&) {
+    // The GPU has failed, or the process ends. c10's would end that by its exception.
+    static_cast<void>(new c10::Event(std::move(*event_)));
     event_.reset();
   }
 }
@@ -88,6 +92,12 @@ void DeviceEvent::block(const c10::Stream& stream) {
   event_->block(stream);
 }
 
+void DeviceEvent::order(const c10::Stream& first, const c10::Stream& then) {
+  const CurrentDevice current(device_);
+  event_->record(first);
+  event_->block(then);
+}
+
 bool DeviceEvent::query() const {
   const CurrentDevice current(device_);
   return event_->query();
@@ -95,8 +105,7 @@ bool DeviceEvent::query() const {
 
 void StreamOrder::after(const c10::Stream& then, const c10::Stream& first) {
   const std::lock_guard lock(mutex_);
-  event_.record(first);
-  event_.block(then);
+  event_.order(first, then);
 }
 
 OperationStreams::OperationStreams(starling_context* context, c10::Device device)

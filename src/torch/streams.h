@@ -64,6 +64,7 @@ class DeviceEvent {
   void record(const c10::Stream& stream);
   void block(const c10::Stream& stream);  // what comes there next waits for it
   bool query() const;
+  void order(const c10::Stream& first, const c10::Stream& then);  // record() and block()
 
  private:
   const c10::Device device_;

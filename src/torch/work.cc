@@ -212,10 +212,15 @@ void Work::complete_future() {
 // All operations are complete. What is chained to the future runs behind an event of a stream in which
 // nothing stands.
 void Work::complete_cuda_future() {
-  if (exception()) return future_->setError(exception());
-  const CurrentStream current(cuda_->eager.collectives);
-  order_stream(cuda_->eager.collectives);
-  future_->markCompleted(c10::IValue(outputs_));
+  const std::exception_ptr error = exception();
+  try {
+    const CurrentStream current(cuda_->eager.collectives);
+    if (error) return future_->setError(error);
+    order_stream(cuda_->eager.collectives);
+    future_->markCompleted(c10::IValue(outputs_));
+  } catch (...) {  // else whoever waits for it would do so for ever
+    future_->setErrorIfNeeded(error ? error : std::current_exception());
+  }
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {

@@ -2,6 +2,7 @@
 Method: the system's names of this process's threads while a context is there.
 """
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -9,13 +10,20 @@ import starling
 
 
 def names() -> set[str]:
-    return {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+    return set(all_names())
+
+
+def all_names() -> list[str]:
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found.append((task / "comm").read_text().strip())
+    return found
 
 
 def unnamed() -> int:
     """Threads that have the name of the process, which whoever gives none inherits."""
-    own = Path("/proc/self/comm").read_text()
-    return sum((task / "comm").read_text() == own for task in Path("/proc/self/task").iterdir())
+    return all_names().count(Path("/proc/self/comm").read_text().strip())
 
 
 def test_threads_have_names() -> None:

@@ -294,7 +294,6 @@ TEST(Bind, KnowsScratchOfATile) {
     EXPECT_EQ(reduces_into(i), n == 1 || n == 2);
     EXPECT_EQ(i.receive_first, 0u);
     EXPECT_EQ(keeps(i), n == 2 || n == 3 || n == 5);
-    EXPECT_EQ(adds_up(i), n == 2);
     if ((i.received_before & kBoundDestinationOfTile) != 0) {
       EXPECT_EQ(i.destination_step, 2 * 2 * op.tile_bytes);
     }

@@ -25,6 +25,8 @@ BLOCKS = (1, 8, 32)  # 32: the default
 def test_collectives(machine: str, ranks: int, blocks: int) -> None:
     if machine == "processes":
         gpus.skip_unless(ranks)
+    if blocks == 32 and ranks > 2 * gpus.count():
+        pytest.skip("their daemons would fill the GPUs")
     share = (ranks - 1 + BLOCKS.index(blocks) * 2) % SHARES
     taken = (
         list(cases.all_cases(ranks))

@@ -120,6 +120,7 @@ def killed_amid(comm: Communicator, lanes: int) -> dict[str, object]:
     if comm.rank == comm.size - 1:  # in the middle, whatever it is doing
         threading.Timer(DIES_AFTER_S, os.kill, (os.getpid(), signal.SIGKILL)).start()
     requests = []
+    comm.barrier()
     begin = time.monotonic()
     error: StarlingError | None = None
     while error is None and time.monotonic() - begin < 60:
@@ -136,7 +137,7 @@ def killed_amid(comm: Communicator, lanes: int) -> dict[str, object]:
                     requests.append(request)
             requests = requests[-64:]
         except StarlingError as failure:
-            error = failure
+            error = failure.with_traceback(None)  # whose frames keep what is above
     noticed = time.monotonic() - begin
     while not all(stream.query() for stream in streams):
         if time.monotonic() - begin > 90:

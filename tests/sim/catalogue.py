@@ -1485,8 +1485,8 @@ MUTATIONS = [
         "bound_pull_divides_all_sums",
         "each sum of an average that goes round is divided",
         BOUND_PULL,
-        "c.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;",
-        "c.divisor = i.source_count > 1 ? p_.divisor : 1;",
+        "c_.divisor = i.source_count > 1 && (i.received_before & kBoundFinal) != 0 ? p_.divisor : 1;",
+        "c_.divisor = i.source_count > 1 ? p_.divisor : 1;",
         "streams-graphs",
     ),
     Mutation(

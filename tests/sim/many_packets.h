@@ -21,6 +21,8 @@ inline Case many_packets(uint64_t seed, PlanCache& plans) {
       {"direct_packets", {.collective = Collective::kBroadcast, .rank_count = 3}},
       {"chain_packets", {.collective = Collective::kBroadcast, .rank_count = 3}},
       {"chain_packets", {.collective = Collective::kReduce, .rank_count = 3}},
+      {"split_packets", {.collective = Collective::kBroadcast, .rank_count = 3}},
+      {"split_packets", {.collective = Collective::kReduce, .rank_count = 3}},
   };
   const auto& kind = kinds[random.below(std::size(kinds))];
   const uint32_t threads = 2 + uint32_t(random.below(3));

@@ -61,6 +61,7 @@ CASES = {
         Case("legacy default stream", "synchronization", "default stream", streams="blocking"),
         Case("all SMs but 40 occupied", "depleted resources", left_free=40),
         Case("all SMs but 8 occupied", "depleted resources", left_free=8),
+        Case("all SMs but 4 occupied", "depleted resources", left_free=4),
         Case("one order with all SMs but 40 occupied", "depleted resources", left_free=40, ordered=True),
         Case("one order with all SMs but 8 occupied", "depleted resources", left_free=8, ordered=True),
         Case("one hardware queue", "depleted resources", connections=1),

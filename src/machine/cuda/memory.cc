@@ -205,6 +205,7 @@ std::byte* DeviceMemory::at(uint64_t offset) const {
 }
 
 PinnedMemory::~PinnedMemory() {
+  const DeviceGuard guard(device_, std::nothrow);
   for (std::byte* piece : pieces_) cudaFreeHost(piece);
   if (spare_ != nullptr) cudaFreeHost(spare_);
 }
@@ -235,7 +236,9 @@ void PinnedMemory::keep_spare(std::byte* fresh, uint64_t bytes) {
       spare_bytes_ = bytes;
     }
   }
-  if (fresh != nullptr) cudaFreeHost(fresh);
+  if (fresh == nullptr) return;
+  const DeviceGuard guard(device_, std::nothrow);
+  cudaFreeHost(fresh);
 }
 
 std::byte* PinnedMemory::take(uint64_t bytes) {

@@ -162,6 +162,7 @@ bool CudaPlace::check_buffer(const void* memory, const char* name) const {
   const uint64_t identity = identity_of(memory);
   std::atomic<uint64_t>& known = checked_[identity % checked_.size()];
   if (identity != 0 && known.load(std::memory_order_relaxed) == identity) return true;
+  const DeviceGuard guard(device_);
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
   if (attributes.type == cudaMemoryTypeUnregistered)

@@ -20,6 +20,7 @@ from starling.bench.gpu_programs import CASES
 pytestmark = pytest.mark.gpu
 ITERATIONS = 200
 OCCUPIED_ITERATIONS = 50  # at least, while multiprocessors are occupied: four H200 do 500 in those 90 s
+FEWEST = "all SMs but 4 occupied"  # fewer than there are streams
 
 
 def disordered(comm: Communicator, iterations: int, synchronize_every: int, seed: int) -> dict[str, int]:
@@ -82,8 +83,25 @@ def test_situations(ranks: int, library: str, connections: int) -> None:
     cases = [
         name
         for name, case in CASES.items()
-        if case.connections == connections and not (shared and case.left_free)
+        if case.connections == connections and not (shared and case.left_free) and name != FEWEST
     ]
+    check_cases(ranks, library, cases)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("library", OURS)
+@pytest.mark.parametrize("ranks", (2, 4))
+def test_fewer_multiprocessors_than_streams(
+    ranks: int, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each stream that stands may take one, a guard takes one in all (docs/PYTORCH.md)."""
+    if gpus.count() < ranks:
+        pytest.skip("of a GPU two ranks cannot both occupy all but a few multiprocessors")
+    monkeypatch.setenv("STARLING_GUARD", "1")
+    check_cases(ranks, library, [FEWEST])
+
+
+def check_cases(ranks: int, library: str, cases: list[str]) -> None:
     rows = Run(ranks, ITERATIONS).together(jobs_of(library, cases))
     assert [row["case"] for row in rows] == cases
     least = {name: OCCUPIED_ITERATIONS if CASES[name].left_free else ITERATIONS for name in cases}

@@ -398,10 +398,16 @@ void VerbsChannel::deliver_frame(FrameSink& sink, uint32_t index, uint32_t immed
   const uint64_t bytes = sizeof header + uint64_t(header.control_bytes) + (placed ? 0 : header.payload_bytes);
   std::byte* control = nullptr;
   std::byte* payload = nullptr;
+  // Of an earlier frame the completion was lost, as Soft-RoCE may: we are not where this one lies. No fault
+  // of the peer's, and what was not acknowledged goes by another path.
+  if (immediate_of(header.epoch, header.sequence) != immediate) {
+    trouble_ = "a frame is not what its write said";
+    log(LogLevel::info, device_.name(), ": ", trouble_);
+    broken_ = kEnded;
+    return;
+  }
   const char* wrong = wrong_with_transfer(header, options_.most_payload_bytes);
-  if (wrong == nullptr &&
-      (bytes > ours_.most_frame_bytes || immediate_of(header.epoch, header.sequence) != immediate))
-    wrong = "a frame that is not what its write said";
+  if (wrong == nullptr && bytes > ours_.most_frame_bytes) wrong = "a frame that is longer than any";
   if (wrong != nullptr) sink.refuse(wrong);
   if (wrong != nullptr || !sink.begin(header, control, payload)) {
     broken_ = kEnded;

@@ -96,16 +96,20 @@ std::optional<std::string> compare_traffic(const HostLane& lane, const Flight& f
 }
 
 // Not in the region, where texts have little room.
-const char* remedy_of(FaultKind kind) {
+const char* remedy_of(FaultKind kind, const std::string& text) {
   switch (kind) {
     case FaultKind::kMismatch:
       return "; remedy: let every rank call the same operation with the same arguments at each position of a "
              "lane, "
              "and name lanes where ranks call in different orders";
     case FaultKind::kTimeout:
-      return "; remedy: see what the rank that has not called it does, let no ranks wait for each other in a "
-             "circle, "
-             "or allow more time (STARLING_TIMEOUT_S, or the communicator's timeout)";
+      if (text.find(" has not ") == std::string::npos)
+        return "; remedy: all have called it: see with `starling diagnose` whose part of it stands still, or "
+               "allow more time (STARLING_TIMEOUT_S, or the communicator's timeout)";
+      return "; remedy: see what the rank that has not called it does (`starling diagnose` names it), let no "
+             "ranks "
+             "wait for each other in a circle, or allow more time (STARLING_TIMEOUT_S, or the communicator's "
+             "timeout)";
     default: return "";
   }
 }
@@ -260,7 +264,7 @@ Fault told_fault(const HostLane& lane) {
   if (kind == FaultKind::kNone) return {};
   const FaultNote& note = cpu::note_of(*lane.shared(), fault);
   std::string text = note.text;
-  if (text.find("remedy: ") == std::string::npos) text += remedy_of(kind);
+  if (text.find("remedy: ") == std::string::npos) text += remedy_of(kind, text);
   return {kind, text, note.sequence};
 }
 

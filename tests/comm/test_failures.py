@@ -66,7 +66,8 @@ def test_send_recv_mismatch(run: Any) -> None:
 def test_rank_that_never_calls(run: Any) -> None:
     outcomes = run(failures.never_calls)
     for rank in (0, 2):
-        check_told(outcomes[rank][0], "OperationTimeoutError", "rank 1 has not called it", "lane 'x'")
+        what = ("rank 1 has not called it", "lane 'x'", "`starling diagnose` names it")
+        check_told(outcomes[rank][0], "OperationTimeoutError", *what)
     check_told(outcomes[1][0], "OperationTimeoutError")
 
 

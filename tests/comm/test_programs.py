@@ -90,3 +90,4 @@ def test_without_yielding_it_hangs() -> None:
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     assert errors, "nothing hung: the test tests nothing"
     assert any("did not finish within" in str(error) for error in errors), errors
+    assert any("all have called it: see with `starling diagnose`" in str(error) for error in errors), errors

@@ -112,7 +112,10 @@ def test_a_job_that_is_not_there(here: Here) -> None:
     here()
     found = diagnosis("--job", "three")
     assert found.exit_code == USAGE and "no job 'three' has left a record; there are none" in found.stderr
-    assert diagnosis().exit_code == HEALTHY
+    found = diagnosis()
+    assert found.exit_code == NOT_KNOWN, "nothing is known of any job"
+    assert found.stdout.startswith("not known: no job ") and "remedy: " in found.stdout
+    assert not json.loads(diagnosis("--json").stdout)["healthy"]
 
 
 def test_ranks_of_other_hosts_of_which_nothing_is_known(here: Here) -> None:

@@ -2,7 +2,8 @@
 
 Try: starling demo train, starling demo deadlock, starling bench -n 2, starling info.
 
-Exit codes: 0 done; 1 something measured, checked or run came out wrong; 2 wrong options; 3 a package is missing.
+Exit codes: 0 done; 1 something measured, checked or run came out wrong; 2 wrong options; 3 a package is missing
+(of diagnose, whose --help says more: too little is known).
 """
 
 from __future__ import annotations

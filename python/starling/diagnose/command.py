@@ -45,7 +45,8 @@ def command(
     """Say who holds a job up: who has not called, called something else, stands still, died, is slow or starved.
 
     Without files it looks at all jobs of this user on this host: those that run, else the last that left records.
-    Exit codes: 0 healthy, 1 a culprit was found, 2 wrong usage, 3 no culprit was found and too little is known.
+    Exit codes: 0 healthy, 1 a culprit was found, 2 wrong usage, 3 no culprit was found and too little is
+    known (of any job, where none has left a record).
     """
     try:
         found = diagnose(files or (), job=job, after_s=after, ended=ended, root=root)
@@ -62,9 +63,7 @@ def command(
         raise typer.Exit(USAGE)
     if as_json:
         typer.echo(
-            json.dumps(
-                {"healthy": all(one.healthy for one in found), "jobs": [one.as_json() for one in found]}
-            )
+            json.dumps({"healthy": _exit_code(found) == HEALTHY, "jobs": [one.as_json() for one in found]})
         )
     else:
         _show(found)
@@ -74,13 +73,17 @@ def command(
 def _exit_code(found: list[Diagnosis]) -> int:
     if any(one.findings for one in found):
         return CULPRIT
-    return HEALTHY if all(one.healthy for one in found) else NOT_KNOWN
+    return HEALTHY if found and all(one.healthy for one in found) else NOT_KNOWN
 
 
 def _show(found: list[Diagnosis]) -> None:
     console = Console(highlight=False)
     if not found:
-        console.print("[green]healthy[/]: no job of this user has left a record on this host", soft_wrap=True)
+        console.print(
+            "[bold yellow]not known[/]: no job of this user has left a record here; [bold]remedy: run this on "
+            "a host of the job, in its container and as its user, or name its STARLING_FLIGHT_DIR[/]",
+            soft_wrap=True,
+        )
     # The sick ones first: the first line is the verdict.
     for one in sorted(found, key=lambda one: (not one.findings, one.healthy)):
         _show_job(console, one)

@@ -352,6 +352,8 @@ void HostLane::open_to_streams() {
   handover_.ready = reinterpret_cast<uint64_t*>(place_.allocate(sizeof(uint64_t)));
   if (may_rendezvous())
     arrivals_ = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
+  if (captures_ == nullptr)  // no watches stand for what is captured
+    handover_.came = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
   note_written();
   handover_.done =
       reinterpret_cast<Done*>(place_.allocate_shared(depth() * sizeof(Done)));  // last: on_streams()

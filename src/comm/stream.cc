@@ -214,27 +214,29 @@ void Context::report_woken() {
 void Context::wake_watches() {
   StreamOperations* const streams = executor_->streams();
   if (streams == nullptr) return;
-  if (!streams->wakes_watches()) return report_woken();
-  looks_since_woken_ = 0;
-  HostLane* of = nullptr;
-  Flight* oldest = nullptr;
+  const bool needed = streams->wakes_watches();
+  if (!needed && woken_at_ns_ == 0) return;
+  device::WatchLook look;
+  const HostLane* of = nullptr;
+  const Flight* next = nullptr;
   for_all_lanes([&](HostLane& lane) {
     if (!lane.on_streams()) return;
     for (Flight& flight : lane.flights()) {
       if (!flight.entered || flight.entry.watches == 0) continue;
-      if (flight.entry.woken) streams->wake_watches(flight.entry, lane.handover(), flight.sequence);
-      if (flight.entry.woken) continue;
-      if (oldest != nullptr && !goes_on_before(flight, *oldest)) continue;
+      const bool before = next != nullptr && goes_on_before(flight, *next);
+      if (!look.add(host_machine_, {&flight.entry, &lane.handover(), flight.sequence}, before)) continue;
       of = &lane;
-      oldest = &flight;
+      next = &flight;
     }
   });
-  if (oldest == nullptr || !streams->wakes_another()) return;
-  streams->wake_watches(oldest->entry, of->handover(), oldest->sequence);
+  const bool woken = streams->turn_watches(look);
+  if (!needed) return report_woken();
+  looks_since_woken_ = 0;
+  if (!woken) return;
   if (woken_at_ns_ == 0) woken_at_ns_ = cpu::monotonic_ns();
   log_rank(LogLevel::info, int(of->member(of->rank()).world_rank),
            "the daemon does not come: woken in its place are streams that wait for operation ",
-           oldest->sequence, " of lane '", of->name(), "'");
+           next->sequence, " of lane '", of->name(), "'");
 }
 
 bool Context::wait_on_stream(const Request& request, device::Stream stream) {

@@ -131,6 +131,24 @@ void wake_watches(M& m, const Handover& handover, uint64_t sequence) {
   if (!is_woken(told, sequence)) m.compare_exchange(word, told, told + kWoken);
 }
 
+// By the host: they need not come. Who has passed its wait already comes all the same. As above.
+template <class M>
+void let_watches_sleep(M& m, const Handover& handover, uint64_t sequence) {
+  uint64_t* const word = &handover.done[sequence % handover.depth].told;
+  const uint64_t told = m.load_relaxed(word);
+  if (is_woken(told, sequence)) m.compare_exchange(word, told, told - kWoken);
+}
+
+// By the host: a stream that stands for the operation has come to its watch, which serves all parts from when
+// it finds a place until the operation is complete. Relaxed: nothing hangs on it but that no other watch is
+// woken meanwhile.
+template <class M>
+bool watch_serves(M& m, const Handover& handover, uint64_t sequence) {
+  const uint64_t at = sequence % handover.depth;
+  return m.load_relaxed(&handover.came[at]) == sequence + 1 &&
+         !reached(m.load_relaxed(&handover.done[at].done), sequence + 1);
+}
+
 // Leaves the operation to the daemon's block that owns the part.
 template <class M>
 STARLING_HOST_DEVICE void push_parked(M& m, DaemonMemory& daemon, uint32_t part, const Parked& parked) {

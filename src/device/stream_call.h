@@ -42,7 +42,8 @@ struct StreamEntry {
   uint32_t holds;  // streams that stand for it
   uint64_t patience;  // alone: Alone::patience() at its entry
   uint8_t met = 0;  // kRendezvous: it was submitted
-  uint8_t woken = 0;  // its watches were
+  uint8_t woken = 0;  // its watches are (WatchTurns)
+  uint32_t turns = 0;  // so often
   uint64_t watches = 0;  // bit k: the k-th of the streams with watches has one for it
 };
 

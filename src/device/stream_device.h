@@ -54,6 +54,7 @@ struct StreamFacts {
   uint32_t watch_blocks = 1;
   // A daemon that was asked for has not come for so long: watches are woken (StreamHost::wakes_watches).
   uint64_t wake_ns = 0;
+  uint64_t turn_ns = 0;  // a stream that stands comes to its watch within so long after it was woken
   uintptr_t ambiguous = ~uintptr_t(0);  // a handle that names another stream on each thread: has none
 };
 
@@ -80,6 +81,7 @@ struct StreamFacts {
 //   launch_watch(s, a, n)    one kernel of n blocks of the daemon on stream s, behind a wait, which ends when *a.awaited has come to a.until
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
 //   wait_value(s, w, v)      the stream stands until int64(*w - v) >= 0, cyclic (acquire)
+//   wait_and_write(s, w, t, v)  the same, then *t := v, which orders nothing
 //   idle(s)                  all that was put into s, by anybody, has ended; true acquires what it did
 //   queued(s)                entries that this runtime put into the launch queue behind s and that may not have
 //                            begun: an upper bound, by marks put in now and then
@@ -102,6 +104,7 @@ concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartA
   d.launch_watch(stream, daemon, count);
   d.write_value(stream, word, value);
   d.wait_value(stream, seen, value);
+  d.wait_and_write(stream, seen, word, value);
   { d.idle(stream) } -> std::same_as<bool>;
   { d.queued(stream) } -> std::convertible_to<uint32_t>;
   d.release(word, value);

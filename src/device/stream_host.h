@@ -242,18 +242,13 @@ class StreamHost {
     calls_missing_ = missing;
   }
 
-  // A daemon that is needed does not come: watches of the oldest operation that has some are woken, and of
-  // one more after so long again, since it is not known which of the streams stands already. While this says
-  // so, of all that were woken before, too: an operation whose place another one has yet is not woken for
-  // good.
+  // A daemon that is needed does not come: watches have turns.
   bool wakes_watches() {
     return residency_.missing() && watched_.any() && d_.now() - launched_at_ >= facts_.wake_ns;
   }
-  bool wakes_another() const { return d_.now() - launched_at_ >= (1 + woken_) * facts_.wake_ns; }
-  void wake_watches(StreamEntry& entry, const Handover& handover, uint64_t sequence) {
-    woken_ += !entry.woken;
-    entry.woken = 1;
-    device::wake_watches(m_, handover, sequence);
+  // While this says so, and until none is woken any more. True: the next one is.
+  bool turn_watches(const WatchLook& look) {
+    return turns_.take(m_, look, wakes_watches(), d_.now(), facts_.turn_ns);
   }
 
   // When poll() may have something to do; ~0: only after an event.
@@ -305,8 +300,9 @@ class StreamHost {
   // is woken, and then by that.
   void wait_for(Stream stream, const Handover& handover, uint64_t sequence, uint32_t watch_blocks) {
     const Done& done = handover.done[sequence % handover.depth];
-    d_.wait_value(stream, watch_blocks != 0 ? &done.told : &done.done, sequence + 1);
-    if (watch_blocks == 0) return;
+    if (watch_blocks == 0) return d_.wait_value(stream, &done.done, sequence + 1);
+    // Its watch may have to wait for a place. Others would take places that start kernels need.
+    d_.wait_and_write(stream, &done.told, &handover.came[sequence % handover.depth], sequence + 1);
     DaemonArguments watch = daemon_;
     watch.launch = ~uint64_t(0);  // its first block leaves with its stream, or when all are to leave
     watch.stays = watch.guards = 1;
@@ -463,7 +459,6 @@ class StreamHost {
     residency_.launch(stays, guards);
     if (!guards) news_ = false;  // all are there
     launched_at_ = last_activity_ = d_.now();
-    woken_ = 0;
   }
 
   M& m_;
@@ -476,10 +471,10 @@ class StreamHost {
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
   uint64_t launched_at_ = 0;
-  uint64_t woken_ = 0;  // operations whose watches were, since then
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t stands_ = 0;  // the same for operations that copy engines move
   WatchedStreams watched_;
+  WatchTurns turns_;
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
   bool replays_ = false;  // an operation of a replay was under way at the last look

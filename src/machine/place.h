@@ -76,10 +76,9 @@ class StreamOperations {
   // device::StreamHost::asks_for_calls(), note_calls().
   virtual bool asks_for_calls() = 0;
   virtual void note_calls(bool missing) = 0;
-  // device::StreamHost::wakes_watches(), and what follows there.
+  // device::StreamHost::wakes_watches(), turn_watches().
   virtual bool wakes_watches() = 0;
-  virtual bool wakes_another() = 0;
-  virtual void wake_watches(device::StreamEntry& entry, const Handover& handover, uint64_t sequence) = 0;
+  virtual bool turn_watches(const device::WatchLook& look) = 0;
   // device::StreamHost::met(), for each operation on kRendezvous.
   virtual void met(device::StreamEntry& entry) = 0;
   // Nothing was parked, or is run by a daemon.

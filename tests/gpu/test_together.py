@@ -146,7 +146,7 @@ def captured_pairs(comm: Communicator, replays: int, attempts: int) -> dict[int,
 def test_a_captured_pair_needs_no_daemon() -> None:
     """Replays of a send and a receive begin in one kernel, which ends by itself unless a rank is late by 500 us."""
     ranks = gpus.MACHINES["processes"].run(
-        2, functools.partial(captured_pairs, replays=50, attempts=5), timeout=90, operation_timeout=20
+        2, functools.partial(captured_pairs, replays=50, attempts=12), timeout=90, operation_timeout=20
     )
     for counts in ranks:
         for size_bytes, attempts in counts.items():

@@ -6,6 +6,7 @@
 #pragma once
 #include "machine/sim/campaign.h"
 #include "machine/sim/stream_program.h"
+#include "sim/lane_of_all.h"
 
 namespace starling::sim {
 
@@ -23,15 +24,7 @@ inline Case awaited_soon(uint64_t seed, PlanCache& plans) {
   program.streams = 3;
   program.operation_streams = 1u << kOperations;
   const bool other = random.chance(3 * kAlways / 4);
-  for (uint32_t k = 0; k < 1u + other; ++k) {
-    LaneSpec& lane = program.lanes.emplace_back();
-    for (uint32_t rank = 0; rank < program.rank_count; ++rank) lane.ranks.push_back(rank);
-    CallSpec& call = lane.calls.emplace_back();
-    const char* const plan = random.chance(kAlways / 2) ? "two_shot_packets" : "ring";
-    const uint32_t blocks = 1 + random.below(o.blocks);
-    call.plan = plans.get(plan, {Collective::kAllReduce, program.rank_count, 0, blocks, false});
-    call.count = 1 + random.below(300);
-  }
+  for (uint32_t k = 0; k < 1u + other; ++k) add_lane_of_all(program, random, o.blocks, plans);
   const uint32_t rounds = 4 + random.below(10);
   const auto soon = random.next();  // which of them a stream comes to stand for: the same on all ranks
   for (uint32_t rank = 0; rank < program.rank_count; ++rank) {

@@ -34,6 +34,7 @@ CARRYING = "carrying.h"
 COPIES = "copy_host.h"
 TOLD = "told.h"
 PLACES = "places.h"
+WATCHED = "watched.h"
 
 # Campaigns, for bugs that the turns of `mixed` take over a minute to reach.
 RANDOM = "random"
@@ -1091,6 +1092,52 @@ MUTATIONS = [
         HANDOVER,
         "reached(is_woken(told, sequence) ? told - kWoken : told, sequence + 1)",
         "reached(told, sequence + 1)",
+    ),
+    Mutation(
+        "watch_serves_for_ever",
+        "a watch that has come is taken for one that serves when its stream has long gone on, and no other is woken",
+        HANDOVER,
+        "== sequence + 1 &&\n         !reached(m.load_relaxed(&handover.done[at].done), sequence + 1);",
+        "== sequence + 1;",
+        campaign="streams-in-driver",
+    ),
+    Mutation(
+        "watch_of_another_serves",
+        "a watch of the place's operation before counts as the one that has come",
+        HANDOVER,
+        "m.load_relaxed(&handover.came[at]) == sequence + 1 &&",
+        "m.load_relaxed(&handover.came[at]) != 0 &&",
+        campaign="streams-in-driver",
+    ),
+    Mutation(
+        "watches_are_served_alike",
+        "the host wakes one watch after the other, though one serves",
+        HANDOVER,
+        "  return m.load_relaxed(&handover.came[at]) == sequence + 1 &&",
+        "  return false && m.load_relaxed(&handover.came[at]) == sequence + 1 &&",
+    ),
+    Mutation(
+        "watches_stay_woken",
+        "a watch whose turn is over is not told to sleep, and comes beside the next one",
+        WATCHED,
+        "    let_watches_sleep(m, *woken.handover, woken.sequence);\n",
+        "",
+    ),
+    Mutation(
+        "one_watch_has_all_turns",
+        "the oldest operation's watches have all turns, though its stream stands elsewhere",
+        WATCHED,
+        "    ++look.next.entry->turns;\n",
+        "",
+        campaign="streams-in-driver",
+    ),
+    Mutation(
+        "watches_sleep_by_a_store",
+        "who lets watches sleep overwrites what a block tells at that moment",
+        HANDOVER,
+        "if (is_woken(told, sequence)) m.compare_exchange(word, told, told - kWoken);",
+        "if (is_woken(told, sequence)) m.store_release(word, told - kWoken);",
+        campaign="streams-in-driver",
     ),
     Mutation(
         "woken_stream_goes_on",

@@ -9,6 +9,7 @@
 #include "sim/awaited_soon.h"
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
+#include "sim/crowded_watches.h"
 #include "sim/long_puts.h"
 #include "sim/many_packets.h"
 #include "sim/mutants.h"
@@ -24,6 +25,7 @@ inline constexpr uint64_t kOneLaneEvery = 8;  // so many seeds: of one_lane.h
 inline constexpr uint64_t kCrossedEvery = 8;  // likewise, 4 later: of crossed_messages.h
 inline constexpr uint64_t kCrowdedEvery = 16;  // likewise, 14 later: of crowded_replays.h
 inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited_soon.h
+inline constexpr uint64_t kWatchesEvery = 32;  // likewise, 6 later: of crowded_watches.h
 inline constexpr uint64_t kOverwrittenEvery = 32;  // likewise, 26 later: of overwritten_part.h
 inline constexpr uint64_t kLongEvery = 32;  // likewise, 18 later: of long_puts.h
 inline constexpr uint64_t kPacketsEvery = 32;  // likewise, 22 later: of many_packets.h; the others: `mixed`
@@ -49,11 +51,14 @@ struct Special {
         crossed(seed % kCrossedEvery == 4),
         crowded(seed % kCrowdedEvery == 14),
         awaited(seed % kAwaitedEvery == 10),
+        watches(seed % kWatchesEvery == 6),
         overwritten(seed % kOverwrittenEvery == 26),
         puts(seed % kLongEvery == 18),
         packets(seed % kPacketsEvery == 22) {}
-  bool any() const { return one_lane || crossed || crowded || awaited || overwritten || puts || packets; }
-  const bool one_lane, crossed, crowded, awaited, overwritten, puts, packets;
+  bool any() const {
+    return one_lane || crossed || crowded || awaited || watches || overwritten || puts || packets;
+  }
+  const bool one_lane, crossed, crowded, awaited, watches, overwritten, puts, packets;
 };
 
 // Whether a hunt in this campaign comes to the seed. Seeds have there the cases that they have in `mixed`.
@@ -69,6 +74,7 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
                : special.crossed     ? crossed_messages(seed, simulation.plans())
                : special.crowded     ? crowded_replays(seed, simulation.plans())
                : special.awaited     ? awaited_soon(seed, simulation.plans())
+               : special.watches     ? crowded_watches(seed, simulation.plans())
                : special.overwritten ? overwritten_part(seed)
                : special.puts        ? long_puts(seed)
                : special.packets     ? many_packets(seed, simulation.plans())

@@ -12,6 +12,7 @@
 #include "sim/beside_watches.h"
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
+#include "sim/crowded_watches.h"
 #include "sim/few_places.h"
 #include "sim/long_puts.h"
 #include "sim/many_packets.h"
@@ -140,6 +141,17 @@ TEST(Streams, CrowdedReplays) {
   Simulation simulation;
   for (uint64_t seed = 1; seed <= part_of(1500); ++seed) {
     const Case drawn = crowded_replays(seed, simulation.plans());
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+  }
+}
+
+// Where no daemon comes one watch serves, and leaves room for start kernels. On two H200 with all but four
+// multiprocessors occupied such programs had hung.
+TEST(Streams, CrowdedWatches) {
+  Simulation simulation;
+  for (uint64_t seed = 1; seed <= part_of(500); ++seed) {
+    const Case drawn = crowded_watches(seed, simulation.plans());
     const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
     ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
   }

@@ -35,6 +35,8 @@ constexpr uint32_t kWatchBlocks = 16;
 // A daemon comes within 50 us mostly; beside a caller whose launch queue is full in 0.3 to 1.2 ms, and while
 // that stands not at all. Woken, a watch costs a step 0.4 to 1.2 ms (bench/results/gpu_train_wakes.txt).
 constexpr uint64_t kWakeNs = 1'000'000;
+// A stream that stands goes on within microseconds, where fewer stand than there are hardware queues.
+constexpr uint64_t kTurnNs = 200'000;
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;
@@ -118,6 +120,7 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           kWideWatches,
           std::clamp(wide, 1u, std::min(kWatchBlocks, options.start.block_count)),
           kWakeNs,
+          kTurnNs,
           reinterpret_cast<uintptr_t>(cudaStreamPerThread)};
 }
 
@@ -214,14 +217,9 @@ bool CudaExecutor::wakes_watches() {
   return lock.owns_lock() && host_.wakes_watches();
 }
 
-bool CudaExecutor::wakes_another() {
+bool CudaExecutor::turn_watches(const device::WatchLook& look) {
   const std::lock_guard lock(mutex_);
-  return host_.wakes_another();
-}
-
-void CudaExecutor::wake_watches(device::StreamEntry& entry, const Handover& handover, uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
-  host_.wake_watches(entry, handover, sequence);
+  return host_.turn_watches(look);
 }
 
 bool CudaExecutor::only_kernels() const {

@@ -46,8 +46,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool asks_for_calls() override;
   void note_calls(bool missing) override;
   bool wakes_watches() override;
-  bool wakes_another() override;
-  void wake_watches(device::StreamEntry& entry, const Handover& handover, uint64_t sequence) override;
+  bool turn_watches(const device::WatchLook& look) override;
   void met(device::StreamEntry& entry) override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }

@@ -41,6 +41,7 @@ CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
   const DeviceGuard guard(options_.device);
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
+  operate_ = driver_function<MemoryOperations>("cuStreamBatchMemOp");
   daemons_.resize(options.policy.guards ? 2 : 1);
   for (cudaStream_t& stream : daemons_) stream = new_stream(options_.device, StreamUse::kDaemon);
   check(cudaError_t(preload_daemon(daemons_[kFirst])), "loading the daemon kernel");
@@ -218,6 +219,23 @@ void CudaStreamDevice::wait_value(device::Stream stream, const uint64_t* word, u
   const DeviceGuard guard(options_.device);
   const CUresult status =
       wait_(static_cast<CUstream>(stream), CUdeviceptr(word), value, CU_STREAM_WAIT_VALUE_GEQ);
+  note(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a wait could not be put into a stream");
+  put(stream);
+}
+
+void CudaStreamDevice::wait_and_write(device::Stream stream, const uint64_t* word, uint64_t* then,
+                                      uint64_t value) {
+  const DeviceGuard guard(options_.device);
+  CUstreamBatchMemOpParams both[2] = {};
+  both[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  both[0].waitValue.address = CUdeviceptr(word);
+  both[0].waitValue.value64 = value;
+  both[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  both[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  both[1].writeValue.address = CUdeviceptr(then);
+  both[1].writeValue.value64 = value;
+  both[1].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  const CUresult status = operate_(static_cast<CUstream>(stream), 2, both, 0);
   note(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a wait could not be put into a stream");
   put(stream);
 }

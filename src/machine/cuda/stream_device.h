@@ -55,6 +55,7 @@ class CudaStreamDevice {
   void launch_watch(device::Stream stream, const device::DaemonArguments& watch, uint32_t blocks);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value);
+  void wait_and_write(device::Stream stream, const uint64_t* word, uint64_t* then, uint64_t value);
   void copy(device::Stream stream, std::byte* to, const std::byte* from, uint64_t bytes);
   bool idle(device::Stream stream);
   uint32_t queued(device::Stream stream) { return depths_.queued(stream); }
@@ -88,6 +89,7 @@ class CudaStreamDevice {
 
  private:
   using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+  using MemoryOperations = CUresult (*)(CUstream, unsigned int, CUstreamBatchMemOpParams*, unsigned int);
 
   enum Kind : uint32_t { kFirst = 0, kHelpers = 1 };  // kernels of residencies
   static constexpr uint32_t kLook = 2;  // of the calls of the driver's thread, behind the launches of both
@@ -102,6 +104,7 @@ class CudaStreamDevice {
   std::vector<cudaStream_t> daemons_;  // the daemon's own, by kind; the second where there are guards
   MemoryOperation write_ = nullptr;
   MemoryOperation wait_ = nullptr;
+  MemoryOperations operate_ = nullptr;
   StartKernels starts_;
   StreamCaptures captures_;
   device::DaemonArguments last_[2] = {};  // that were asked for, by kind

@@ -132,7 +132,7 @@ void keep_daemon_out(Case& drawn) {
   if (o.watch_limit == 0 || drawn.program.has_copies() || !random.chance(kAlways / 2)) return;
   o.daemon_kept_out = 1;
   o.watch_limit = drawn.program.streams;
-  o.sm_slots = std::max(o.sm_slots, o.gate_limit + 2 + o.watch_limit);
+  o.sm_slots = std::max(o.sm_slots, o.gate_limit + 3);
 }
 
 // Their further blocks have no room of their own: on a GPU that others fill there is none. Drawn apart, as
@@ -156,10 +156,13 @@ void wait_for_calls(Case& drawn) {
   drawn.options.missing_ns = random.chance(kAlways / 2) ? kForever : 1 + random.skewed(200'000);
 }
 
-// For gates, a guard, and a block of a start kernel.
-void leave_room_beside_watches(Options& o) {
-  const uint32_t others = o.gate_limit + 2;
-  o.watch_limit = o.sm_slots > others ? std::min(o.watch_limit, o.sm_slots - others) : 0;
+// All streams, in half of those that have some. One watch that serves needs a place, beside those of gates, a
+// guard, and a block of a start kernel. Drawn apart, as above.
+void watch_more(Case& drawn) {
+  Random random(drawn.seed, 36);
+  Options& o = drawn.options;
+  if (o.watch_limit != 0 && random.chance(kAlways / 2)) o.watch_limit = drawn.program.streams;
+  if (o.sm_slots < o.gate_limit + 3) o.watch_limit = 0;
 }
 
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
@@ -169,7 +172,7 @@ Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   drawn.program = stream_program(kind, seed, drawn.options, plans);
   drawn.options.sm_slots += slots_of_graphs(drawn.program);
   leave_few_slots(kind, drawn);
-  leave_room_beside_watches(drawn.options);
+  watch_more(drawn);
   keep_daemon_out(drawn);
   widen_watches(drawn);
   return drawn;

@@ -113,6 +113,10 @@ class GpuDevice {
   void wait_value(device::Stream stream, const uint64_t* word, uint64_t value) {
     g_.put_wait(number_of(stream), word, value);
   }
+  void wait_and_write(device::Stream stream, const uint64_t* word, uint64_t* then, uint64_t value) {
+    g_.put_wait(number_of(stream), word, value);
+    g_.put_write(number_of(stream), then, value);
+  }
   bool idle(device::Stream stream) { return g_.idle(number_of(stream)); }
   uint32_t queued(device::Stream stream) { return g_.queued(number_of(stream)); }
   void release(uint64_t* word, uint64_t value) { SimMachine(w_, nullptr, 0, 0).store_release(word, value); }
@@ -161,7 +165,7 @@ class GpuDriver final : public StreamDriver {
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
                s.options->missing_ns, s.options->watch_limit, s.options->wide_watches,
-               s.options->watch_blocks, s.options->wake_ns},
+               s.options->watch_blocks, s.options->wake_ns, s.options->turn_ns},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0,
                s.options->rendezvous != 0, s.options->watch_limit != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0, 0, 0, s.options->watch_limit != 0},
@@ -194,11 +198,14 @@ class GpuDriver final : public StreamDriver {
   void note_calls(bool missing) override { host_.note_calls(missing); }
   void note_called(bool under_way) override { host_.note_called(under_way); }
   bool wakes_watches() override { return host_.wakes_watches(); }
-  bool wakes_another() override { return host_.wakes_another(); }
-  void wake_watches(StreamTicket& ticket, const Handover& handover, uint64_t sequence) override {
-    device::StreamEntry entry = entry_of(ticket);
-    host_.wake_watches(entry, handover, sequence);
-    ticket = ticket_of(entry);
+  void turn_watches(const std::vector<WatchedTicket>& all) override {
+    std::vector<device::StreamEntry> entries;
+    for (const WatchedTicket& one : all) entries.push_back(entry_of(*one.ticket));
+    device::WatchLook look;
+    for (size_t k = 0; k < all.size(); ++k)
+      look.add(machine_, {&entries[k], all[k].handover, all[k].sequence}, false);
+    host_.turn_watches(look);
+    for (size_t k = 0; k < all.size(); ++k) *all[k].ticket = ticket_of(entries[k]);
   }
   void poll() override { host_.poll(); }
   void drain() override { host_.drain(); }
@@ -294,11 +301,12 @@ class GpuDriver final : public StreamDriver {
             t.patience,
             t.met,
             t.woken,
+            t.turns,
             t.watches};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate,     e.waits, e.follows, e.alone,
-            e.holds,         e.patience, e.met,   e.woken,   e.watches};
+    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone,  e.holds,
+            e.patience,      e.met,  e.woken, e.turns,   e.watches};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

@@ -40,7 +40,14 @@ struct StreamTicket {
   uint64_t patience;
   uint8_t met = 0;
   uint8_t woken = 0;
+  uint32_t turns = 0;
   uint64_t watches = 0;
+};
+// device::Watched, likewise.
+struct WatchedTicket {
+  StreamTicket* ticket;
+  const Handover* handover;
+  uint64_t sequence;
 };
 inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3, kByRendezvous = 4;
 
@@ -70,8 +77,8 @@ class StreamDriver {
   virtual void note_calls(bool missing) = 0;
   virtual void note_called(bool under_way) = 0;
   virtual bool wakes_watches() = 0;
-  virtual bool wakes_another() = 0;
-  virtual void wake_watches(StreamTicket& ticket, const Handover& handover, uint64_t sequence) = 0;
+  // Of all operations that have watches, the oldest first.
+  virtual void turn_watches(const std::vector<WatchedTicket>& all) = 0;
   virtual void poll() = 0;
   virtual void drain() = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;

@@ -273,9 +273,9 @@ bool Gpu::is_kept_out(const Entry& entry) const {
   if (o_->daemon_kept_out == 0 || entry.kind != EntryKind::kKernel || entry.stream != daemon_stream())
     return false;
   return std::any_of(queues_.begin(), queues_.end(), [&](const std::deque<Entry>& queue) {
-    if (queue.size() < 2 || queue[0].kind != EntryKind::kWait || queue[0].number > entry.number) return false;
-    return queue[1].stream == queue[0].stream && queue[1].kernel &&
-           queue[1].kernel->kind == Kernel::Kind::kWatch;
+    if (queue.size() < 3 || queue[0].kind != EntryKind::kWait || queue[0].number > entry.number) return false;
+    const Entry& third = queue[2];  // behind the write of StreamHost::wait_for()
+    return third.stream == queue[0].stream && third.kernel && third.kernel->kind == Kernel::Kind::kWatch;
   });
 }
 

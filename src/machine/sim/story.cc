@@ -126,6 +126,7 @@ std::string machine_text(const Options& o) {
       {"wide_watches", o.wide_watches, calm.wide_watches},
       {"watch_blocks", o.watch_blocks, calm.watch_blocks},
       {"wake_ns", o.wake_ns, calm.wake_ns},
+      {"turn_ns", o.turn_ns, calm.turn_ns},
       {"daemon_kept_out", o.daemon_kept_out, calm.daemon_kept_out},
       {"rendezvous", o.rendezvous, calm.rendezvous},
       {"missing_ns", o.missing_ns, calm.missing_ns},

@@ -132,13 +132,13 @@ StreamEntering StreamRank::enter(const Starting& one) {
           number};
 }
 
-// As Context::wake_watches(), of one that is perhaps not the oldest.
+// As Context::wake_watches(), the lanes' oldest in turn.
 void StreamRank::wake_watches() {
-  if (!driver_->wakes_watches()) return;
+  std::vector<WatchedTicket> all;
   for (SimLane* lane : lanes_.mine())
     for (auto& [index, ticket] : tickets_[lane->number()])
-      if (ticket.watches != 0 && (ticket.woken || driver_->wakes_another()))
-        driver_->wake_watches(ticket, lane->handover(), o_->first_sequence + index);
+      if (ticket.watches != 0) all.push_back({&ticket, &lane->handover(), o_->first_sequence + index});
+  if (!all.empty()) driver_->turn_watches(all);
 }
 
 }  // namespace starling::sim

@@ -353,7 +353,7 @@ void HostLane::open_to_streams() {
   if (may_rendezvous())
     arrivals_ = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
   if (captures_ == nullptr)  // no watches stand for what is captured
-    handover_.came = reinterpret_cast<uint64_t*>(place_.allocate_shared(depth() * sizeof(uint64_t)));
+    handover_.came = reinterpret_cast<uint64_t*>(place_.allocate_shared(2 * depth() * sizeof(uint64_t)));
   note_written();
   handover_.done =
       reinterpret_cast<Done*>(place_.allocate_shared(depth() * sizeof(Done)));  // last: on_streams()

@@ -16,13 +16,6 @@ constexpr uint64_t kPlaceNs =
 
 constexpr uint64_t kMeetNs = 20'000'000;  // ranks come to a lane's first operation within so long, mostly
 
-// Once blocks serve both, as far as is known.
-bool goes_on_before(const Flight& one, const Flight& other) {
-  const auto waits = [](const Flight& f) { return !f.on_device || (f.by_rendezvous() && !f.met); };
-  if (waits(one) != waits(other)) return waits(other);
-  return one.submitted_ns < other.submitted_ns;
-}
-
 }  // namespace
 
 StreamOperations& Context::checked_streams() {
@@ -209,34 +202,28 @@ void Context::report_woken() {
   woken_at_ns_ = 0;
 }
 
-// A daemon does not come: a stream that stands with a watch has a block at hand. The oldest stands most
-// likely.
+// A daemon does not come: a stream that stands with a watch has a block at hand.
 void Context::wake_watches() {
   StreamOperations* const streams = executor_->streams();
   if (streams == nullptr) return;
   const bool needed = streams->wakes_watches();
   if (!needed && woken_at_ns_ == 0) return;
   device::WatchLook look;
-  const HostLane* of = nullptr;
-  const Flight* next = nullptr;
   for_all_lanes([&](HostLane& lane) {
     if (!lane.on_streams()) return;
-    for (Flight& flight : lane.flights()) {
-      if (!flight.entered || flight.entry.watches == 0) continue;
-      const bool before = next != nullptr && goes_on_before(flight, *next);
-      if (!look.add(host_machine_, {&flight.entry, &lane.handover(), flight.sequence}, before)) continue;
-      of = &lane;
-      next = &flight;
-    }
+    for (Flight& flight : lane.flights())
+      if (flight.entered && flight.entry.watches != 0)
+        look.add(host_machine_, {&flight.entry, &lane.handover(), flight.sequence, &lane});
   });
-  const bool woken = streams->turn_watches(look);
+  const device::Watched* const woken = streams->turn_watches(look, needed);
   if (!needed) return report_woken();
   looks_since_woken_ = 0;
-  if (!woken) return;
-  if (woken_at_ns_ == 0) woken_at_ns_ = cpu::monotonic_ns();
-  log_rank(LogLevel::info, int(of->member(of->rank()).world_rank),
+  if (woken == nullptr || woken_at_ns_ != 0) return;
+  woken_at_ns_ = cpu::monotonic_ns();
+  const auto& lane = *static_cast<const HostLane*>(woken->owner);
+  log_rank(LogLevel::info, int(lane.member(lane.rank()).world_rank),
            "the daemon does not come: woken in its place are streams that wait for operation ",
-           next->sequence, " of lane '", of->name(), "'");
+           woken->sequence, " of lane '", lane.name(), "', and if they do not stand, others");
 }
 
 bool Context::wait_on_stream(const Request& request, device::Stream stream) {

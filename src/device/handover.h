@@ -131,22 +131,42 @@ void wake_watches(M& m, const Handover& handover, uint64_t sequence) {
   if (!is_woken(told, sequence)) m.compare_exchange(word, told, told + kWoken);
 }
 
-// By the host: they need not come. Who has passed its wait already comes all the same. As above.
+// By the host: is the operation complete, or released because its lane is broken? Relaxed: a hint.
+template <class M>
+bool is_done(M& m, const Handover& handover, uint64_t sequence) {
+  return reached(m.load_relaxed(&handover.done[sequence % handover.depth].done), sequence + 1);
+}
+
+// By the host: watches that were woken need not come. Who has passed its wait already comes all the same. As
+// above; what poison has woken stays so.
 template <class M>
 void let_watches_sleep(M& m, const Handover& handover, uint64_t sequence) {
   uint64_t* const word = &handover.done[sequence % handover.depth].told;
   const uint64_t told = m.load_relaxed(word);
-  if (is_woken(told, sequence)) m.compare_exchange(word, told, told - kWoken);
+  if (is_woken(told, sequence) && !is_done(m, handover, sequence))
+    m.compare_exchange(word, told, told - kWoken);
 }
 
 // By the host: a stream that stands for the operation has come to its watch, which serves all parts from when
-// it finds a place until the operation is complete. Relaxed: nothing hangs on it but that no other watch is
-// woken meanwhile.
+// it finds a place until the operation is complete. Relaxed, as the next two: nothing hangs on it but which
+// other watches are woken meanwhile.
 template <class M>
-bool watch_serves(M& m, const Handover& handover, uint64_t sequence) {
-  const uint64_t at = sequence % handover.depth;
-  return m.load_relaxed(&handover.came[at]) == sequence + 1 &&
-         !reached(m.load_relaxed(&handover.done[at].done), sequence + 1);
+bool has_come_to_watch(M& m, const Handover& handover, uint64_t sequence) {
+  return m.load_relaxed(&handover.came[sequence % handover.depth]) == sequence + 1;
+}
+
+// By whoever put it into the stream: the watch is there. A launch may stand in the driver, though the wait
+// before it does not. Others of the lane put in theirs for later operations of the same place meanwhile: it
+// only rises.
+template <class M>
+void note_watch_put(M& m, const Handover& handover, uint64_t sequence) {
+  uint64_t* const word = &handover.came[handover.depth + sequence % handover.depth];
+  if (!reached(m.load_relaxed(word), sequence + 1)) m.store_relaxed(word, sequence + 1);
+}
+
+template <class M>
+bool watch_is_put(M& m, const Handover& handover, uint64_t sequence) {
+  return reached(m.load_relaxed(&handover.came[handover.depth + sequence % handover.depth]), sequence + 1);
 }
 
 // Leaves the operation to the daemon's block that owns the part.

@@ -42,8 +42,12 @@ struct StreamEntry {
   uint32_t holds;  // streams that stand for it
   uint64_t patience;  // alone: Alone::patience() at its entry
   uint8_t met = 0;  // kRendezvous: it was submitted
-  uint8_t woken = 0;  // its watches are (WatchTurns)
-  uint32_t turns = 0;  // so often
+  // Of its watches (WatchTurns):
+  uint8_t woken = 0;
+  uint8_t put = 0;  // one is in its stream
+  uint8_t came = 0;  // a stream that stood for it has come to one
+  uint32_t turns = 0;  // so often they were woken
+  uint64_t stands = 0;  // streams came to stand for so many others before, as calls go
   uint64_t watches = 0;  // bit k: the k-th of the streams with watches has one for it
 };
 

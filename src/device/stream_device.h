@@ -55,6 +55,7 @@ struct StreamFacts {
   // A daemon that was asked for has not come for so long: watches are woken (StreamHost::wakes_watches).
   uint64_t wake_ns = 0;
   uint64_t turn_ns = 0;  // a stream that stands comes to its watch within so long after it was woken
+  uint64_t served_ns = 0;  // a watch that serves, and completes nothing for so long, does so in vain
   uintptr_t ambiguous = ~uintptr_t(0);  // a handle that names another stream on each thread: has none
 };
 

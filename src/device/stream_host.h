@@ -246,9 +246,9 @@ class StreamHost {
   bool wakes_watches() {
     return residency_.missing() && watched_.any() && d_.now() - launched_at_ >= facts_.wake_ns;
   }
-  // While this says so, and until none is woken any more. True: the next one is.
-  bool turn_watches(const WatchLook& look) {
-    return turns_.take(m_, look, wakes_watches(), d_.now(), facts_.turn_ns);
+  // While that says so, and until none is woken any more.
+  const Watched* turn_watches(const WatchLook& look, bool needed) {
+    return turns_.take(m_, look, needed, {d_.now(), facts_.turn_ns, facts_.served_ns, last_activity_});
   }
 
   // When poll() may have something to do; ~0: only after an event.
@@ -309,6 +309,7 @@ class StreamHost {
     watch.awaited = &done.done;
     watch.until = sequence + 1;
     d_.launch_watch(stream, watch, watch_blocks);
+    note_watch_put(m_, handover, sequence);
   }
 
   // Captures operations that begin together: start->operation has the numbers of the first replay, and

@@ -78,7 +78,7 @@ class StreamOperations {
   virtual void note_calls(bool missing) = 0;
   // device::StreamHost::wakes_watches(), turn_watches().
   virtual bool wakes_watches() = 0;
-  virtual bool turn_watches(const device::WatchLook& look) = 0;
+  virtual const device::Watched* turn_watches(const device::WatchLook& look, bool needed) = 0;
   // device::StreamHost::met(), for each operation on kRendezvous.
   virtual void met(device::StreamEntry& entry) = 0;
   // Nothing was parked, or is run by a daemon.

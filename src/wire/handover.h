@@ -67,8 +67,9 @@ struct Handover {
   uint64_t* ready;  // s + 1: the stream has come to operation s, which may start; writers: streams, in order
   Done* done;  // [depth]: operation s at s % depth
   uint64_t* gates;  // [depth], s + 1: a block stays for operation s; writers: parking blocks, atomically
-  uint64_t* came;  // [depth], s + 1: a stream that stood for operation s has come to its watch. In the host's
-                   // memory; writers: such streams, all the same
+  uint64_t* came;  // [2][depth], s + 1: a stream that stood for operation s has come to its watch; and a
+                   // watch for it was put into a stream. In the host's memory; writers: such streams; threads
+                   // that put them in
   uint32_t width;  // parts: as many as the daemon has blocks
   uint32_t depth;  // of the lane's rings
   uint64_t* begun;  // null, or the lane has captured operations only (docs/design/0019-cuda-graphs.md): those

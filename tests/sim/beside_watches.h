@@ -25,6 +25,7 @@ inline Case beside_watches(uint64_t seed, bool stands, PlanCache& plans) {
   o.wide_watches = 1;
   o.watch_blocks = 2 + random.below(kBlocks - 1);
   o.wake_ns = 0;
+  o.turn_ns = 1'000;
   o.sm_slots = 3 * kBlocks;
   for (std::vector<Step>& steps : drawn.program.steps) {
     steps.clear();

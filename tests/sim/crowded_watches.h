@@ -19,12 +19,20 @@ inline Case crowded_watches(uint64_t seed, PlanCache& plans) {
   o.daemon_kept_out = 1;
   o.wake_ns = 0;
   o.turn_ns = 2'500;
+  o.served_ns = kForever / 4;
+  o.hardware_queues = 32;
   o.begin_delay_ns = 1 + random.below(500);
   Program& program = drawn.program;
   program.name = "crowded watches";
   program.rank_count = 2;
   program.streams = o.watch_limit = 5 + random.below(3);
-  for (uint32_t k = 0; k < program.streams; ++k) add_lane_of_all(program, random, o.blocks, plans);
+  for (uint32_t k = 0; k < program.streams; ++k) {
+    add_lane_of_all(program, random, o.blocks, plans);
+  }
+  if (o.blocks > 1 && random.chance(kAlways / 2)) {
+    o.watch_blocks = 2 + random.below(o.blocks - 1);
+    o.wide_watches = o.watch_limit;
+  }
   const uint32_t rounds = 4 + random.below(5);
   for (uint32_t rank = 0; rank < program.rank_count; ++rank) {
     Random own(hash_combine(seed, rank), 27);

@@ -183,7 +183,8 @@ TEST(Streams, OrderedOperationsNeverMeetTheDaemon) {
 }
 
 // A daemon that comes beside watches is whole when they have gone: blocks without a part stay for theirs. So
-// what is behind takes hardly longer than without watches (3 %); where such blocks leave it takes 7 to 12 %.
+// what is behind takes hardly longer than without watches (6 %, 3 before watches had turns); where such
+// blocks leave it took 7 to 12 %.
 TEST(Streams, BesideWatches) {
   Simulation simulation;
   uint64_t ns[2] = {};

@@ -37,6 +37,7 @@ constexpr uint32_t kWatchBlocks = 16;
 constexpr uint64_t kWakeNs = 1'000'000;
 // A stream that stands goes on within microseconds, where fewer stand than there are hardware queues.
 constexpr uint64_t kTurnNs = 200'000;
+constexpr uint64_t kServedNs = 1'000'000'000;
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;
@@ -121,6 +122,7 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           std::clamp(wide, 1u, std::min(kWatchBlocks, options.start.block_count)),
           kWakeNs,
           kTurnNs,
+          kServedNs,
           reinterpret_cast<uintptr_t>(cudaStreamPerThread)};
 }
 
@@ -214,12 +216,13 @@ void CudaExecutor::note_calls(bool missing) {
 
 bool CudaExecutor::wakes_watches() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && host_.wakes_watches();
+  if (lock.owns_lock()) wakes_watches_ = host_.wakes_watches();
+  return wakes_watches_;  // as it was a moment ago
 }
 
-bool CudaExecutor::turn_watches(const device::WatchLook& look) {
+const device::Watched* CudaExecutor::turn_watches(const device::WatchLook& look, bool needed) {
   const std::lock_guard lock(mutex_);
-  return host_.turn_watches(look);
+  return host_.turn_watches(look, needed);
 }
 
 bool CudaExecutor::only_kernels() const {

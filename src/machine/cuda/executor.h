@@ -46,7 +46,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool asks_for_calls() override;
   void note_calls(bool missing) override;
   bool wakes_watches() override;
-  bool turn_watches(const device::WatchLook& look) override;
+  const device::Watched* turn_watches(const device::WatchLook& look, bool needed) override;
   void met(device::StreamEntry& entry) override;
   bool only_kernels() const override;
   bool has_room(device::Stream stream) override { return device_.queued(stream) < kMarksLimit; }
@@ -89,6 +89,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   mutable device::StreamHost<cpu::CpuMachine, CudaStreamDevice> host_;
   uint64_t looked_at_ns_ = 0;
   bool hurries_ = false;
+  bool wakes_watches_ = false;  // the poller's alone: at its last look
 };
 
 }  // namespace starling::cuda

@@ -165,7 +165,7 @@ class GpuDriver final : public StreamDriver {
               {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
                s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
                s.options->missing_ns, s.options->watch_limit, s.options->wide_watches,
-               s.options->watch_blocks, s.options->wake_ns, s.options->turn_ns},
+               s.options->watch_blocks, s.options->wake_ns, s.options->turn_ns, s.options->served_ns},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0,
                s.options->rendezvous != 0, s.options->watch_limit != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0, 0, 0, s.options->watch_limit != 0},
@@ -203,8 +203,8 @@ class GpuDriver final : public StreamDriver {
     for (const WatchedTicket& one : all) entries.push_back(entry_of(*one.ticket));
     device::WatchLook look;
     for (size_t k = 0; k < all.size(); ++k)
-      look.add(machine_, {&entries[k], all[k].handover, all[k].sequence}, false);
-    host_.turn_watches(look);
+      look.add(machine_, {&entries[k], all[k].handover, all[k].sequence});
+    host_.turn_watches(look, host_.wakes_watches());
     for (size_t k = 0; k < all.size(); ++k) *all[k].ticket = ticket_of(entries[k]);
   }
   void poll() override { host_.poll(); }
@@ -301,12 +301,15 @@ class GpuDriver final : public StreamDriver {
             t.patience,
             t.met,
             t.woken,
+            t.put,
+            t.came,
             t.turns,
+            t.stands,
             t.watches};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone,  e.holds,
-            e.patience,      e.met,  e.woken, e.turns,   e.watches};
+    return {uint8_t(e.path), e.gate,  e.waits, e.follows, e.alone, e.holds,  e.patience,
+            e.met,           e.woken, e.put,   e.came,    e.turns, e.stands, e.watches};
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);

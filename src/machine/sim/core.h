@@ -40,7 +40,10 @@ struct StreamTicket {
   uint64_t patience;
   uint8_t met = 0;
   uint8_t woken = 0;
+  uint8_t put = 0;
+  uint8_t came = 0;
   uint32_t turns = 0;
+  uint64_t stands = 0;
   uint64_t watches = 0;
 };
 // device::Watched, likewise.
@@ -77,7 +80,7 @@ class StreamDriver {
   virtual void note_calls(bool missing) = 0;
   virtual void note_called(bool under_way) = 0;
   virtual bool wakes_watches() = 0;
-  // Of all operations that have watches, the oldest first.
+  // Of all operations that have watches.
   virtual void turn_watches(const std::vector<WatchedTicket>& all) = 0;
   virtual void poll() = 0;
   virtual void drain() = 0;

@@ -236,7 +236,7 @@ void SimLane::add_handover(uint32_t width) {
   handover_->ready = region.make<uint64_t>();
   handover_->done = region.make<Done>(kLaneDepth);
   handover_->gates = region.make<uint64_t>(kLaneDepth);
-  handover_->came = region.make<uint64_t>(kLaneDepth);
+  handover_->came = region.make<uint64_t>(2 * kLaneDepth);
   arrivals_ = region.make<uint64_t>(kLaneDepth);
   core_->submitted = operations_;  // blocks that park leave the operation there themselves
   handover_->width = width;
@@ -244,7 +244,8 @@ void SimLane::add_handover(uint32_t width) {
   const uint64_t first = options_->first_sequence;
   *handover_->ready = first;
   for (uint32_t at = 0; at < kLaneDepth; ++at)
-    handover_->done[at].done = handover_->done[at].told = handover_->gates[at] = handover_->came[at] = first;
+    handover_->done[at].done = handover_->done[at].told = handover_->gates[at] = first;
+  std::fill_n(handover_->came, 2 * kLaneDepth, first);
   if (spec_->captured) begin_captured(first);
 }
 

@@ -46,6 +46,7 @@ struct Options {
   uint32_t watch_blocks = 1;
   uint64_t wake_ns = 0;
   uint64_t turn_ns = 20'000;
+  uint64_t served_ns = 2'000'000;
   uint32_t daemon_kept_out = 0;  // behind streams that stand with watches
   uint32_t rendezvous = 0;  // StreamPolicy::rendezvous, for all that holds no stream
   uint32_t before_streams_chance = 0;  // per lane: that its first operations are submitted from the CPU

@@ -127,6 +127,7 @@ std::string machine_text(const Options& o) {
       {"watch_blocks", o.watch_blocks, calm.watch_blocks},
       {"wake_ns", o.wake_ns, calm.wake_ns},
       {"turn_ns", o.turn_ns, calm.turn_ns},
+      {"served_ns", o.served_ns, calm.served_ns},
       {"daemon_kept_out", o.daemon_kept_out, calm.daemon_kept_out},
       {"rendezvous", o.rendezvous, calm.rendezvous},
       {"missing_ns", o.missing_ns, calm.missing_ns},

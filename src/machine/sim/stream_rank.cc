@@ -99,8 +99,8 @@ void StreamRank::add_fibers() {
       memory.allow_many_writers(&lane->core().finished[s]);
       memory.allow_many_writers(&lane->handover().done[s].done);
       memory.allow_many_writers(&lane->handover().done[s].told);
-      for (uint64_t* words : {lane->handover().gates, lane->handover().came})
-        memory.allow_many_writers(&words[s]);
+      memory.allow_many_writers(&lane->handover().gates[s]);
+      for (const uint32_t at : {s, kLaneDepth + s}) memory.allow_many_writers(&lane->handover().came[at]);
       auto* words = reinterpret_cast<uint64_t*>(&lane->core().operations[s]);
       for (uint32_t w = 0; w < sizeof(Operation) / sizeof(uint64_t); ++w)
         memory.allow_many_writers(words + w);

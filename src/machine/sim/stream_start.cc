@@ -132,7 +132,7 @@ StreamEntering StreamRank::enter(const Starting& one) {
           number};
 }
 
-// As Context::wake_watches(), the lanes' oldest in turn.
+// As Context::wake_watches().
 void StreamRank::wake_watches() {
   std::vector<WatchedTicket> all;
   for (SimLane* lane : lanes_.mine())

@@ -129,9 +129,10 @@ TEST(WatchTurns, WhoComesLateServesAllTheSame) {
 // Its launch stands in the driver: the stream has passed its wait, and no watch is behind that.
 TEST(WatchTurns, AWatchThatIsNotPutServesNobody) {
   Turns t;
-  t.came[kDepth] = 0;
+  t.completed = 1000;
+  t.came[kDepth] = t.came[kDepth + 1] = 0;
   t.came[0] = 1;
-  EXPECT_EQ(t.look(1000), 1);
+  EXPECT_EQ(t.look(1000), 2) << "nor has one such a turn";
   EXPECT_EQ(t.look(1000 + kTurn), -1);
   note_watch_put(t.machine, t.handover, 0);
   EXPECT_EQ(t.look(1000 + 2 * kTurn), -1) << "it serves now";
@@ -141,13 +142,16 @@ TEST(WatchTurns, WhoServesInVainIsNotTheLast) {
   Turns t;
   EXPECT_EQ(t.look(1000), 0);
   t.came[0] = 1;
+  EXPECT_EQ(t.look(1001), -1) << "it need not be woken any more";
   EXPECT_EQ(t.look(1000 + kServed - 1), -1);
   EXPECT_EQ(t.look(1000 + kServed), 1);
   t.came[1] = 2;
   const uint64_t then = 1000 + kServed;
+  EXPECT_EQ(t.look(then + 1), -1);
   EXPECT_EQ(t.look(then + 2 * kServed - 1), -1) << "twice as long";
   EXPECT_EQ(t.look(then + 2 * kServed), 2);
   t.came[2] = 3;
+  EXPECT_EQ(t.look(then + 2 * kServed + 1), -1);
   t.complete(0, then + 3 * kServed);
   EXPECT_EQ(t.look(then + 4 * kServed - 1), -1);
   EXPECT_EQ(t.look(then + 4 * kServed), 3) << "something had completed";
@@ -166,6 +170,7 @@ TEST(WatchTurns, WhatPoisonHasReleasedStaysSo) {
   EXPECT_EQ(t.look(1000), 0);
   t.done[0].done = 1 + kPoison;
   EXPECT_EQ(t.look(1000 + kTurn), 1) << "its streams go on";
+  let_watches_sleep(t.machine, t.handover, 0);
   EXPECT_TRUE(t.is_released(0));
 }
 

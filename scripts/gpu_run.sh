@@ -51,6 +51,7 @@
 #   gaps         what streams and libraries cost a program's own kernels by being there (bench/gpu/kernel_gaps.py)
 #   network      whether network cards would reach the GPU's memory by themselves (bench/gpu/network_probe.cu)
 #   packets      how fast forms of packets are, and whether they are whole (bench/gpu/packet_probe.cu)
+#   writes       which streams come beside a kernel of another that shares their hardware queue (driver_probe writes)
 #   probe queues priorities calls times disorder one_queue    of bench/gpu
 #   python:FILE  pytest of one file, with what follows a comma as its arguments;  script:FILE... a script
 #   mps          processes share GPUs through CUDA's MPS in the steps that follow; unmps: no longer
@@ -359,6 +360,11 @@ for step in "${steps[@]}"; do
   calls)
     bounded "$LIMIT" calls "$PREBUILT/gpu.resident_probe" calls
     LINES_SHOWN=40 bounded 60 driver "$PREBUILT/gpu.driver_probe"
+    ;;
+  writes)
+    for queues in 1 8 32; do
+      CUDA_DEVICE_MAX_CONNECTIONS=$queues LINES_SHOWN=12 bounded 40 "writes_$queues" "$PREBUILT/gpu.driver_probe" writes
+    done
     ;;
   standby)
     for queues in 8 16; do

@@ -2,8 +2,8 @@
 // threads. `starling bench gpu` runs it.
 //
 //   collective_bench gpus=4 as=processes kinds=all_reduce,all_gather sizes=8,4096 type=float32
-//                    libraries=starling,nccl,nccl:symmetric repetitions=3 slice_us=3000 in_place=1 check=1
-//                    limit_s=60
+//                    libraries=starling,nccl,nccl:symmetric repetitions=3 slice_us=3000 in_place=1|0|only
+//                    check=1 limit_s=60
 //
 // Libraries: "starling", "starling:ALGORITHM", "nccl", "nccl:MODE" (nccl_rank.h); "starling:graph",
 // "nccl:graph", "nccl:MODE_graph": the same calls inside of CUDA graphs of 20, of 3 from 4 MB on.
@@ -51,7 +51,7 @@ struct Options {
   std::vector<std::string> libraries;
   int repetitions = 3;
   double slice_us = 3000;
-  bool in_place = true, check = true;
+  bool in_place = true, out_of_place = true, check = true;
   unsigned limit_s = 60;
 };
 
@@ -110,7 +110,7 @@ Options read_options(int count, char** texts) {
     else if (name == "slice_us")
       options.slice_us = std::stod(value);
     else if (name == "in_place")
-      options.in_place = value == "1";
+      options.in_place = value != "0", options.out_of_place = value != "only";
     else if (name == "check")
       options.check = value == "1";
     else if (name == "limit_s")
@@ -173,8 +173,9 @@ class Rank {
   void run() {
     for (const Kind kind : o_.kinds)
       for (const size_t bytes : o_.sizes)
-        for (int in_place = 0; in_place <= (o_.in_place && kind != Kind::kSendRecv); ++in_place)
-          measure(kind, bytes, in_place != 0);
+        for (const bool in_place : {false, true})
+          if (in_place ? o_.in_place && kind != Kind::kSendRecv : o_.out_of_place)
+            measure(kind, bytes, in_place);
     meeting_.barrier();
     if (rank_ == 0) print_statistics();
     cuda(cudaStreamSynchronize(stream_), "synchronize");

@@ -1,10 +1,16 @@
 // Which calls of the driver stand behind another thread that stands in one? That thread copies to pageable
 // memory from a stream that stands for 300 ms, the legacy one or one of the program's, or synchronizes with
 // it. Prints Markdown rows: call | ms | ms | ms.
+//
+// `driver_probe writes`: what of 63 streams comes beside a kernel that runs in another, when some of them
+// share its hardware queue (CUDA_DEVICE_MAX_CONNECTIONS)? So whether a write's fence waits for kernels of
+// other streams.
 #include <cuda.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -16,6 +22,10 @@ namespace {
 constexpr int kHeldMs = 300;
 constexpr int kStartMs = 50;
 
+constexpr int kStreams = 64;
+constexpr double kPatienceMs = 100;
+
+using MemoryOperations = CUresult (*)(CUstream, unsigned int, CUstreamBatchMemOpParams*, unsigned int);
 using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 
 double now_ms() {
@@ -66,10 +76,100 @@ double beside(Scene& scene, const std::function<void()>& stand, const std::funct
   return taken;
 }
 
+__global__ void until(const volatile uint64_t* word) {
+  while (*word == 0) {}
+}
+
+__global__ void set(volatile uint64_t* word) { *word = 1; }
+
+struct Way {
+  const char* name;
+  std::function<void(cudaStream_t, uint64_t*)> make; // the word becomes 1
+};
+
+// Each of the streams writes its word; those whose word has not come within patience stand behind the kernel
+// in streams[0], which ends after the count.
+void count_writes(const Way& way, std::vector<cudaStream_t>& streams, uint64_t* words) {
+  uint64_t* go = words;
+  std::memset(words, 0, 8 * (kStreams + 1));
+  until<<<1, 1, 0, streams[0]>>>(go);
+  int came = 0;
+  double slowest_ms = 0;
+  for (int k = 1; k < kStreams; ++k) {
+    volatile uint64_t* word = words + k;
+    const double begin = now_ms();
+    way.make(streams[k], words + k);
+    while (*word == 0 && now_ms() - begin < kPatienceMs) {}
+    if (*word == 0) continue;
+    ++came;
+    slowest_ms = std::max(slowest_ms, now_ms() - begin);
+  }
+  *const_cast<volatile uint64_t*>(go) = 1;
+  const double begin = now_ms();
+  CUDA(cudaDeviceSynchronize());
+  std::printf("| %s | %d of %d | %.3f | %.1f |\n", way.name, came, kStreams - 1, slowest_ms,
+              now_ms() - begin);
+  std::fflush(stdout);
+}
+
+void done(CUresult result) {
+  if (result == CUDA_SUCCESS) return;
+  std::printf("a memory operation was refused: %d\n", int(result));
+  std::exit(1);
+}
+
+void writes() {
+  uint64_t* words;
+  CUDA(cudaHostAlloc(reinterpret_cast<void**>(&words), 4096, cudaHostAllocMapped));
+  const auto wait = driver<MemoryOperation>("cuStreamWaitValue64");
+  const auto write = driver<MemoryOperation>("cuStreamWriteValue64");
+  const auto operate = driver<MemoryOperations>("cuStreamBatchMemOp");
+  std::vector<cudaStream_t> streams(kStreams);
+  for (cudaStream_t& stream : streams) CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const std::vector<Way> ways = {
+      {"a kernel", [](cudaStream_t s, uint64_t* word) { set<<<1, 1, 0, s>>>(word); }},
+      {"cuStreamWriteValue64",
+       [&](cudaStream_t s, uint64_t* word) { done(write(s, CUdeviceptr(word), 1, 0)); }},
+      {"cuStreamWaitValue64 that is met, cuStreamWriteValue64",
+       [&](cudaStream_t s, uint64_t* word) {
+         done(wait(s, CUdeviceptr(words), 0, CU_STREAM_WAIT_VALUE_GEQ));
+         done(write(s, CUdeviceptr(word), 1, 0));
+       }},
+      {"both in one cuStreamBatchMemOp",
+       [&](cudaStream_t s, uint64_t* word) {
+         CUstreamBatchMemOpParams both[2] = {};
+         both[0].waitValue = {
+             CU_STREAM_MEM_OP_WAIT_VALUE_64, CUdeviceptr(words), {}, CU_STREAM_WAIT_VALUE_GEQ, 0};
+         both[1].writeValue = {
+             CU_STREAM_MEM_OP_WRITE_VALUE_64, CUdeviceptr(word), {}, CU_STREAM_WRITE_VALUE_DEFAULT, 0};
+         both[1].writeValue.value64 = 1;
+         done(operate(s, 2, both, 0));
+       }},
+      {"both in one cuStreamBatchMemOp, then a kernel",
+       [&](cudaStream_t s, uint64_t* word) {
+         CUstreamBatchMemOpParams both[2] = {};
+         both[0].waitValue = {
+             CU_STREAM_MEM_OP_WAIT_VALUE_64, CUdeviceptr(words), {}, CU_STREAM_WAIT_VALUE_GEQ, 0};
+         both[1].writeValue = {
+             CU_STREAM_MEM_OP_WRITE_VALUE_64, CUdeviceptr(words + 100), {}, CU_STREAM_WRITE_VALUE_DEFAULT, 0};
+         both[1].writeValue.value64 = 1;
+         done(operate(s, 2, both, 0));
+         set<<<1, 1, 0, s>>>(word);
+       }},
+  };
+  set<<<1, 1, 0, streams[1]>>>(words + 200);  // what is lazy is over
+  CUDA(cudaDeviceSynchronize());
+  std::printf(
+      "| beside a kernel that runs in another stream | came | the slowest, ms | the rest after it, ms |\n"
+      "| --- | ---: | ---: | ---: |\n");
+  for (const Way& way : ways) count_writes(way, streams, words);
+}
+
 }  // namespace
 
 // long: one call of the driver after the other.
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "writes") == 0) return writes(), 0;
   Scene s;
   CUDA(cudaHostAlloc(reinterpret_cast<void**>(&s.word), 4096, cudaHostAllocMapped));
   *s.word = 0;

@@ -174,6 +174,52 @@ void measure_by_driver() {
   });
 }
 
+// What stands around a launch. word: of pinned memory, 1.
+void measure_short_calls(unsigned long long* word) {
+  using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+  const auto write = driver_function<MemoryOperation>("cuStreamWriteValue64");
+  const auto wait = driver_function<MemoryOperation>("cuStreamWaitValue64");
+  measure("write value", [&] { write(stream, CUdeviceptr(word), 1, 0); });
+  measure("wait value, met", [&] { wait(stream, CUdeviceptr(word), 1, CU_STREAM_WAIT_VALUE_GEQ); });
+  const auto is_capturing =
+      driver_function<CUresult (*)(CUstream, CUstreamCaptureStatus*)>("cuStreamIsCapturing");
+  measure("is it capturing?", [&] {
+    CUstreamCaptureStatus status;
+    is_capturing(stream, &status);
+  });
+  const auto attribute =
+      driver_function<CUresult (*)(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
+  measure("number of an allocation", [&] {
+    unsigned long long identity;
+    attribute(&identity, CU_POINTER_ATTRIBUTE_BUFFER_ID, CUdeviceptr(sink));
+  });
+  const auto current = driver_function<CUresult (*)(CUcontext*)>("cuCtxGetCurrent");
+  measure("current context", [&] {
+    CUcontext context;
+    current(&context);
+  });
+  measure("capture mode, there and back", [&] {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+  });
+  cudaEvent_t event;
+  CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  measure("record an event", [&] { CUDA(cudaEventRecord(event, stream)); });
+  measure("query an event", [&] { cudaEventQuery(event); });
+  const auto launch_behind = [](const char* what, const std::function<void()>& before) {
+    measure(std::string("launch, argument of 16 bytes, behind ") + what, [&] {
+      before();
+      launch<16>(false, 1, 1);
+    });
+  };
+  for (int again = 0; again < 3; ++again) {
+    launch_behind("nothing", [] {});
+    launch_behind("a write value", [&] { write(stream, CUdeviceptr(word), 1, 0); });
+    launch_behind("an event", [&] { CUDA(cudaEventRecord(event, stream)); });
+  }
+}
+
 void measure_rows() {
   uint32_t* go;
   CUDA(cudaHostAlloc(&go, sizeof *go, cudaHostAllocMapped));
@@ -234,37 +280,7 @@ int main() {
   cudaStream_t urgent;
   CUDA(cudaStreamCreateWithPriority(&urgent, cudaStreamNonBlocking, -5));
   pair(", with a stream of high priority");
-  using MemoryOperation = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
-  const auto write = driver_function<MemoryOperation>("cuStreamWriteValue64");
-  const auto wait = driver_function<MemoryOperation>("cuStreamWaitValue64");
-  measure("write value", [&] { write(stream, CUdeviceptr(word), 1, 0); });
-  measure("wait value, met", [&] { wait(stream, CUdeviceptr(word), 1, CU_STREAM_WAIT_VALUE_GEQ); });
-  const auto is_capturing =
-      driver_function<CUresult (*)(CUstream, CUstreamCaptureStatus*)>("cuStreamIsCapturing");
-  measure("is it capturing?", [&] {
-    CUstreamCaptureStatus status;
-    is_capturing(stream, &status);
-  });
-  const auto attribute =
-      driver_function<CUresult (*)(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
-  measure("number of an allocation", [&] {
-    unsigned long long identity;
-    attribute(&identity, CU_POINTER_ATTRIBUTE_BUFFER_ID, CUdeviceptr(sink));
-  });
-  const auto current = driver_function<CUresult (*)(CUcontext*)>("cuCtxGetCurrent");
-  measure("current context", [&] {
-    CUcontext context;
-    current(&context);
-  });
-  measure("capture mode, there and back", [&] {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    cudaThreadExchangeStreamCaptureMode(&mode);
-  });
-  cudaEvent_t event;
-  CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  measure("record an event", [&] { CUDA(cudaEventRecord(event, stream)); });
-  measure("query an event", [&] { cudaEventQuery(event); });
+  measure_short_calls(word);
   measure_rows();
   return 0;
 }

@@ -59,10 +59,10 @@ void Context::submit_alone(HostLane& lane, Flight&& flight, const std::string& r
   streams.mark(stream, done, sequence + 1);
 }
 
-bool Context::take_alone() {
+bool Context::take_alone(bool polite) {
   bool any = false;
   for (HostLane* lane : alone_)
-    for (; lane->oldest_alone_is_done(host_machine_); any = true)
+    for (; lane->oldest_alone_is_done(host_machine_) && !(any && gives_way(polite)); any = true)
       complete(*lane, lane->flights().front().sequence);
   std::erase_if(alone_, [](HostLane* lane) { return lane->idle_on_device(); });
   return any;

@@ -218,6 +218,7 @@ const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
   const bool left_to_caller = flight.waited || flight.perhaps_waited;
   const bool opens = flight.lowered.opens;
   const bool message = flight.lowered.signature.collective == Collective::kSendRecv;
+  const bool for_caller = !flight.on_stream || flight.called;
   Flight& appended = append(lane, std::move(flight));
   if (!left_to_caller && place_->traits().notifies) expect_rings();
   const Flight* entered = nullptr;
@@ -228,7 +229,10 @@ const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
   connect_soon(lane, opens);
   // The poller is asleep without its bit if a waiter did its work: it has to hear of this one, unless a
   // waiter does its work again, or it looks by itself anyway.
-  if (!left_to_caller && !std::exchange(poller_looks_, !place_->traits().notifies)) show_poller();
+  if (!left_to_caller) {
+    const bool lingers = poller_lingers_ && (for_caller || (entered != nullptr && entered->by_rendezvous()));
+    if (!std::exchange(poller_looks_, !place_->traits().notifies) || lingers) show_poller();
+  }
   // A message may be what an any-source receive waits for. Of other hosts' ranks the proxy need not be woken
   // for that: whoever runs the operation looks, or rings when it posts.
   for (uint32_t peer = 0; peer < lane.size(); ++peer) {

@@ -201,6 +201,8 @@ class Context {
   void submit_met();
   bool submit_met(HostLane& lane);
   void let_submitters_go();
+  // The poller, between two completions: does somebody want the lock? Relaxed: a hint.
+  bool gives_way(bool polite) const { return polite && submitters_.load(std::memory_order_relaxed) != 0; }
   HostLane* lane_of(uint32_t id);
   bool drain_completions(bool polite);
   bool take_told(bool polite);
@@ -208,7 +210,7 @@ class Context {
   void submit_copies(HostLane& lane, Flight&& flight, const std::string& refused);
   // Lanes of groups of one rank (alone.cc).
   void submit_alone(HostLane& lane, Flight&& flight, const std::string& refused);
-  bool take_alone();
+  bool take_alone(bool polite);
   static bool stands_behind(HostLane& lane, uint64_t sequence, device::Stream stream);
   void await_engine(const Request& request);
   void feed_copies(HostLane& lane, uint64_t now_ns);
@@ -354,6 +356,7 @@ class Context {
   uint64_t woken_until_ns_ = 0;  // the first look since that found none to be woken
   uint32_t looks_since_woken_ = 0;
   bool poller_looks_ = false;  // it looks soon and need not be told: where completions do not ring
+  bool poller_lingers_ = false;  // it does so though nothing was left: not as soon as the CPU's callers want
   std::vector<HostLane*> turnless_;  // streams want to use them, once nothing of theirs is on the device
   std::vector<HostLane*> told_;  // with operations on the device that began as kernels
   std::vector<HostLane*> meeting_;  // with operations on the device whose ranks meet before they begin

@@ -68,8 +68,10 @@ std::string offer_to_peers(Place& place, Lowered& lowered) {
 std::string Context::check_buffers(HostLane& lane, Lowered& lowered) {
   Operation& op = lowered.operation;
   const bool pulls = lowered.plan->protocol() == Protocol::kPull;
-  const bool input_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kInput)].base, "input");
-  const bool output_here = place_->check_buffer(op.buffers[uint32_t(BufferKind::kOutput)].base, "output");
+  const std::byte* const input = op.buffers[uint32_t(BufferKind::kInput)].base;
+  const std::byte* const output = op.buffers[uint32_t(BufferKind::kOutput)].base;
+  const bool input_here = place_->check_buffer(input, "input");
+  const bool output_here = output == input ? input_here : place_->check_buffer(output, "output");
   if (!output_here || (pulls && !input_here)) op.hints |= kElsewhereInMemory;
   if (!lowered.opens && pulls)
     for (BufferKind kind : {BufferKind::kInput, BufferKind::kOutput})

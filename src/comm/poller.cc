@@ -19,6 +19,9 @@ namespace starling {
 namespace {
 
 constexpr uint32_t kEagerLooks = 500;  // some 100 us
+// How long it looks on when nothing is left, and streams' callers need not wake it: one whose GPU keeps up
+// with it would have to for every operation, some 3 us each time. It can be woken meanwhile.
+constexpr uint64_t kLooksOnNs = 200'000;
 constexpr uint64_t kShortNapNs = 15'000;  // where a daemon is about to leave, or may be needed
 constexpr uint64_t kMeetNapNs = 35'000;  // where operations meet before they begin
 constexpr uint64_t kParksNs =
@@ -84,6 +87,7 @@ void Context::run_poller() {
   prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   uint64_t next_maintenance = 0;
   uint32_t fruitless = 0;
+  uint64_t busy_at = 0;  // the last look that found something
   // Acquire: pairs with the release of who ends the context.
   while (!ending_.load(std::memory_order_acquire)) {
     const uint64_t now = cpu::monotonic_ns();
@@ -91,7 +95,7 @@ void Context::run_poller() {
     flight_paths_.follow(now);
     bool any = false;
     bool work;
-    bool looks;  // completions may come, or the daemon may have to be launched
+    bool looks;  // it is not rung: completions may come, or the daemon may have to be launched
     bool eager;
     uint64_t longest_ns;
     {
@@ -108,10 +112,15 @@ void Context::run_poller() {
       }
       work = under_way_ > 0 || !closed_lanes_.empty() || !broken_.empty();
       looks = on_device_ > 0 || look_again_ || replaying_;
+      if (looks || any) busy_at = now;
+      const bool rung = place_->traits().notifies;
+      looks &= !rung;
+      poller_lingers_ = !rung && !looks && now - busy_at < kLooksOnNs;
       // The look that may follow before it sleeps comes after this one, under the same lock.
-      poller_looks_ = looks && !place_->traits().notifies;
+      poller_looks_ = looks || poller_lingers_;
       eager = for_callers_ + called_ > 0;  // somebody may wait for them on the CPU
       longest_ns = !twins_.empty() ? kReplayNs : work ? kMaintenanceNs : kQuietNs;
+      if (poller_lingers_) longest_ns = kPollerNapNs;
     }
     if (hook_count_ > 0) {
       longest_ns = std::min(longest_ns, kMaintenanceNs);
@@ -127,9 +136,10 @@ void Context::run_poller() {
       continue;
     }
     // One more look between the two, as the doorbell's protocol asks.
-    if (looks && !place_->traits().notifies)
+    if (looks) {
+      sleeper.cancel();  // a waiter may have cleared its bit, and who comes then would not be heard
       nap(fruitless++, eager);
-    else if (!sleeper.prepared())
+    } else if (!sleeper.prepared())
       sleeper.prepare();
     else
       sleeper.sleep(longest_ns);
@@ -171,7 +181,7 @@ bool Context::look(bool polite) {
     for (HostLane* lane : lanes_by_id_)
       if (lane != nullptr && lane->in_use() && lane->shared() != nullptr)
         guarded_for(*lane, [&] { meet_peers(*lane); });
-  bool any = drain_completions(polite) | take_copied() | take_alone();
+  bool any = drain_completions(polite) | take_copied() | take_alone(polite);
   if (!keeping_.empty()) any |= give_back();
   if (executor_ == nullptr) return any;  // the context ends
   if (!turnless_.empty()) give_turns();
@@ -215,7 +225,7 @@ HostLane* Context::lane_of(uint32_t id) {
 bool Context::drain_completions(bool polite) {
   uint64_t token = 0;
   bool any = take_told(polite);
-  while (!(any && polite && submitters_.load(std::memory_order_relaxed) != 0) &&
+  while (!(any && gives_way(polite)) &&
          device::pop(host_machine_, memory_.completion_kind(), memory_.completions(), token)) {
     any = true;
     HostLane* const found = lane_of(uint32_t(token >> 28) - 1);
@@ -240,7 +250,7 @@ bool Context::take_told(bool polite) {
     for (const Flight* oldest; (oldest = lane.oldest_by_kernel()) != nullptr; any = true) {
       if (!device::was_told(host_machine_, lane.handover(), oldest->sequence)) break;
       complete(lane, oldest->sequence);
-      if (polite && submitters_.load(std::memory_order_relaxed) != 0) return true;
+      if (gives_way(polite)) return true;
     }
   }
   std::erase_if(told_, [](const HostLane* lane) { return lane->oldest_by_kernel() == nullptr; });

@@ -91,13 +91,14 @@ def test_situations(ranks: int, library: str, connections: int) -> None:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("library", OURS)
 @pytest.mark.parametrize("ranks", (2, 4))
+@pytest.mark.parametrize("guard", ("watch", "1"))  # the first is the default
 def test_fewer_multiprocessors_than_streams(
-    ranks: int, library: str, monkeypatch: pytest.MonkeyPatch
+    guard: str, ranks: int, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where each stream that stands may take one, a guard takes one in all (docs/PYTORCH.md)."""
+    """Streams that stand must not take one each: their watches have turns, and a guard takes one in all."""
     if gpus.count() < ranks:
         pytest.skip("of a GPU two ranks cannot both occupy all but a few multiprocessors")
-    monkeypatch.setenv("STARLING_GUARD", "1")
+    monkeypatch.setenv("STARLING_GUARD", guard)
     check_cases(ranks, library, [FEWEST])
 
 

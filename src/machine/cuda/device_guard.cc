@@ -30,14 +30,16 @@ const ContextFunctions& functions() {
 
 constexpr int kMostDevices = 64;
 
-// The one that the CUDA runtime, and PyTorch, use too. Kept until the process ends.
-CUcontext primary_context(int device) {
+// The one that the CUDA runtime, and PyTorch, use too. Kept until the process ends. Null: `why`.
+CUcontext primary_context(int device, CUresult& why) {
   static std::array<std::atomic<CUcontext>, kMostDevices> contexts;
+  why = CUDA_ERROR_INVALID_DEVICE;
   if (device < 0 || device >= kMostDevices) return nullptr;
   // Relaxed: a handle of the driver's, which is the same for all. Two that come first retain it twice.
   CUcontext context = contexts[size_t(device)].load(std::memory_order_relaxed);
   if (context != nullptr) return context;
-  if (functions().retain(&context, device) != CUDA_SUCCESS) return nullptr;
+  why = functions().retain(&context, device);
+  if (why != CUDA_SUCCESS) return nullptr;
   contexts[size_t(device)].store(context, std::memory_order_relaxed);
   return context;
 }
@@ -67,11 +69,12 @@ DeviceGuard::DeviceGuard(int device, std::nothrow_t) noexcept {
 
 cudaError_t DeviceGuard::enter(int device) {
   if (DriverRule::forbids()) tell_of_broken_rule();
-  const CUcontext context = primary_context(device);
-  if (context == nullptr) return cudaErrorDeviceUninitialized;
+  CUresult why;
+  const CUcontext context = primary_context(device, why);
+  if (context == nullptr) return cudaError_t(why);  // their numbers are the same
   CUcontext current = nullptr;
   pushed_ = functions().current(&current) != CUDA_SUCCESS || current != context;
-  if (pushed_ && functions().push(context) != CUDA_SUCCESS) return cudaErrorDeviceUninitialized;
+  if (pushed_ && (why = functions().push(context)) != CUDA_SUCCESS) return cudaError_t(why);
   if (const cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode_); status != cudaSuccess) {
     pop();
     return status;

@@ -126,6 +126,17 @@ void writes() {
   const auto operate = driver<MemoryOperations>("cuStreamBatchMemOp");
   std::vector<cudaStream_t> streams(kStreams);
   for (cudaStream_t& stream : streams) CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const auto wait_and_write = [&](cudaStream_t s, uint64_t* word) {
+    CUstreamBatchMemOpParams both[2] = {};
+    both[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    both[0].waitValue.address = CUdeviceptr(words);
+    both[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    both[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    both[1].writeValue.address = CUdeviceptr(word);
+    both[1].writeValue.value64 = 1;
+    both[1].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    done(operate(s, 2, both, 0));
+  };
   const std::vector<Way> ways = {
       {"a kernel", [](cudaStream_t s, uint64_t* word) { set<<<1, 1, 0, s>>>(word); }},
       {"cuStreamWriteValue64",
@@ -135,25 +146,10 @@ void writes() {
          done(wait(s, CUdeviceptr(words), 0, CU_STREAM_WAIT_VALUE_GEQ));
          done(write(s, CUdeviceptr(word), 1, 0));
        }},
-      {"both in one cuStreamBatchMemOp",
-       [&](cudaStream_t s, uint64_t* word) {
-         CUstreamBatchMemOpParams both[2] = {};
-         both[0].waitValue = {
-             CU_STREAM_MEM_OP_WAIT_VALUE_64, CUdeviceptr(words), {}, CU_STREAM_WAIT_VALUE_GEQ, 0};
-         both[1].writeValue = {
-             CU_STREAM_MEM_OP_WRITE_VALUE_64, CUdeviceptr(word), {}, CU_STREAM_WRITE_VALUE_DEFAULT, 0};
-         both[1].writeValue.value64 = 1;
-         done(operate(s, 2, both, 0));
-       }},
+      {"both in one cuStreamBatchMemOp", wait_and_write},
       {"both in one cuStreamBatchMemOp, then a kernel",
        [&](cudaStream_t s, uint64_t* word) {
-         CUstreamBatchMemOpParams both[2] = {};
-         both[0].waitValue = {
-             CU_STREAM_MEM_OP_WAIT_VALUE_64, CUdeviceptr(words), {}, CU_STREAM_WAIT_VALUE_GEQ, 0};
-         both[1].writeValue = {
-             CU_STREAM_MEM_OP_WRITE_VALUE_64, CUdeviceptr(words + 100), {}, CU_STREAM_WRITE_VALUE_DEFAULT, 0};
-         both[1].writeValue.value64 = 1;
-         done(operate(s, 2, both, 0));
+         wait_and_write(s, words + 100);
          set<<<1, 1, 0, s>>>(word);
        }},
   };

@@ -84,7 +84,7 @@ __global__ void set(volatile uint64_t* word) { *word = 1; }
 
 struct Way {
   const char* name;
-  std::function<void(cudaStream_t, uint64_t*)> make; // the word becomes 1
+  std::function<void(cudaStream_t, uint64_t*)> make;  // the word becomes 1
 };
 
 // Each of the streams writes its word; those whose word has not come within patience stand behind the kernel

@@ -39,6 +39,7 @@ struct Settings {
   SmFree sm_free{};
   Guard guard{};
   StreamHold stream_hold{};
+  std::int64_t call_linger_us{};
   bool strict{};
   std::string host_id;
   std::string tcp_interfaces;

@@ -17,7 +17,6 @@
 namespace starling {
 namespace {
 
-constexpr int kCallStreams = 4;
 constexpr uint64_t kEndingNs = 2'000'000'000;  // a context that is destroyed waits so long for its work
 
 // Ranks usually outnumber cores where this machine is used: look a few times, then let others run.
@@ -61,7 +60,8 @@ Context::Context(const starling_context_options& options)
                                   block_count(), sizeof(BlockMemory)});
   executor_ = place_->start(memory_.start());
   if (StreamOperations* streams = executor_->streams(); streams != nullptr && !streams->shares_queue())
-    for (int k = 0; k < kCallStreams; ++k) call_streams_.push_back({streams->make_stream(true), false});
+    for (uint32_t k = 0; k < device::kCallBoxes; ++k)
+      call_streams_.push_back({streams->make_stream(true), false});
   poller_ = start_thread("st-poller", [this] { run_poller(); });
 }
 

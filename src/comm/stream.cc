@@ -14,6 +14,12 @@ namespace {
 constexpr uint64_t kPlaceNs =
     100'000'000;  // longest wait for a place in a lane whose stream makes no progress
 
+// device::StreamCall::unit_bytes.
+uint32_t unit_bytes_of(const Operation& op) {
+  constexpr uint64_t kMost = 1 << 20;
+  return op.block_count == 1 ? uint32_t(std::clamp<uint64_t>(op.chunk_bytes, 1, kMost)) : 0;
+}
+
 constexpr uint64_t kMeetNs = 20'000'000;  // ranks come to a lane's first operation within so long, mostly
 
 }  // namespace
@@ -138,12 +144,18 @@ bool Context::may_stand(StreamOperations& streams) const {
 // What the CPU submits while nothing is under way, or a few such operations: a start kernel is there sooner
 // than a daemon, or than one that is there has read of it, and leaves to a daemon what is stuck, as others
 // do. Each has a stream of ours for itself, which holds nothing, so it stands behind none of the others.
+// Small ones take the first, where a kernel may have stayed for them (device/call_host.h), others the last.
 // Beside anything else a launch might have to wait: then it goes the usual way.
 void Context::begin_as_kernel(HostLane& lane, Flight& flight) {
   if (under_way_ != called_ || lane.carried() || !lane.resolved()) return;
-  const auto spare = std::find_if(call_streams_.begin(), call_streams_.end(),
-                                  [](const CallStream& one) { return !one.taken; });
-  if (spare == call_streams_.end()) return;
+  // Marks of one lane that several streams write may come in any order.
+  if (settings().stream_hold == StreamHold::kDoorbell) return;
+  const auto is_free = [](const CallStream& one) { return !one.taken; };
+  const bool small = unit_bytes_of(flight.lowered.operation) != 0;
+  const auto first = std::find_if(call_streams_.begin(), call_streams_.end(), is_free);
+  if (first == call_streams_.end()) return;
+  const auto last = std::find_if(call_streams_.rbegin(), call_streams_.rend(), is_free);
+  const CallStream& spare = small ? *first : *last;
   if (!lane.on_streams()) {
     lane.open_to_streams();
     turnless_.push_back(&lane);
@@ -151,7 +163,8 @@ void Context::begin_as_kernel(HostLane& lane, Flight& flight) {
   give_turns();
   if (!lane.has_room()) return;
   flight.on_stream = flight.called = true;
-  flight.stream = spare->stream;
+  flight.stream = spare.stream;
+  flight.box = uint8_t(1 + (&spare - call_streams_.data()));
 }
 
 void Context::count_called(const Flight& flight, bool ended) {
@@ -178,9 +191,10 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
   guarded_for(lane, [&] {
     const bool placed = lane.next_for_device() == &flight;
     const bool follows = lane.last_kernel() == flight.stream;
-    flight.entry = executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane, flight),
-                                                placed, follows, false, lane.wants_rendezvous(flight), 0,
-                                                waited_for_later(lane, flight)});
+    flight.entry =
+        executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane, flight), placed, follows,
+                                     false, lane.wants_rendezvous(flight), 0, waited_for_later(lane, flight),
+                                     nullptr, flight.box, unit_bytes_of(flight.lowered.operation)});
     flight.entered = true;
     if (settings().guard == Guard::kWatch && !flight.held && flight.by_kernel())
       began_at_ns_ = flight.submitted_ns;

@@ -9,6 +9,7 @@ namespace {
 constexpr uint64_t kPollerBit = 1;                  // the poller's place at the host's doorbell
 constexpr uint32_t kWaiterLooks = 200;            // before a waiter sleeps
 constexpr uint64_t kWaiterLooksNs = 1'000'000;  // the same where completions do not ring
+constexpr uint64_t kSpinNs = 30'000;  // of these, without letting others run, where all ranks have cores
 constexpr uint64_t kJustNowNs = 100'000;
 constexpr uint64_t kLingerNs = 50'000;  // what handing the daemon over costs, about
 
@@ -90,7 +91,9 @@ bool Context::await(const Request& request, int64_t timeout_ns) {
     }
     if (asked || !executor_->ask_to_leave()) executor_->ring();  // it was not rung for us at the submission
     asked = true;
-    if (!poll_once()) sched_yield();
+    // A yield takes as long as a look does.
+    const bool spins = eager && !place_->traits().notifies && passed() < kSpinNs;
+    if (!poll_once() && !spins) sched_yield();
   }
   --waiters_;
   // What others submitted before our bit was away is counted by now; what comes later sets the bit itself.

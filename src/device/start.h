@@ -424,9 +424,9 @@ class StartKernel : StartBlock<M> {
   const uint32_t begun_;  // steps that are done already
 };
 
-// The whole kernel, on every thread of every block.
+// The whole kernel, on every thread of every block. True: the block has left the operation to the daemon.
 template <StartWay kWay = StartWay::kAny, class M>
-STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArguments& arguments,
+STARLING_HOST_DEVICE STARLING_INLINE bool run_start(M machine, const StartArguments& arguments,
                                                     StartState& state) {
   uint32_t begun = 0;
   bool waited = false;  // others have left their parts to this block
@@ -441,7 +441,7 @@ STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArgume
       number.put_into(state.operation, state.number, arguments.handover.width);
     }
     machine.barrier();
-    if (state.entrance == Entrance::kLeaves) return;
+    if (state.entrance == Entrance::kLeaves) return false;
     waited = state.entrance == Entrance::kEntersForAll;
   }
   if constexpr (kWay != StartWay::kNone) {
@@ -449,11 +449,12 @@ STARLING_HOST_DEVICE STARLING_INLINE void run_start(M machine, const StartArgume
       M own = machine;  // what a call is told of by address does not stay in registers
       bool ended = false;
       begun = BoundStart<kWay, M>(own, arguments, state).run(ended);
-      if (ended) return;
+      if (ended) return false;
     }
   }
   StartKernel<M> kernel(machine, arguments, state, begun);
   if (kernel.run() && leads(machine)) kernel.hold();
+  return state.left != 0;
 }
 
 }  // namespace starling::device

@@ -30,6 +30,9 @@ struct StreamCall {
   const void* lane =
       nullptr;  // its lane, if nothing but operations is ever behind it in its stream; else null
   const StreamCall* first = nullptr;  // ... and the first of them; null: it is that
+  uint8_t box = 0;  // the CPU calls it, and its stream is that of the box of this number, from 1 on; 0: it
+                    // has none
+  uint32_t unit_bytes = 0;  // with a box: that the operation's one block moves at once; 0: it has more blocks
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -49,6 +52,8 @@ struct StreamEntry {
   uint32_t turns = 0;  // so often they were woken
   uint64_t stands = 0;  // streams came to stand for so many others before, as calls go
   uint64_t watches = 0;  // bit k: the k-th of the streams with watches has one for it
+  uint8_t box = 0;  // as StreamCall's, where its kernel is a start kernel ...
+  CallWay call = CallWay::kStart;  // ... or one that stays
 };
 
 // An operation that is put into its stream.

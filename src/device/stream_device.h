@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstdint>
 
+#include "device/call.h"
 #include "device/daemon.h"
 #include "device/gate.h"
 #include "device/start.h"
@@ -57,6 +58,15 @@ struct StreamFacts {
   uint64_t turn_ns = 0;  // a stream that stands comes to its watch within so long after it was woken
   uint64_t served_ns = 0;  // a watch that serves, and completes nothing for so long, does so in vain
   uintptr_t ambiguous = ~uintptr_t(0);  // a handle that names another stream on each thread: has none
+  // Streams in which what the CPU calls begins, each with a box (device/call_host.h), zero, in the host's
+  // memory.
+  CallBox* calls = nullptr;
+  uint32_t call_boxes = 0;
+  // A call so soon after the last one's end begins in a kernel that stays for more: for so long without one
+  // (0: none stays), and since it began.
+  uint64_t call_row_ns = 0;
+  uint64_t call_linger_ns = 0;
+  uint64_t call_life_ns = 0;
 };
 
 // clang-format off
@@ -78,6 +88,8 @@ struct StreamFacts {
 //   helpers_resident()       helpers were asked for, and are not yet known to have ended
 //   launch_start(s, a, n)    one start kernel on stream s for n operations, kMostTogether at most (device/start.h): the blocks
 //                            of a[0], then those of a[1], and so on; *a[k] are copied
+//   launch_call(s, c)        one kernel of one block on stream s (device/call.h); launch_call_later(s, c): the same,
+//                            by somebody else, soon
 //   launch_gate(s, g)        one kernel of one warp on stream s (device/gate.h)
 //   launch_watch(s, a, n)    one kernel of n blocks of the daemon on stream s, behind a wait, which ends when *a.awaited has come to a.until
 //   write_value(s, w, v)     when the stream comes there: *w := v (release of all that the stream did before)
@@ -91,8 +103,8 @@ struct StreamFacts {
 //   now()                    nanoseconds of a monotone clock
 template <class D>
 concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartArguments* const* starts,
-                                const GateArguments& gate, Stream stream, uint64_t* word,
-                                const uint64_t* seen, uint64_t value, uint32_t count) {
+                                const GateArguments& gate, const CallArguments& call, Stream stream,
+                                uint64_t* word, const uint64_t* seen, uint64_t value, uint32_t count) {
   d.launch_daemon(daemon);
   { d.daemon_put() } -> std::same_as<bool>;
   { d.daemon_come() } -> std::same_as<bool>;
@@ -101,6 +113,8 @@ concept StreamDevice = requires(D d, const DaemonArguments& daemon, const StartA
   d.launch_helpers(daemon);
   { d.helpers_resident() } -> std::same_as<bool>;
   d.launch_start(stream, starts, count);
+  d.launch_call(stream, call);
+  d.launch_call_later(stream, call);
   d.launch_gate(stream, gate);
   d.launch_watch(stream, daemon, count);
   d.write_value(stream, word, value);

@@ -1,6 +1,7 @@
 // The host's side of operations on streams: what is put into a stream, when the daemon is launched, when it
 // has to stay, and how waiters are released. Host code of a Machine, so that the simulator runs what users
 // run. The picture and the reasons: docs/design/0007-start-as-a-kernel.md.
+// long: what is decided under one lock, of what all of it counts.
 //
 // An operation, as the owner of lanes and requests submits it:
 //
@@ -22,6 +23,7 @@
 #include <algorithm>
 
 #include "device/alone.h"
+#include "device/call_host.h"
 #include "device/residency.h"
 #include "device/stream_call.h"
 #include "device/submission_queue.h"
@@ -46,6 +48,7 @@ class StreamHost {
         daemon_(daemon),
         residency_(machine, device, daemon, ends.drain),
         watched_(facts.watch_limit),
+        calls_(machine, device, facts_),
         alone_(machine, facts.alone) {}
 
   // ---- under the host's lock ---------------------------------------------------------------------------
@@ -107,6 +110,7 @@ class StreamHost {
     starts_ += entry.path == StreamPath::kKernel;
     rendezvous_ += entry.path == StreamPath::kRendezvous;
     unmet_ += entry.path == StreamPath::kRendezvous;
+    if (entry.path == StreamPath::kKernel) calls_.enter(call, entry);
     last_activity_ = d_.now();
     return entry;
   }
@@ -143,6 +147,7 @@ class StreamHost {
     }
     holds_ -= entry.holds;
     watched_.completed(entry);
+    calls_.completed(entry);
     gates_ -= entry.gate;
     starts_ -= entry.path == StreamPath::kKernel;
     rendezvous_ -= entry.path == StreamPath::kRendezvous;
@@ -163,6 +168,7 @@ class StreamHost {
   // The first half of poll(): never ends a residency.
   void serve() {
     observe();
+    calls_.look();
     if (!residency_.resident() && (needs_daemon() || has_work()))
       launch(facts_.shared_queue || (facts_.daemon_first && keeps_daemon()));
     call_helpers();
@@ -254,6 +260,7 @@ class StreamHost {
   // When poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
     const bool work = news_ || m_.load_relaxed(ends_.work) != 0;
+    if (calls_.any_busy()) return d_.now() + facts_.restart_ns;
     if (calls_missing_ && work && (!residency_.resident() || residency_.guards()))
       return d_.now() + std::max(facts_.restart_ns, kCallsPeriodNs);
     if (!residency_.resident()) return work ? restart_at_ : ~uint64_t(0);
@@ -282,7 +289,9 @@ class StreamHost {
       start.follows = entry.follows;
       start.alone = entry.alone ? facts_.alone : nullptr;
       start.patience = entry.patience;
-      if (entry.path == StreamPath::kKernel)
+      if (entry.call != CallWay::kStart)
+        calls_.put(entry, start);
+      else if (entry.path == StreamPath::kKernel)
         starts[kernels++] = &start;
       else if (entry.path == StreamPath::kMark)
         d_.write_value(stream, each[k].handover->ready, start.operation.sequence + 1);
@@ -295,6 +304,9 @@ class StreamHost {
       if (each[k].entry.waits)
         wait_for(stream, *each[k].handover, each[k].start->operation.sequence, blocks_of(each[k].entry));
   }
+
+  // Kernels that stay for the CPU's calls leave. Under the lock; no operation is under way, or ever will be.
+  void end_calls() { calls_.end(); }
 
   // The stream stands until operation `sequence` is complete; or until its watch, of so many blocks if any,
   // is woken, and then by that.
@@ -476,6 +488,7 @@ class StreamHost {
   uint32_t stands_ = 0;  // the same for operations that copy engines move
   WatchedStreams watched_;
   WatchTurns turns_;
+  CallHost<M, D> calls_;
   uint32_t gates_ = 0;  // operations under way of which a block may stay
   uint32_t captured_gates_ = 0;  // lanes of captured operations of which a block may stay
   bool replays_ = false;  // an operation of a replay was under way at the last look

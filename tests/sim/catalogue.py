@@ -35,6 +35,8 @@ COPIES = "copy_host.h"
 TOLD = "told.h"
 PLACES = "places.h"
 WATCHED = "watched.h"
+CALL = "call.h"
+CALL_HOST = "call_host.h"
 
 # Campaigns, for bugs that the turns of `mixed` take over a minute to reach.
 RANDOM = "random"
@@ -2149,6 +2151,77 @@ MUTATIONS = [
         "return holds_ > 0 || (stands_ > 0 && under_way_ > 0);",
         "return holds_ > 0;",
     ),
+    # ---- calls of the CPU without launches -------------------------------------------------------------
+    Mutation(
+        "call_put_relaxed",
+        "relaxed for release: the words of a call that is put into its box",
+        CALL_HOST,
+        "m_.release_words(&to.changed[k - 2], words[k - 2], words[k - 1]);",
+        "m_.write_words(&to.changed[k - 2], words[k - 2], words[k - 1]);",
+    ),
+    Mutation(
+        "call_read_relaxed",
+        "relaxed for acquire: the reader of a call's words",
+        CALL,
+        "m_.acquire_words(&a_.box->changed[2 * pair], words[0], words[1]);",
+        "m_.read_words(&a_.box->changed[2 * pair], words[0], words[1]);",
+    ),
+    Mutation(
+        "call_left_relaxed",
+        "relaxed for release: the word of the kernel that leaves a box",
+        CALL,
+        "if (leads(m_)) m_.store_release(&a_.box->left,",
+        "if (leads(m_)) m_.store_relaxed(&a_.box->left,",
+    ),
+    Mutation(
+        "call_known_relaxed",
+        "relaxed for release: that all of a call is in its box",
+        CALL_HOST,
+        "m_.store_release(&facts_.calls[box].put, slot.round);",
+        "m_.store_relaxed(&facts_.calls[box].put, slot.round);",
+    ),
+    Mutation(
+        "call_looked_for_early",
+        "a call that its caller is still putting in is taken for one that nobody took",
+        CALL_HOST,
+        " || m_.load_acquire(&facts_.calls[box].put) != slot.round) continue;",
+        ") continue;",
+    ),
+    Mutation(
+        "call_lost",
+        "a call that was put in when its kernel had just left is not launched again",
+        CALL_HOST,
+        "if (slot.there || slot.taken == slot.round) continue;",
+        "continue;",
+    ),
+    Mutation(
+        "call_begins_twice",
+        "a call whose kernel left it to the daemon is launched again",
+        CALL_HOST,
+        "if (slot.there || slot.taken == slot.round) continue;",
+        "if (slot.there) continue;",
+    ),
+    Mutation(
+        "call_begins_by_parts",
+        "a call begins when the leader's words are there, and the other threads' perhaps are not",
+        CALL,
+        "const bool all = !m_.any(missing);",
+        "const bool all = !m_.any(leads(m_) && missing);",
+    ),
+    Mutation(
+        "call_differs_from_another",
+        "what a call has changed is said against the call before the last one",
+        CALL_HOST,
+        "    slot.last = start;\n",
+        "    if (entry.call == CallWay::kStay) slot.last = start;\n",
+    ),
+    Mutation(
+        "call_has_last_word_missing",
+        "where a call is other in more words than there is room for, all of it is said too late",
+        CALL_HOST,
+        "if (count == kChangedWords) {",
+        "if (count == kChangedWords) {\n        break;",
+    ),
 ]
 
 # No hunt has seen these, and why. They were taken for found while a case counted that the shipped code fails as well
@@ -2345,5 +2418,35 @@ UNSEEN = [
         ),
         "all parts have to be held by blocks that are just coming, in a few steps of one that goes (found by "
         "reading): not in 887,522 seeds of streams-in-driver",
+    ),
+    (
+        Mutation(
+            "call_overtakes_the_last",
+            "a call's words are brought near while threads are still at the last one",
+            CALL,
+            "      m_.barrier();\n      stays = stays && bring(",
+            "      stays = stays && bring(",
+        ),
+        "the host puts the next call in when the last is complete, and nobody touches that any more",
+    ),
+    (
+        Mutation(
+            "call_behind_one_that_stays",
+            "an operation begins in the stream of a kernel that stays, which nobody tells to leave",
+            CALL_HOST,
+            "    if (slot.there) dismiss(box);\n",
+            "",
+        ),
+        "it begins when the other has left, which is soon: slower, not stuck",
+    ),
+    (
+        Mutation(
+            "call_runs_pulls_as_packets",
+            "the kernel that stays runs a bound program of pulls, whose code it has not",
+            CALL_HOST,
+            "if (way_of(start.bound) == StartWay::kPulls) start.bound.count = 0;",
+            "",
+        ),
+        "it runs wild: a draft without it ended the simulator in `streams`, and a hunt does not end",
     ),
 ]

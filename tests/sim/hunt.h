@@ -7,6 +7,7 @@
 
 #include "machine/sim/campaign.h"
 #include "sim/awaited_soon.h"
+#include "sim/calls_in_a_row.h"
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
 #include "sim/crowded_watches.h"
@@ -28,7 +29,8 @@ inline constexpr uint64_t kAwaitedEvery = 32;  // likewise, 10 later: of awaited
 inline constexpr uint64_t kWatchesEvery = 32;  // likewise, 6 later: of crowded_watches.h
 inline constexpr uint64_t kOverwrittenEvery = 32;  // likewise, 26 later: of overwritten_part.h
 inline constexpr uint64_t kLongEvery = 32;  // likewise, 18 later: of long_puts.h
-inline constexpr uint64_t kPacketsEvery = 32;  // likewise, 22 later: of many_packets.h; the others: `mixed`
+inline constexpr uint64_t kPacketsEvery = 32;  // likewise, 22 later: of many_packets.h
+inline constexpr uint64_t kCallsEvery = 32;  // likewise, 17 later: of calls_in_a_row.h; the others: `mixed`
 
 struct Found {
   bool found = false;
@@ -54,11 +56,12 @@ struct Special {
         watches(seed % kWatchesEvery == 6),
         overwritten(seed % kOverwrittenEvery == 26),
         puts(seed % kLongEvery == 18),
-        packets(seed % kPacketsEvery == 22) {}
+        packets(seed % kPacketsEvery == 22),
+        calls(seed % kCallsEvery == 17) {}
   bool any() const {
-    return one_lane || crossed || crowded || awaited || watches || overwritten || puts || packets;
+    return one_lane || crossed || crowded || awaited || watches || overwritten || puts || packets || calls;
   }
-  const bool one_lane, crossed, crowded, awaited, watches, overwritten, puts, packets;
+  const bool one_lane, crossed, crowded, awaited, watches, overwritten, puts, packets, calls;
 };
 
 // Whether a hunt in this campaign comes to the seed. Seeds have there the cases that they have in `mixed`.
@@ -78,6 +81,7 @@ inline std::string look_at(Simulation& simulation, const Core& core, uint64_t se
                : special.overwritten ? overwritten_part(seed)
                : special.puts        ? long_puts(seed)
                : special.packets     ? many_packets(seed, simulation.plans())
+               : special.calls       ? calls_in_a_row(seed, simulation.plans())
                                      : draw_case(campaign, seed, simulation.plans());
   drawn.options.progress_bound_ns = kProgressBoundMs * 1'000'000;
   drawn.options.step_bound = 20'000'000;

@@ -10,6 +10,7 @@
 #include "machine/sim/stream_program.h"
 #include "sim/awaited_soon.h"
 #include "sim/beside_watches.h"
+#include "sim/calls_in_a_row.h"
 #include "sim/crossed_messages.h"
 #include "sim/crowded_replays.h"
 #include "sim/crowded_watches.h"
@@ -122,6 +123,22 @@ TEST(Streams, AwaitedSoon) {
   }
   std::printf("%llu operations of one lane, %llu launches of daemons\n", (unsigned long long)operations,
               (unsigned long long)launches);
+}
+
+// A kernel that has stayed takes most of the CPU's calls; none is lost that came when it had just left.
+TEST(Streams, CallsInARow) {
+  Simulation simulation;
+  uint64_t operations = 0, taken = 0;
+  for (uint64_t seed = 1; seed <= part_of(3000); ++seed) {
+    const Case drawn = calls_in_a_row(seed, simulation.plans());
+    const Report report = simulation.run(drawn.program, drawn.options, drawn.seed);
+    ASSERT_EQ(report.failure, "") << "seed " << seed << "\n" << report.state;
+    operations += report.operations;
+    taken += report.taken_by_kernel;
+  }
+  std::printf("%llu operations, %llu taken by kernels that had stayed\n", (unsigned long long)operations,
+              (unsigned long long)taken);
+  EXPECT_GT(taken, operations / 8);
 }
 
 // Nobody keeps the place of a block that he waits for: such an operation has its daemon before its stream

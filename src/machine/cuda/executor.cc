@@ -38,6 +38,9 @@ constexpr uint64_t kWakeNs = 1'000'000;
 // A stream that stands goes on within microseconds, where fewer stand than there are hardware queues.
 constexpr uint64_t kTurnNs = 200'000;
 constexpr uint64_t kServedNs = 1'000'000'000;
+constexpr uint64_t kCallRowNs = 100'000;
+// A program that synchronizes its device while another thread calls waits for so long.
+constexpr uint64_t kCallLifeNs = 2'000'000;
 constexpr uint32_t kGateShare = 8;  // of the GPU's multiprocessors, that gates may keep
 constexpr uint64_t kMessageBytesANs = 200;  // a message of its own takes less, mostly
 constexpr uint64_t kReplayBudgetNs = 500'000;
@@ -123,7 +126,12 @@ device::StreamFacts facts_of(const ExecutorOptions& options) {
           kWakeNs,
           kTurnNs,
           kServedNs,
-          reinterpret_cast<uintptr_t>(cudaStreamPerThread)};
+          reinterpret_cast<uintptr_t>(cudaStreamPerThread),
+          options.calls,
+          device::kCallBoxes,
+          kCallRowNs,
+          uint64_t(settings().call_linger_us) * 1000,
+          kCallLifeNs};
 }
 
 cpu::WaitPolicy no_waiting() { return {.spins = 1, .idle_spins = 1, .idle_yields = 1, .sleep_ns = 1}; }
@@ -144,6 +152,10 @@ CudaExecutor::~CudaExecutor() {
   // operations any more. (Streams with watches have been released.) Release: pairs with the relay's look.
   const uint64_t last = options_.policy.watches ? ~uint64_t(0) : host_.launches();
   std::atomic_ref<uint64_t>(*options_.drain).store(last, std::memory_order_release);
+  {
+    const std::lock_guard lock(mutex_);
+    host_.end_calls();
+  }
   try {
     device_.synchronize_daemon();
   } catch (const Error&) {

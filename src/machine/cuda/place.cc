@@ -227,6 +227,7 @@ std::unique_ptr<Executor> CudaPlace::start(const DaemonStart& start) {
       reinterpret_cast<AloneWords*>(allocate_shared(sizeof(AloneWords))),
       reinterpret_cast<uint64_t*>(allocate_shared(2 * sizeof(uint64_t))),
       reinterpret_cast<uint64_t*>(allocate_shared(StreamDepths::kMostStreams * sizeof(uint64_t))),
+      reinterpret_cast<device::CallBox*>(allocate_shared(device::kCallBoxes * sizeof(device::CallBox))),
       {.gates = hold == StreamHold::kGate,
        .doorbells = hold == StreamHold::kDoorbell,
        .guards = settings().guard != Guard::kAll,

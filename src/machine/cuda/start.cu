@@ -12,9 +12,6 @@ namespace starling::cuda {
 
 namespace {
 
-constexpr uint32_t kStartThreads = 512;
-constexpr uint32_t kFewestThreads = 64;
-
 template <device::StartWay kWay>
 __global__ void __launch_bounds__(kStartThreads, 1)
     start_kernel(const __grid_constant__ device::StartArguments arguments) {
@@ -46,13 +43,8 @@ __global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) 
   device::hold_captured(machine, gate);
 }
 
-// A pack of 16 bytes a thread and tile; small operations spare the barriers of more warps.
 uint32_t threads_of(const Operation& operation) {
-  const uint64_t bytes =
-      operation.tile_bytes < operation.chunk_bytes ? operation.tile_bytes : operation.chunk_bytes;
-  const uint64_t wanted = (ceil_div<uint64_t>(bytes, sizeof(Pack)) + 31) / 32 * 32;
-  if (wanted < kFewestThreads) return kFewestThreads;
-  return wanted < kStartThreads ? uint32_t(wanted) : kStartThreads;
+  return threads_for(std::min(operation.tile_bytes, operation.chunk_bytes));
 }
 
 template <class Kernel>
@@ -70,7 +62,7 @@ int StartKernels::load() {
         find(start_kernel<device::StartWay::kPulls>, &ways_[uint32_t(device::StartWay::kPulls)]),
         find(start_together_kernel<2>, &two_), find(start_together_kernel<device::kMostTogether>, &most_)})
     if (status != cudaSuccess) return status;
-  return cudaSuccess;
+  return load_call();
 }
 
 template <uint32_t kMost>
@@ -129,7 +121,7 @@ int StartKernels::preload(void* stream) const {
     nothing.bound.pulls = uint8_t(pulls);
     if (const int status = launch(starts, uint32_t(count), stream); status != cudaSuccess) return status;
   }
-  return cudaSuccess;
+  return preload_call(stream);
 }
 
 }  // namespace starling::cuda

@@ -37,7 +37,7 @@ CudaStreamDevice::CudaStreamDevice(const ExecutorOptions& options)
       captures_(options.device),
       depths_(options.depths),
       thread_("st-daemon", {[this] { launch_now(kFirst); }, [this] { launch_now(kHelpers); },
-                            [this] { look_for_errors(); }}) {
+                            [this] { launch_calls_now(); }, [this] { look_for_errors(); }}) {
   const DeviceGuard guard(options_.device);
   write_ = driver_function<MemoryOperation>("cuStreamWriteValue64");
   wait_ = driver_function<MemoryOperation>("cuStreamWaitValue64");
@@ -153,6 +153,7 @@ void CudaStreamDevice::synchronize_daemon() {
   thread_.stop();
   const DeviceGuard guard(options_.device);
   for (cudaStream_t stream : daemons_) cudaStreamSynchronize(stream);
+  for (cudaStream_t stream : calling_) cudaStreamSynchronize(stream);
   if (options_.policy.watches) await_watches();
 }
 
@@ -183,6 +184,32 @@ void CudaStreamDevice::launch_start(device::Stream stream, const device::StartAr
   if (starts[0]->captured != nullptr) return check(status, "capturing an operation");
   note(status, "an operation could not be put into its stream");
   put(stream);
+}
+
+void CudaStreamDevice::launch_call(device::Stream stream, const device::CallArguments& call) {
+  const DeviceGuard guard(options_.device);
+  note(cudaError_t(starts_.launch_call(call, stream)), "an operation could not be put into its stream");
+  put(stream);
+  const auto handle = static_cast<cudaStream_t>(stream);
+  const std::lock_guard lock(mutex_);
+  if (std::find(calling_.begin(), calling_.end(), handle) == calling_.end()) calling_.push_back(handle);
+}
+
+void CudaStreamDevice::launch_call_later(device::Stream stream, const device::CallArguments& call) {
+  {
+    const std::lock_guard lock(mutex_);
+    late_calls_.push_back({stream, call});
+  }
+  thread_.call(kCalls);
+}
+
+void CudaStreamDevice::launch_calls_now() {
+  std::vector<LateCall> late;
+  {
+    const std::lock_guard lock(mutex_);
+    late.swap(late_calls_);
+  }
+  for (const LateCall& one : late) launch_call(one.stream, one.call);
 }
 
 void CudaStreamDevice::launch_gate(device::Stream stream, const device::GateArguments& gate) {

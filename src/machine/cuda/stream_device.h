@@ -33,6 +33,7 @@ struct ExecutorOptions {
   AloneWords* alone;      // likewise; shared with start kernels
   uint64_t* begun;        // host memory, zero; two words: the last herald that has run, the last daemon
   uint64_t* depths;       // likewise; StreamDepths::kMostStreams
+  device::CallBox* calls;  // likewise; StreamFacts::calls
   device::StreamPolicy policy;
 };
 
@@ -51,6 +52,8 @@ class CudaStreamDevice {
   void launch_helpers(const device::DaemonArguments& daemon);
   bool helpers_resident();
   void launch_start(device::Stream stream, const device::StartArguments* const* starts, uint32_t count);
+  void launch_call(device::Stream stream, const device::CallArguments& call);
+  void launch_call_later(device::Stream stream, const device::CallArguments& call);
   void launch_gate(device::Stream stream, const device::GateArguments& gate);
   void launch_watch(device::Stream stream, const device::DaemonArguments& watch, uint32_t blocks);
   void write_value(device::Stream stream, uint64_t* word, uint64_t value);
@@ -92,10 +95,12 @@ class CudaStreamDevice {
   using MemoryOperations = CUresult (*)(CUstream, unsigned int, CUstreamBatchMemOpParams*, unsigned int);
 
   enum Kind : uint32_t { kFirst = 0, kHelpers = 1 };  // kernels of residencies
-  static constexpr uint32_t kLook = 2;  // of the calls of the driver's thread, behind the launches of both
+  // Of the calls of the driver's thread, behind the launches of both.
+  static constexpr uint32_t kCalls = 2, kLook = 3;
 
   uint64_t left(Kind kind) const;
   void launch_now(Kind kind);
+  void launch_calls_now();
   void await_watches();
   void note(cudaError_t status, const char* what);
   void put(device::Stream stream);
@@ -117,6 +122,12 @@ class CudaStreamDevice {
 
   mutable QuickMutex mutex_;  // guards all below
   std::vector<cudaStream_t> made_;
+  std::vector<cudaStream_t> calling_;  // of these, those that kernels were launched into which stay for calls
+  struct LateCall {
+    device::Stream stream;
+    device::CallArguments call;
+  };
+  std::vector<LateCall> late_calls_;
   std::string failure_;
 
   CalledThread thread_;  // last: it uses all else

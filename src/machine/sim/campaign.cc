@@ -165,6 +165,19 @@ void watch_more(Case& drawn) {
   if (o.sm_slots < o.gate_limit + 3) o.watch_limit = 0;
 }
 
+// Of those whose lanes begin with what the CPU submits, some begin that as kernels. Drawn apart, as above.
+void call_as_kernels(Case& drawn) {
+  Random random(drawn.seed, 37);
+  Options& o = drawn.options;
+  if (o.before_streams_chance == 0 || drawn.program.has_copies() || !random.chance(kAlways / 2)) return;
+  o.call_boxes = 1 + random.below(3);
+  o.call_row_ns = random.chance(kAlways / 4) ? kForever : random.skewed(100'000);
+  o.call_linger_ns = random.chance(kAlways / 8) ? 0 : 1 + random.skewed(100'000);
+  o.call_life_ns = 1 + random.skewed(1'000'000);
+  o.call_wait_ns = random.skewed(200'000);
+  o.sm_slots += o.call_boxes;
+}
+
 Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   Case drawn{{}, stream_options(kind, seed), seed};
   wait_for_calls(drawn);
@@ -175,6 +188,7 @@ Case stream_case(StreamKind kind, uint64_t seed, PlanCache& plans) {
   watch_more(drawn);
   keep_daemon_out(drawn);
   widen_watches(drawn);
+  call_as_kernels(drawn);
   return drawn;
 }
 

@@ -1,3 +1,5 @@
+// The core as the simulator calls it.
+// long: a planted bug's copy of the core is made of this file and src/device (tests/sim/make_mutants.py).
 #include "machine/sim/core.h"
 
 #include <cstring>
@@ -94,6 +96,12 @@ class GpuDevice {
     }
     put(number_of(stream), kernel);
   }
+  void launch_call(device::Stream stream, const device::CallArguments& call) {
+    put(number_of(stream), call_kernel(call));
+  }
+  void launch_call_later(device::Stream stream, const device::CallArguments& call) {
+    g_.put_later(number_of(stream), call_kernel(call));
+  }
   void launch_gate(device::Stream stream, const device::GateArguments& gate) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kGate;
@@ -134,6 +142,12 @@ class GpuDevice {
 
  private:
   static uint32_t number_of(device::Stream stream) { return uint32_t(uintptr_t(stream) - 1); }
+  static Kernel call_kernel(const device::CallArguments& call) {
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::kCall;
+    keep(kernel, call);
+    return kernel;
+  }
   void put_daemon(uint32_t stream, const device::DaemonArguments& arguments, uint32_t blocks) {
     Kernel kernel;
     kernel.kind = Kernel::Kind::kDaemon;
@@ -161,11 +175,17 @@ class GpuDriver final : public StreamDriver {
       : s_(s),
         machine_(*s.world, nullptr, 0, 0),
         device_(*s.world, *s.gpu),
-        host_(machine_, device_,
-              {s.options->launch_limit, s.options->gate_limit, s.options->start_limit, s.shared_queue,
-               s.options->restart_ns, s.options->quit_period, s.options->daemon_first, s.alone,
-               s.options->missing_ns, s.options->watch_limit, s.options->wide_watches,
-               s.options->watch_blocks, s.options->wake_ns, s.options->turn_ns, s.options->served_ns},
+        host_(machine_, device_, {s.options->launch_limit, s.options->gate_limit,
+                                  s.options->start_limit,  s.shared_queue,
+                                  s.options->restart_ns,   s.options->quit_period,
+                                  s.options->daemon_first, s.alone,
+                                  s.options->missing_ns,   s.options->watch_limit,
+                                  s.options->wide_watches, s.options->watch_blocks,
+                                  s.options->wake_ns,      s.options->turn_ns,
+                                  s.options->served_ns,    ~uintptr_t(0),
+                                  make_calls(*s.world),    s.options->call_boxes,
+                                  s.options->call_row_ns,  s.options->call_linger_ns,
+                                  s.options->call_life_ns},
               {s.options->gates != 0, s.options->doorbells != 0, s.options->guards != 0,
                s.options->rendezvous != 0, s.options->watch_limit != 0},
               {s.daemon, completions(), kind(), 0, s.pool, 0, 0, 0, s.options->watch_limit != 0},
@@ -289,7 +309,9 @@ class GpuDriver final : public StreamDriver {
             r.rendezvous,
             r.before,
             r.lane,
-            nullptr};
+            nullptr,
+            r.box,
+            r.unit_bytes};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path),
@@ -305,11 +327,21 @@ class GpuDriver final : public StreamDriver {
             t.came,
             t.turns,
             t.stands,
-            t.watches};
+            t.watches,
+            t.box,
+            device::CallWay(t.call)};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate,  e.waits, e.follows, e.alone, e.holds,  e.patience,
-            e.met,           e.woken, e.put,   e.came,    e.turns, e.stands, e.watches};
+    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone,  e.holds,   e.patience, e.met,
+            e.woken,         e.put,  e.came,  e.turns,   e.stands, e.watches, e.box,      uint8_t(e.call)};
+  }
+  CallBox* make_calls(World& world) const {
+    const uint32_t boxes = s_.options->call_boxes;
+    if (boxes == 0) return nullptr;
+    CallBox* const calls = world.memory.region().make<CallBox>(boxes);
+    // By whoever has the block then.
+    for (uint32_t b = 0; b < boxes; ++b) world.memory.allow_many_writers(&calls[b].left);
+    return calls;
   }
   device::CompletionMemory* completions() const {
     return static_cast<device::CompletionMemory*>(s_.completions);
@@ -414,6 +446,11 @@ inline void run_start_kernel(SimMachine& m, const std::byte* bytes, TraceRing* t
   device::run_start(m, arguments, *static_cast<device::StartState*>(state));
 }
 
+inline void run_call_kernel(SimMachine& m, const std::byte* bytes, void* state) {
+  const auto& arguments = *reinterpret_cast<const device::CallArguments*>(bytes);
+  device::run_calls(m, arguments, *static_cast<device::CallState*>(state));
+}
+
 inline void run_gate_kernel(SimMachine& m, const std::byte* bytes) {
   device::GateArguments gate;
   std::memcpy(&gate, bytes, sizeof gate);
@@ -446,7 +483,7 @@ const Core& shipped_core() {
       [](SimMachine& m, const Handover& handover, uint64_t sequence) {
         return device::was_told(m, handover, sequence);
       },
-      sizeof(device::StartState),
+      std::max(sizeof(device::StartState), sizeof(device::CallState)),
       [](const StreamSetup& setup) -> std::unique_ptr<StreamDriver> {
         return std::make_unique<device::GpuDriver>(setup);
       },
@@ -459,6 +496,7 @@ const Core& shipped_core() {
         return device::run_daemon(m, arguments, *static_cast<device::BlockState*>(block_state));
       },
       &device::run_start_kernel,
+      &device::run_call_kernel,
       &device::run_gate_kernel,
       &device::look_at_departures<SimMachine>,
       &device::take_message,

@@ -27,6 +27,8 @@ struct StreamRequest {
   bool rendezvous = false;
   uint32_t before = 0;
   const void* lane = nullptr;
+  uint8_t box = 0;
+  uint32_t unit_bytes = 0;
 };
 
 // device::StreamEntry, without its namespace.
@@ -45,6 +47,8 @@ struct StreamTicket {
   uint32_t turns = 0;
   uint64_t stands = 0;
   uint64_t watches = 0;
+  uint8_t box = 0;
+  uint8_t call = 0;  // device::CallWay
 };
 // device::Watched, likewise.
 struct WatchedTicket {
@@ -53,6 +57,7 @@ struct WatchedTicket {
   uint64_t sequence;
 };
 inline constexpr uint8_t kByKernel = 0, kByQueue = 1, kByMark = 2, kByCopies = 3, kByRendezvous = 4;
+inline constexpr uint8_t kPutIntoBox = 2;  // StreamTicket::call
 
 // Of device::Entering, what the simulator knows.
 struct StreamEntering {
@@ -154,6 +159,7 @@ struct Core {
   LeaveReason (*run_daemon)(SimMachine&, const std::byte* arguments, void* block_state);
   // traces: of the slot's own, one a block; null: none.
   void (*run_start)(SimMachine&, const std::byte* arguments, TraceRing* traces, void* state);
+  void (*run_call)(SimMachine&, const std::byte* arguments, void* state);
   void (*run_gate)(SimMachine&, const std::byte* arguments);
   // What proxies do (device/carrying.h).
   void (*look_at_departures)(SimMachine&, const CarriedHalf& departures, Carried&);

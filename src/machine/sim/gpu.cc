@@ -398,8 +398,8 @@ std::string Gpu::state() const {
     text += "; hardware queue " + std::to_string(q) + " has " + std::to_string(queues_[q].size()) +
             " entries, first " + kWhat[uint32_t(head.kind)] + " of stream " + std::to_string(head.stream);
   }
-  static constexpr const char* kNames[] = {"daemon",  "start", "fill",  "check",
-                                           "compute", "gate",  "watch", "copy"};
+  static constexpr const char* kNames[] = {"daemon", "start", "fill", "check", "compute",
+                                           "gate",   "watch", "copy", "call"};
   for (const auto& kernel : resident_)
     text += "; kernel '" + std::string(kNames[uint32_t(kernel->kind)]) + "' of stream " +
             std::to_string(kernel->stream) + ": " + std::to_string(kernel->dispatched - kernel->ended) +

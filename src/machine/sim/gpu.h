@@ -21,7 +21,7 @@ namespace starling::sim {
 inline constexpr uint32_t kCopyEngines = 3;
 
 struct Kernel {
-  enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute, kGate, kWatch, kCopy };
+  enum class Kind : uint8_t { kDaemon, kStart, kFill, kCheck, kCompute, kGate, kWatch, kCopy, kCall };
   Kind kind = Kind::kCompute;
   uint32_t blocks = 1;
   uint32_t first = 0;  // number of the first one
@@ -29,7 +29,7 @@ struct Kernel {
   uint64_t index = 0;
   uint64_t ns = 0;     // kCompute, and copies
   uint32_t copy = kCopyEngines;  // by that copy engine, which serves one after the other, not in an SM slot
-  std::vector<std::byte> arguments{};  // kDaemon, kStart, kGate, kWatch, kCopy: as the core knows them
+  std::vector<std::byte> arguments{};  // kDaemon, kStart, kGate, kWatch, kCopy, kCall: as the core knows them
 
   uint32_t stream = 0;
   uint32_t dispatched = 0, ended = 0;

@@ -49,7 +49,15 @@ struct Options {
   uint64_t served_ns = 2'000'000;
   uint32_t daemon_kept_out = 0;  // behind streams that stand with watches
   uint32_t rendezvous = 0;  // StreamPolicy::rendezvous, for all that holds no stream
-  uint32_t before_streams_chance = 0;  // per lane: that its first operations are submitted from the CPU
+  uint32_t before_streams_chance = 0;  // per lane: that its first operations, or all, are submitted from the
+                                       // CPU; kAlways: all of all lanes
+  // What is submitted from the CPU begins as a kernel where nothing but such is under way: StreamFacts, as
+  // the next three. 0: all goes to the daemon.
+  uint32_t call_boxes = 0;
+  uint64_t call_row_ns = 0;
+  uint64_t call_linger_ns = 0;
+  uint64_t call_life_ns = 0;
+  uint64_t call_wait_ns = 0;  // three callers in four wait for their call, for so long at most
   uint32_t driver_connects = 0;  // a lane is connected by calls of the driver: what one must not do
 
   // Hosts, and what is between them (proxy.h).

@@ -19,6 +19,7 @@ void Report::add(const Report& other) {
   launches += other.launches;
   synchronizations += other.synchronizations;
   started_as_kernel += other.started_as_kernel;
+  taken_by_kernel += other.taken_by_kernel;
   replayed += other.replayed;
   carried += other.carried;
   copied += other.copied;
@@ -150,6 +151,7 @@ void Simulation::collect(Report& report) const {
     count(*rank);
     report.carried += rank->carried();
     report.started_as_kernel += rank->started_as_kernel();
+    report.taken_by_kernel += rank->taken_by_kernel();
     report.replayed += rank->replayed();
     report.copied += rank->copied();
   }

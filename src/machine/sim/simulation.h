@@ -26,7 +26,8 @@ struct Report {
   uint64_t quits = 0;        // residencies that ended before the exit
   uint64_t launches = 0;
   uint64_t synchronizations = 0;
-  uint64_t started_as_kernel = 0;  // operations that began as a kernel of their own
+  uint64_t started_as_kernel = 0;  // operations that began as a kernel of their own ...
+  uint64_t taken_by_kernel = 0;  // ... or in one that had stayed, counted above too
   uint64_t replayed = 0;  // of them, by graphs
   uint64_t carried = 0;  // messages between hosts
   uint64_t copied = 0;  // operations by copy engines, complete

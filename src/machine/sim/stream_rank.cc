@@ -28,12 +28,20 @@ void StreamRank::build(Cluster& cluster, uint32_t index) {
   before_streams_.assign(lanes, 0);
   for (uint32_t& count : before_streams_)
     if (w_->scheduler.random().chance(o_->before_streams_chance)) count = 1 + w_->scheduler.random().below(4);
+  // Then some lanes, or all, are never used by streams.
+  const bool all_called = o_->before_streams_chance == kAlways;
+  if (o_->call_boxes != 0)
+    for (uint32_t& count : before_streams_)
+      if (all_called || w_->scheduler.random().chance(kAlways / 2)) count *= 64;
   std::fill(std::begin(by_path_), std::end(by_path_), 0);
   static const std::vector<Graph> kNone;
   const std::vector<Graph>& graphs = program.graphs.empty() ? kNone : program.graphs[index];
   const uint32_t streams = program.streams + RankGraphs::branch_streams(graphs);
   graphs_.build(*w_, graphs, program.streams);
-  gpu_.build(*w_, *o_, *this, index, first_unit() + 1, streams);
+  first_call_stream_ = streams;
+  boxes_taken_.assign(o_->call_boxes, 0);
+  taken_by_kernel_ = 0;
+  gpu_.build(*w_, *o_, *this, index, first_unit() + 1, streams + o_->call_boxes);
   all_given_back_ = true;
   aborted_ = false;
   copied_ = 0;
@@ -149,6 +157,9 @@ void StreamRank::run_block(SimMachine& machine, const Kernel& kernel, uint32_t s
       return core_->run_start(machine, kernel.arguments.data(), traces.empty() ? nullptr : traces.data(),
                               block_states_[slot]);
     }
+    case Kernel::Kind::kCall:
+      gpu_.slot(slot).group.trace_written = nullptr;
+      return core_->run_call(machine, kernel.arguments.data(), block_states_[slot]);
     case Kernel::Kind::kGate: return core_->run_gate(machine, kernel.arguments.data());
     case Kernel::Kind::kFill:
       // What a replay of a broken lane reads is nobody's business, and peers may still read the last one's.
@@ -241,29 +252,6 @@ void StreamRank::take(const Step& step) {
     }
     case StepKind::kSubmit: w_->scheduler.fail("a program with streams submits to streams");
   }
-}
-
-void StreamRank::wait_on_stream(const Step& step) {
-  SimLane& lane = *lanes_.at(step.lane);
-  if (lane.submitted() == 0) return;
-  const uint64_t index = lane.submitted() - 1;
-  if (index < before_streams_[step.lane]) return;  // of no stream
-  const auto may_wait = [&] {
-    if (lane.spec().copies) return driver_->may_stand();
-    const auto entered = tickets_[step.lane].find(index);
-    return driver_->may_hold(entered == tickets_[step.lane].end() ? nullptr : &entered->second, step.stream);
-  };
-  for (lock(); !may_wait(); lock()) {
-    unlock();
-    w_->scheduler.sleep();
-  }
-  const auto ticket = tickets_[step.lane].find(index);
-  const bool under_way = ticket != tickets_[step.lane].end();
-  const uint32_t watch_blocks = under_way ? driver_->hold(ticket->second, step.stream) : 0;
-  unlock();
-  // Complete: the stream need not wait; what the host knows of it, the launch of the check hands on.
-  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index, watch_blocks);
-  put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 
 // Nobody is asked: a replay reaches no code of ours on a host.
@@ -458,6 +446,7 @@ void StreamRank::finish_ticket(uint32_t lane, uint64_t index) {
   const auto ticket = tickets_[lane].find(index);
   if (ticket == tickets_[lane].end()) return;  // of no stream
   driver_->completed(ticket->second);
+  if (ticket->second.box != 0) boxes_taken_[ticket->second.box - 1] = 0;
   tickets_[lane].erase(ticket);
 }
 

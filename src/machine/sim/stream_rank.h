@@ -39,6 +39,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   // Rings of the daemon's blocks and of the slots' start kernels.
   std::vector<std::pair<uint32_t, const TraceRing*>> traces() const;
   uint64_t started_as_kernel() const { return by_path_[0]; }
+  uint64_t taken_by_kernel() const { return taken_by_kernel_; }
   uint64_t replayed() const { return replayed_; }
   uint64_t carried() const { return has_proxy() ? proxy_.messages() : 0; }
   uint64_t copied() const { return copied_; }
@@ -61,10 +62,13 @@ class StreamRank final : public RankCore, private Gpu::Client {
   void start(std::span<const Step> together);
   void start_apart(std::span<const Step> together);
   void submit(SimLane& lane);
+  bool begin_as_kernel(SimLane& lane);
+  void wait_for_call(const SimLane& lane, uint64_t index);
   struct Starting {
     const Step* step;
     SimLane* lane;
     uint64_t index;
+    uint8_t box = 0;  // StreamRequest
   };
   void put_operations(std::vector<Starting>& all);
   StreamRequest request_of(const Starting& one, bool room, uint32_t before) const;
@@ -114,11 +118,14 @@ class StreamRank final : public RankCore, private Gpu::Client {
   std::vector<std::map<uint64_t, StreamTicket>> tickets_;  // per lane: of operations under way
   std::vector<std::map<uint64_t, Submission>> meeting_;  // per lane: of rendezvous, by operation
   std::vector<uint32_t> before_streams_;  // per lane: operations before the first on a stream
+  uint32_t first_call_stream_ = 0;
+  std::vector<uint8_t> boxes_taken_;  // as CallStream::taken
   AloneWords* alone_ = nullptr;  // StreamFacts::alone
   std::vector<std::byte*> block_states_;  // by slot
   std::vector<std::vector<TraceRecord>> records_;
   std::vector<std::vector<TraceRing>> slot_traces_;  // by slot and block
   uint64_t by_path_[5] = {};
+  uint64_t taken_by_kernel_ = 0;
   uint64_t replayed_ = 0;  // operations
   CopyProxy copy_proxy_;  // where the program has lanes of copies
   bool all_given_back_ = true;

@@ -38,8 +38,10 @@ void StreamRank::start(std::span<const Step> together) {
 
 // From the CPU, as before the first stream comes to the lane.
 void StreamRank::submit(SimLane& lane) {
+  const uint64_t index = lane.submitted();
   lock();
   if (lane.broken) return unlock();
+  if (begin_as_kernel(lane)) return wait_for_call(lane, index);
   enter_lane(lane);
   lanes_.open(lane);
   lane.submit(w_->scheduler.now());
@@ -50,6 +52,40 @@ void StreamRank::submit(SimLane& lane) {
   driver_->poll();
   w_->scheduler.wake(poller_fiber_);
   unlock();
+  wait_for_call(lane, index);
+}
+
+// As Context::begin_as_kernel(). True: it is under way, and the lock is free.
+bool StreamRank::begin_as_kernel(SimLane& lane) {
+  const auto taken = uint64_t(std::count(boxes_taken_.begin(), boxes_taken_.end(), 1));
+  if (taken == boxes_taken_.size() || taken != outstanding()) return false;
+  if (lane.carried() || !lane.resolved() || o_->doorbells != 0) return false;
+  lane.open_to_streams();
+  if (!lane.has_room()) return false;
+  const uint64_t index = lane.submitted();
+  const bool small = lane.spec().call(index).plan->header(lane.rank())->block_count == 1;
+  const auto first = std::find(boxes_taken_.begin(), boxes_taken_.end(), 0);
+  const auto last = std::find(boxes_taken_.rbegin(), boxes_taken_.rend(), 0);
+  const auto box = uint32_t(small ? first - boxes_taken_.begin() : boxes_taken_.rend() - last - 1);
+  boxes_taken_[box] = 1;
+  unlock();
+  lane.make_buffers();
+  lane.fill(index);
+  const Step step{StepKind::kStart, lane.number(), 0, first_call_stream_ + box};
+  std::vector<Starting> starting{{&step, &lane, index, uint8_t(box + 1)}};
+  put_operations(starting);
+  if (starting.empty()) boxes_taken_[box] = 0;  // the lane has broken
+  return true;
+}
+
+// Calls of programs with orders of their own are never waited for without a bound.
+void StreamRank::wait_for_call(const SimLane& lane, uint64_t index) {
+  if (o_->call_wait_ns == 0 || w_->scheduler.random().chance(kAlways / 4)) return;
+  const uint64_t until = w_->scheduler.now() + o_->call_wait_ns;
+  while (lane.completed() <= index && !lane.broken && w_->scheduler.now() < until) {
+    w_->scheduler.note_deadline(until);
+    w_->scheduler.sleep();
+  }
 }
 
 // What is no kernel cannot begin in one: the stream is held when all are under way (comm/together.cc).
@@ -88,8 +124,9 @@ void StreamRank::put_operations(std::vector<Starting>& all) {
 
 StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t before) const {
   const Step& step = *one.step;
-  const bool apart = (c_->program->operation_streams >> step.stream & 1) != 0;
-  const bool rendezvous = !step.held && one.lane->resolved() && !one.lane->carried();
+  const bool apart = one.box == 0 && (c_->program->operation_streams >> step.stream & 1) != 0;
+  const bool rendezvous = one.box == 0 && !step.held && one.lane->resolved() && !one.lane->carried();
+  const PlanHeader& plan = *one.lane->spec().call(one.index).plan->header(one.lane->rank());
   return {step.stream,
           step.held != 0,
           one.lane->resolved() && !one.lane->crosses_blocks(one.index),
@@ -98,7 +135,9 @@ StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t be
           false,
           rendezvous,
           before,
-          apart ? one.lane : nullptr};
+          apart ? one.lane : nullptr,
+          one.box,
+          plan.block_count == 1 ? 1u + uint32_t(one.index % 3) : 0};
 }
 
 // Under the lock.
@@ -117,6 +156,7 @@ StreamEntering StreamRank::enter(const Starting& one) {
   last_kernels_[number] = ticket.path == kByKernel ? one.step->stream : kNoStream;
   tickets_[number].emplace(one.index, ticket);
   ++by_path_[ticket.path];
+  taken_by_kernel_ += ticket.call == kPutIntoBox;
   if (ticket.path == kByRendezvous) {
     meeting_[number].emplace(one.index, submission);
   } else if (placed && ticket.path != kByKernel) {
@@ -130,6 +170,29 @@ StreamEntering StreamRank::enter(const Starting& one) {
   operation.sequence = o_->first_sequence + one.index;
   return {ticket, &lane.core(), &lane.handover(), lane.arrival(one.index), operation, lane.spec().priority,
           number};
+}
+
+void StreamRank::wait_on_stream(const Step& step) {
+  SimLane& lane = *lanes_.at(step.lane);
+  if (lane.submitted() == 0) return;
+  const uint64_t index = lane.submitted() - 1;
+  if (index < before_streams_[step.lane]) return;  // of no stream
+  const auto may_wait = [&] {
+    if (lane.spec().copies) return driver_->may_stand();
+    const auto entered = tickets_[step.lane].find(index);
+    return driver_->may_hold(entered == tickets_[step.lane].end() ? nullptr : &entered->second, step.stream);
+  };
+  for (lock(); !may_wait(); lock()) {
+    unlock();
+    w_->scheduler.sleep();
+  }
+  const auto ticket = tickets_[step.lane].find(index);
+  const bool under_way = ticket != tickets_[step.lane].end();
+  const uint32_t watch_blocks = under_way ? driver_->hold(ticket->second, step.stream) : 0;
+  unlock();
+  // Complete: the stream need not wait; what the host knows of it, the launch of the check hands on.
+  if (under_way) driver_->wait_for(step.stream, lane.handover(), o_->first_sequence + index, watch_blocks);
+  put_kernel(step.stream, Kernel::Kind::kCheck, step.lane, index);
 }
 
 // As Context::wake_watches().

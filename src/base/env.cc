@@ -87,8 +87,9 @@ const std::vector<Row>& table() {
        &Settings::stream_hold},
       {"STARLING_CALL_LINGER_US", "microseconds", "100",
        "GPUs: where the CPU calls small operations in a row, the last one's kernel stays for the next so "
-       "long, which spares its launch. A device synchronization may wait for it. 0: none stays.",
-       &Settings::call_linger_us, 0, 1e6},
+       "long, 2000 at most, which spares its launch. A device synchronization may wait for it. 0: none "
+       "stays.",
+       &Settings::call_linger_us, 0, 2000},
       {"STARLING_STRICT", "0|1", "0",
        "For tests. 1: what is a bug of ours and only costs time, mostly, ends the process.",
        &Settings::strict},

@@ -14,10 +14,11 @@ namespace {
 constexpr uint64_t kPlaceNs =
     100'000'000;  // longest wait for a place in a lane whose stream makes no progress
 
-// device::StreamCall::unit_bytes.
+// device::StreamCall::unit_bytes. In steps: for what is alike one kernel does.
 uint32_t unit_bytes_of(const Operation& op) {
-  constexpr uint64_t kMost = 1 << 20;
-  return op.block_count == 1 ? uint32_t(std::clamp<uint64_t>(op.chunk_bytes, 1, kMost)) : 0;
+  constexpr uint64_t kStep = 1024, kMost = 8 * kStep;
+  const uint64_t steps = ceil_div(std::min(op.chunk_bytes, kMost), kStep);
+  return op.block_count == 1 ? uint32_t(std::max<uint64_t>(steps, 1) * kStep) : 0;
 }
 
 constexpr uint64_t kMeetNs = 20'000'000;  // ranks come to a lane's first operation within so long, mostly
@@ -188,6 +189,7 @@ void Context::give_turns() {
 const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
   const RequestPtr request = flight.request;
   const uint64_t sequence = flight.sequence;
+  device::StreamEntry entry{};
   guarded_for(lane, [&] {
     const bool placed = lane.next_for_device() == &flight;
     const bool follows = lane.last_kernel() == flight.stream;
@@ -196,6 +198,7 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
                                      false, lane.wants_rendezvous(flight), 0, waited_for_later(lane, flight),
                                      nullptr, flight.box, unit_bytes_of(flight.lowered.operation)});
     flight.entered = true;
+    entry = flight.entry;
     if (settings().guard == Guard::kWatch && !flight.held && flight.by_kernel())
       began_at_ns_ = flight.submitted_ns;
     lane.note_entry(flight);
@@ -203,7 +206,9 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
     if (flight.second != nullptr && !flight.called) flight.second->set_place({lane.id(), sequence});
     feed(lane, flight.submitted_ns);
   });
-  return request->done() ? nullptr : &flight;
+  if (!request->done()) return &flight;
+  executor_->streams()->abandon(entry);
+  return nullptr;
 }
 
 // Once two looks in a row found that none is to be woken: one may have found the lock taken.

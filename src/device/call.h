@@ -9,8 +9,8 @@
 //   `left` of this launch: was the round taken? ◀───── operation was stuck and is the daemon's, or it was
 //   told no: launches another one with it                   to: says which round it has taken, and leaves
 //
-// So it never stays for longer than `life` and one operation's budget, and nothing hangs on its being there:
-// docs/design/0024-calls-without-launches.md.
+// So it takes no call after `life`, and leaves when it has ended or left the one that it has; and no call
+// hangs on its being there: docs/design/0024-calls-without-launches.md.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -38,7 +38,7 @@ enum class CallKind : uint32_t {
 
 // In the host's memory.
 struct alignas(128) CallBox {
-  uint64_t changed[kChangedWords];  // by the host, all of them in each round, the first pair last
+  uint64_t changed[kChangedWords];  // by the host, all of them in each round with a call, the first pair last
   alignas(128) uint64_t all[kStartWords / 2];  // likewise, of such a round, before those; two words each
   alignas(128) uint64_t left;  // by the kernel that leaves: its launch, and the last round that it took
   alignas(128) uint64_t put;  // the host's own: the last round of which all words are there
@@ -104,7 +104,8 @@ class CallKernel {
     uint32_t round = a_.round;
     for (bool stays = true; stays;) {
       stays = !run_start<StartWay::kPackets>(m_, *reinterpret_cast<const StartArguments*>(s_.call), s_.start);
-      // All are through with the last call, and with what they share.
+      // All are through with the last call, and with what they share: the leader's warp may have told the
+      // host while others still looked into its argument.
       m_.barrier();
       stays = stays && bring(round + 1, begin);
       round += stays;
@@ -146,7 +147,8 @@ class CallKernel {
       // it, is there behind the vote. Of one pair, the last, it would do; but a warp's loads are one trip to
       // the host's memory if they are alike, and two if not.
       m_.acquire_words(&a_.box->changed[2 * pair], words[0], words[1]);
-      if (!is_of_round(words[0], round) || !is_of_round(words[1], round)) {
+      const bool none = pair == 0 && CallKind(uint32_t(words[0])) == CallKind::kNone;
+      if (none || !is_of_round(words[0], round) || !is_of_round(words[1], round)) {
         there = false;
         continue;
       }

@@ -32,12 +32,25 @@ class CallHost {
   void put(const StreamEntry& entry, StartArguments& start) {
     const uint32_t box = entry.box - 1;
     Slot& slot = slots_[box];
-    if (way_of(start.bound) == StartWay::kPulls) start.bound.count = 0;  // the kernel has packets' alone
+    // The kernel has packets' code alone; and a bound pull's heads rest on a kernel before it having ended
+    // (release_words_early).
+    if (way_of(start.bound) == StartWay::kPulls) start.bound.count = 0;
     if (entry.call == CallWay::kPut) write(box, start);
     slot.last = start;
     if (entry.call == CallWay::kStay) d_.launch_call(slot.stream, arguments_of(box));
-    // Release: pairs with the acquire in look(): what it was is known.
-    m_.store_release(&facts_.calls[box].put, slot.round);
+    note_put(box);
+  }
+
+  // In the place of put(), under the same hold of the lock as enter(): the operation has failed at once.
+  void abandon(const StreamEntry& entry) {
+    if (entry.call == CallWay::kStart) return;
+    Slot& slot = slots_[entry.box - 1];
+    if (entry.call == CallWay::kPut) {
+      --slot.round;  // that the kernel waits for
+      return;
+    }
+    slot.there = false;
+    note_put(entry.box - 1);
   }
 
   // Its operation's completion was read.
@@ -88,6 +101,9 @@ class CallHost {
 
   CallWay enter(uint32_t box, Stream stream, uint32_t unit_bytes) {
     Slot& slot = slots_[box];
+    // Acquire: pairs with the release in put(). Who has entered before has failed meanwhile, and is still at
+    // it.
+    if (m_.load_acquire(&facts_.calls[box].put) != slot.round) return CallWay::kStart;
     slot.stream = stream;
     look_for_end(box);
     const bool in_a_row = d_.now() - ended_at_ < facts_.call_row_ns;
@@ -103,6 +119,7 @@ class CallHost {
     ++slot.launch;
     ++slot.round;
     slot.there = slot.busy = true;
+    say(box, CallKind::kNone);
     return CallWay::kStay;
   }
 
@@ -119,11 +136,22 @@ class CallHost {
   void dismiss(uint32_t box) {
     Slot& slot = slots_[box];
     slot.there = false;
-    uint64_t* const first = facts_.calls[box].changed;
     ++slot.round;
+    say(box, CallKind::kLeave);
+    note_put(box);
+  }
+
+  // Nobody is at the round any more. Release: pairs with the acquires in look() and enter(): what it is is
+  // known.
+  void note_put(uint32_t box) { m_.store_release(&facts_.calls[box].put, slots_[box].round); }
+
+  // Of a round without a call. Its first words are those of no other round either: what a kernel waits for is
+  // never what was left there when rounds, which words know modulo 2^22, had the same number.
+  void say(uint32_t box, CallKind kind) {
+    const uint32_t round = slots_[box].round;
     // Release: nothing hangs on it.
-    m_.release_words(first, call_word(slot.round, 0, uint32_t(CallKind::kLeave)),
-                     call_word(slot.round, 0, 0));
+    m_.release_words(&facts_.calls[box].changed[0], call_word(round, 0, uint32_t(kind)),
+                     call_word(round, 0, 0));
   }
 
   CallArguments arguments_of(uint32_t box) const {

@@ -87,6 +87,9 @@ class StreamHost {
     return !residency_.draining() && !residency_.coming();
   }
 
+  // Under the same lock as its enter(): it has failed, and is not enqueued.
+  void abandon(const StreamEntry& entry) { calls_.abandon(entry); }
+
   // After may_enter() under the same lock.
   StreamEntry enter(const StreamCall& call) {
     if (call.copies) {
@@ -259,14 +262,7 @@ class StreamHost {
 
   // When poll() may have something to do; ~0: only after an event.
   uint64_t next_poll() {
-    const bool work = news_ || m_.load_relaxed(ends_.work) != 0;
-    if (calls_.any_busy()) return d_.now() + facts_.restart_ns;
-    if (calls_missing_ && work && (!residency_.resident() || residency_.guards()))
-      return d_.now() + std::max(facts_.restart_ns, kCallsPeriodNs);
-    if (!residency_.resident()) return work ? restart_at_ : ~uint64_t(0);
-    if (residency_.coming() || (watched_.any() && residency_.missing())) return d_.now() + facts_.restart_ns;
-    if (alone_.any()) return d_.now();  // it is there: serve() has to end that
-    return may_rest() ? last_activity_ + rest_ns() : ~uint64_t(0);
+    return std::min(calls_.any_busy() ? d_.now() + facts_.restart_ns : ~uint64_t(0), next_serve());
   }
 
   bool resident() const { return residency_.resident(); }
@@ -346,6 +342,17 @@ class StreamHost {
   }
 
  private:
+  // next_poll(), but for calls.
+  uint64_t next_serve() {
+    const bool work = news_ || m_.load_relaxed(ends_.work) != 0;
+    if (calls_missing_ && work && (!residency_.resident() || residency_.guards()))
+      return d_.now() + std::max(facts_.restart_ns, kCallsPeriodNs);
+    if (!residency_.resident()) return work ? restart_at_ : ~uint64_t(0);
+    if (residency_.coming() || (watched_.any() && residency_.missing())) return d_.now() + facts_.restart_ns;
+    if (alone_.any()) return d_.now();  // it is there: serve() has to end that
+    return may_rest() ? last_activity_ + rest_ns() : ~uint64_t(0);
+  }
+
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
 
   // That an operation puts into its stream, at most: a mark or a kernel, a wait, and a watch.

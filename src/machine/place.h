@@ -68,6 +68,8 @@ class StreamOperations {
   virtual bool may_hold(const device::StreamEntry& entry, device::Stream stream, bool by_itself) = 0;
   virtual bool may_stand() = 0;
   virtual device::StreamEntry enter(const device::StreamCall& call) = 0;
+  // The operation has entered, and is not enqueued.
+  virtual void abandon(const device::StreamEntry& entry) = 0;
   virtual uint32_t hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) = 0;
   virtual void completed(const device::StreamEntry& entry) = 0;
   virtual void poison(const Handover& handover, uint64_t newest) = 0;

@@ -2177,8 +2177,8 @@ MUTATIONS = [
         "call_known_relaxed",
         "relaxed for release: that all of a call is in its box",
         CALL_HOST,
-        "m_.store_release(&facts_.calls[box].put, slot.round);",
-        "m_.store_relaxed(&facts_.calls[box].put, slot.round);",
+        "m_.store_release(&facts_.calls[box].put, slots_[box].round);",
+        "m_.store_relaxed(&facts_.calls[box].put, slots_[box].round);",
     ),
     Mutation(
         "call_looked_for_early",
@@ -2427,7 +2427,8 @@ UNSEEN = [
             "      m_.barrier();\n      stays = stays && bring(",
             "      stays = stays && bring(",
         ),
-        "the host puts the next call in when the last is complete, and nobody touches that any more",
+        "the host puts the next call in when the last is complete; then its leader's warp has told, and others may "
+        "still ring: the simulator's blocks have one warp",
     ),
     (
         Mutation(

@@ -272,6 +272,11 @@ device::StreamEntry CudaExecutor::enter(const device::StreamCall& call) {
   return host_.enter(known);
 }
 
+void CudaExecutor::abandon(const device::StreamEntry& entry) {
+  const std::lock_guard lock(mutex_);
+  host_.abandon(entry);
+}
+
 uint32_t CudaExecutor::hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) {
   std::lock_guard lock(mutex_);
   return host_.hold(entry, stream, by_itself);

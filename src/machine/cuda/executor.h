@@ -39,6 +39,7 @@ class CudaExecutor final : public Executor, public StreamOperations {
   bool may_hold(const device::StreamEntry& entry, device::Stream stream, bool by_itself) override;
   bool may_stand() override;
   device::StreamEntry enter(const device::StreamCall& call) override;
+  void abandon(const device::StreamEntry& entry) override;
   uint32_t hold(device::StreamEntry& entry, device::Stream stream, bool by_itself) override;
   void completed(const device::StreamEntry& entry) override;
   void poison(const Handover& handover, uint64_t newest) override;

@@ -188,8 +188,8 @@ void CudaStreamDevice::launch_start(device::Stream stream, const device::StartAr
 
 void CudaStreamDevice::launch_call(device::Stream stream, const device::CallArguments& call) {
   const DeviceGuard guard(options_.device);
+  // Without a mark (put()): one would stand behind it in its hardware queue.
   note(cudaError_t(starts_.launch_call(call, stream)), "an operation could not be put into its stream");
-  put(stream);
   const auto handle = static_cast<cudaStream_t>(stream);
   const std::lock_guard lock(mutex_);
   if (std::find(calling_.begin(), calling_.end(), handle) == calling_.end()) calling_.push_back(handle);

@@ -137,7 +137,7 @@ StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t be
           before,
           apart ? one.lane : nullptr,
           one.box,
-          plan.block_count == 1 ? 1u + uint32_t(one.index % 3) : 0};
+          plan.block_count == 1 ? 1u + uint32_t(one.index % 8 == 7) : 0};
 }
 
 // Under the lock.

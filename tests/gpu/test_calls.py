@@ -17,6 +17,7 @@ import pytest
 
 from gpu import gpus
 from starling import Communicator
+from starling.errors import MismatchError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 WAIT_S = 20
@@ -97,6 +98,35 @@ def two_threads(comm: Communicator) -> list[int]:
 
 def test_two_threads_call(machine: str) -> None:
     assert gpus.MACHINES[machine].run(2, two_threads, timeout=100, operation_timeout=10) == [[0, 0]] * 2
+
+
+def mismatched(comm: Communicator) -> list[str]:
+    """A call that fails as soon as it is made, when another has just ended: what is called behind it goes on."""
+    import torch
+
+    small, large = torch.ones(64, device=comm.context.device), torch.ones(40_000, device=comm.context.device)
+    out = torch.empty_like(large)
+    seen = []
+    for turn in range(3):
+        lane = f"lane {turn}"
+        comm.barrier().wait(WAIT_S)
+        torch.cuda.synchronize()
+        theirs = comm.all_reduce(small, out[:64], lane=lane) if comm.rank == 0 else None
+        time.sleep(0.05 * comm.rank)
+        comm.all_reduce(large, out).wait(WAIT_S)
+        try:
+            (theirs or comm.all_reduce(small[:32], out[:32], lane=lane)).wait(WAIT_S)
+        except MismatchError:
+            seen.append("mismatch")
+        for _ in range(20):
+            comm.all_reduce(small, out[:64]).wait(WAIT_S)
+        seen.append("right" if bool((out[:64] == comm.size).all()) else "wrong")
+    return seen
+
+
+def test_a_call_that_fails_at_once(machine: str) -> None:
+    results = gpus.MACHINES[machine].run(2, mismatched, timeout=60, operation_timeout=10)
+    assert results == [["mismatch", "right"] * 3] * 2
 
 
 def launched(comm: Communicator) -> list[int]:

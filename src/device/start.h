@@ -49,7 +49,7 @@ struct StartArguments {
   uint64_t* captured = nullptr;
   // 1: the lane's operation before this one began as a kernel of the same stream, or both are captured. Where
   // that kernel has ended the operation, all it knew is there since ours began, so nothing needs to be
-  // acquired (Turn::ended).
+  // acquired (Turn::ended). A kernel that stays for calls may be that kernel itself: then its one block did.
   uint32_t follows = 0;
   BoundProgram bound = {};  // of the operation (device/bind.h)
 };

@@ -35,7 +35,8 @@ struct alignas(64) Turn {
       issued;  // of part 0 alone, and ordered by the stream alone: kIssued * captured operations that came,
                // and the blocks that have come to the next one; writers: blocks of start kernels, atomically
   uint64_t ended;  // the last operation whose turn a start kernel has handed to it; writer: start kernels'
-                   // blocks, with `next`. Whoever began after such a kernel had ended needs no acquire
+                   // blocks, with `next`. Whoever began after such a kernel had ended, or is its block, needs
+                   // no acquire
   uint64_t waiting;  // of part 0 alone, and of captured operations: kIssued * (s + 1), and how many blocks
                      // found no place for operation s (device/captured.h); writers: those, atomically
   uint64_t

@@ -45,7 +45,7 @@ STARLING_HOST_DEVICE void hand_on(M& m, const Handover& handover, uint32_t part,
 }
 
 // The same by a block of a start kernel. The fence or release before `next` is one for both words: nobody
-// trusts `ended` who has not begun after us.
+// trusts `ended` who has not begun after us, or is us (device/call.h).
 template <class M>
 STARLING_HOST_DEVICE void hand_on_in_stream(M& m, const Handover& handover, uint32_t part,
                                             uint64_t sequence) {

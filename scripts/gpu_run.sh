@@ -299,8 +299,8 @@ for step in "${steps[@]}"; do
     ;;
   train)
     build_adapter
-    bounded "${TRAIN_S:-150}" train "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-30}" \
-      --models "${MODELS:-resnet50,gpt2,vit_b16}" ${WAYS:+--ways "$WAYS"} --timeout $((${TRAIN_S:-150} - 5)) \
+    bounded "${TRAIN_S:-180}" train "$PYTHON" bench/train.py -n "$GPUS" --iterations "${ITERATIONS:-30}" \
+      --models "${MODELS:-resnet50,gpt2,vit_b16}" ${WAYS:+--ways "$WAYS"} --timeout $((${TRAIN_S:-180} - 5)) \
       --json "$OUT/gpu_train_$GPUS.json" --plot "$OUT/gpu_train_$GPUS.png"
     ;;
   guard | guard:quick)

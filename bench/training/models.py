@@ -272,4 +272,6 @@ def workloads(tiny: bool) -> dict[str, Workload]:
 
 
 def parameter_count(model: nn.Module) -> int:
-    return sum(math.prod(parameter.shape) for parameter in model.parameters())
+    """Of what this rank has: of a parameter that is sharded, its shard."""
+    held = (each.to_local() if hasattr(each, "to_local") else each for each in model.parameters())
+    return sum(math.prod(each.shape) for each in held)

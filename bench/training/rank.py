@@ -6,6 +6,7 @@ The rank's processes control each other over gloo, so that neither of the librar
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import faulthandler
 import json
@@ -25,6 +26,7 @@ from torch import nn
 from .gradients import BUCKETS_HELD_BACK, Bucketed, Coordinated, Unbucketed
 from .models import ALONE, TensorParallel, Workload, parameter_count, workloads
 from .profile import profiled, spent, threads
+from .sharded import FullySharded
 
 # What is compared: by name, which library it is for ("" any) and of which models it makes sense.
 CASES = {
@@ -37,6 +39,8 @@ CASES = {
     "unbucketed, own order": "gradients launched in a random order of each rank's own (Starling alone)",
     "unbucketed, coordinated": "such orders, made one by a coordinator as Horovod does (what NCCL and gloo need)",
     "tensor parallel": "layers cut over pairs of ranks, bucketed over the rest (transformers)",
+    "fully sharded": "FSDP2: a part of each parameter on each rank, gathered layer by layer (transformers)",
+    "fully sharded, prefetched": "the same, gathered two layers ahead",
     "pipeline": "1F1B over stages, with microbatches (transformers)",
     "pipeline, sm_free": "the same, messages by copy engines (Starling on GPUs)",
 }
@@ -57,6 +61,8 @@ class Case:
             return False
         if self.way == "pipeline, sm_free" and not (starling and on_gpu):
             return False
+        if self.way.startswith("fully sharded"):
+            return self.workload.layers > 0
         if self.way.startswith(("tensor", "pipeline")):
             return self.workload.layers > 0 and ranks % 2 == 0
         return not (self.way.startswith("unbucketed") and self.workload.layers > 0)
@@ -179,6 +185,21 @@ class Rank:
     def _half(self) -> Any:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
 
+    def _way(self, case: Case, model: nn.Sequential, group: Any) -> Any:
+        seed, own = 100 * self.options.seed + self.rank, case.way.endswith("own order")
+        if case.way.startswith("fully sharded"):
+            return FullySharded(model, group, self.half, case.way.endswith("prefetched"))
+        if case.way == "unbucketed, coordinated":
+            return Coordinated(model, group, seed)
+        if case.way.startswith("unbucketed"):
+            return Unbucketed(model, group, seed if own else None)
+        plain = case.way in ("bucketed", "tensor parallel")
+        return Bucketed(
+            *(model, group, None if plain else seed if own else self.options.seed),
+            held_back=0 if "at the end" in case.way else BUCKETS_HELD_BACK,
+            own=own,
+        )
+
     def _data_parallel(self, case: Case) -> Step:
         workload, library = case.workload, case.library
         cut = 2 if case.way == "tensor parallel" else 1
@@ -194,23 +215,11 @@ class Rank:
             model = workload.build(over)
         if self.half and workload.layers == 0:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        parameters = list(model.parameters())
+        way = self._way(case, model, group)
+        # What is fully sharded has a precision of its own.
+        half: Any = contextlib.nullcontext if isinstance(way, FullySharded) else self._half
+        parameters = list(model.parameters())  # as the way has them
         optimizer = workload.optimizer(parameters)
-        seed = 100 * self.options.seed + self.rank
-        way: Any
-        if case.way.startswith("unbucketed"):
-            way = (
-                Coordinated(model, group, seed)
-                if case.way.endswith("coordinated")
-                else Unbucketed(model, group, seed if case.way.endswith("own order") else None)
-            )
-        else:
-            own, plain = case.way.endswith("own order"), case.way in ("bucketed", "tensor parallel")
-            way = Bucketed(
-                *(model, group, None if plain else seed if own else self.options.seed),
-                held_back=0 if "at the end" in case.way else BUCKETS_HELD_BACK,
-                own=own,
-            )
         each = self.options.batch or workload.batch
         draw = self._batches(workload, self.rank // cut, each)
 
@@ -218,7 +227,7 @@ class Rank:
             inputs, target = draw()
             way.begin()
             optimizer.zero_grad(set_to_none=True)
-            with self._half():
+            with half():
                 loss = workload.loss(way.model(inputs), target)
             loss.backward()
             way.finish()

@@ -34,8 +34,9 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     ("model", "ways", "rows"),
     [
-        ("resnet50", "bucketed;unbucketed;unbucketed, own order;unbucketed, coordinated", 6),
-        ("gpt2", "bucketed, own order;tensor parallel;pipeline", 5),
+        ("resnet50", "bucketed;unbucketed;unbucketed, own order;unbucketed, coordinated;fully sharded", 6),
+        ("gpt2", "bucketed, own order;tensor parallel;pipeline;fully sharded", 7),
+        ("vit_b16", "bucketed;fully sharded;fully sharded, prefetched", 6),
     ],
 )
 def test_libraries_agree(model: str, ways: str, rows: int, tmp_path: Path) -> None:
@@ -49,13 +50,17 @@ def test_libraries_agree(model: str, ways: str, rows: int, tmp_path: Path) -> No
     assert len(found) == rows, ran.stdout + ran.stderr
     curves: dict[str, list[list[float]]] = {}
     for row in found:
-        key = "data parallel" if "bucketed" in row["way"] else row["way"]
+        is_data_parallel = "bucketed" in row["way"] or "fully sharded" in row["way"]
+        key = "data parallel" if is_data_parallel else row["way"]
         curves.setdefault(key, []).append(row["losses"])
     for key, each in curves.items():
         for losses in each[1:]:
             assert losses == pytest.approx(each[0], rel=1e-3), key
         assert len(set(each[0])) > 1, f"{key}: nothing is trained"
     assert (tmp_path / "curves.png").stat().st_size > 1000
+    held = {row["way"].split(",")[0]: row["parameters"] for row in found}
+    if "fully sharded" in held and "bucketed" in held:  # by one of two ranks
+        assert held["fully sharded"] == pytest.approx(held["bucketed"] / 2, rel=0.05)
 
 
 def test_curves_that_differ_are_told() -> None:

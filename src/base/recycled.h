@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <new>
 
+#include "base/prefetch.h"
+
 namespace starling {
 
 template <class T>
@@ -27,6 +29,7 @@ class Recycled {
     Place* const place = own.first;
     if (place == nullptr) return static_cast<T*>(::operator new(sizeof(Place)));
     own.first = place->next;
+    if (own.first != nullptr) prefetch_to_write(own.first);
     return reinterpret_cast<T*>(place);
   }
   void deallocate(T* object, size_t) noexcept {

@@ -97,7 +97,6 @@ uint32_t Communicator::block_limit(bool across_hosts) const {
 
 Communicator::~Communicator() {
   if (hooked_) context_.remove_hook(this);
-  if (unmatched_) context_.count_unmatched(false);
   device_sets_.clear();
   registered_.clear();
   end_operations();
@@ -171,9 +170,9 @@ RequestPtr Communicator::submit(const starling_operation& call) {
   const uint64_t now = cpu::monotonic_ns();
   AnySource receive{request, call, now, now + uint64_t(timeout)};
   receive.call.algorithm = nullptr;  // the caller's text may be gone when a sender is found
-  if (any_source_.empty() && match_any_source(receive)) return request;
   any_source_.push_back(std::move(receive));
-  note_unmatched();
+  note_unmatched();  // before the look: who sends from now on rings
+  if (any_source_.size() == 1 && match_at_once()) return request;
   if (!hooked_) context_.add_hook(this);
   hooked_ = true;
   return request;

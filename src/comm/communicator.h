@@ -144,6 +144,7 @@ class Communicator final : public PollHook {
   Capture check_stream_call(const starling_operation& call);
   void copy_to_self(const SelfCall& send, const SelfCall& receive);
   bool match_any_source(AnySource& receive);
+  bool match_at_once();
   bool matched_or_failed(AnySource& receive);
   HostLane& control();
   void note_unmatched();

@@ -233,13 +233,10 @@ const Flight* Context::take_over(HostLane& lane, Flight&& flight, bool news) {
     const bool lingers = poller_lingers_ && (for_caller || (entered != nullptr && entered->by_rendezvous()));
     if (!std::exchange(poller_looks_, !place_->traits().notifies) || lingers) show_poller();
   }
-  // A message may be what an any-source receive waits for. Of other hosts' ranks the proxy need not be woken
-  // for that: whoever runs the operation looks, or rings when it posts.
-  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
-    if (peer == lane.rank()) continue;
-    const Peer& there = lane.member(peer).peer;
-    if (news || (message && there.way == nullptr)) cpu::ring(&there.arena->header()->host);
-  }
+  if (news)
+    ring_peers(lane);
+  else if (message)
+    ring_receivers(lane);
   return entered;
 }
 
@@ -267,6 +264,7 @@ void Context::submit(HostLane& lane, Flight&& flight) {
   if (lane.by_copies()) return submit_copies(lane, std::move(flight), refused);
   place_->make_room();
   std::unique_lock lock = lock_to_submit();
+  lane.prefetch_board();
   if (flight.on_stream) checked_streams();
   if (flight.perhaps_waited) late_start_.begin();
   const bool news = open_lane(lock, lane, flight.lowered);
@@ -304,6 +302,27 @@ void Context::connect_soon(HostLane& lane, bool opens) {
 void Context::ring_peers(const HostLane& lane) {
   for (uint32_t peer = 0; peer < lane.size(); ++peer)
     if (peer != lane.rank()) cpu::ring(&lane.member(peer).peer.arena->header()->host);
+}
+
+// A message may be what an any-source receive waits for. Of other hosts' ranks the proxy need not be woken
+// for that: whoever runs the operation looks, or rings when it posts.
+void Context::ring_receivers(const HostLane& lane) {
+  // The call was posted before, the look comes after; pairs with the fence in count_unmatched().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (uint32_t peer = 0; peer < lane.size(); ++peer) {
+    const Peer& there = lane.member(peer).peer;
+    if (peer == lane.rank() || there.way != nullptr) continue;
+    Doorbell& bell = there.arena->header()->host;
+    // Relaxed: nothing is read because of it.
+    if (std::atomic_ref<uint32_t>(bell.unmatched).load(std::memory_order_relaxed) != 0) cpu::ring(&bell);
+  }
+}
+
+void Context::count_unmatched(bool more) {
+  std::atomic_ref<uint32_t> unmatched(arena_->header()->host.unmatched);
+  // Relaxed: the fence orders it before the look at what senders have posted.
+  unmatched.fetch_add(more ? 1 : ~uint32_t(0), std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in ring_receivers()
 }
 
 const LaneShared* Context::connected_peer(const LaneKey& key, uint32_t peer) {

@@ -148,7 +148,8 @@ class Context {
   bool drain(const std::vector<LaneKey>& keys, uint64_t timeout_ns);
 
   // One more communicator has something to match, or one less.
-  void count_unmatched(bool more) { unmatched_ += more ? 1 : -1; }
+  // After it senders ring here, or what they have sent is seen.
+  void count_unmatched(bool more);
   void add_hook(PollHook* hook);
   void remove_hook(PollHook* hook);
 
@@ -201,6 +202,10 @@ class Context {
   void submit_met();
   bool submit_met(HostLane& lane);
   void let_submitters_go();
+  // Communicators that have something to match. Relaxed: a hint.
+  bool any_unmatched() const {
+    return std::atomic_ref<uint32_t>(arena_->header()->host.unmatched).load(std::memory_order_relaxed) != 0;
+  }
   // The poller, between two completions: does somebody want the lock? Relaxed: a hint.
   bool gives_way(bool polite) const { return polite && submitters_.load(std::memory_order_relaxed) != 0; }
   HostLane* lane_of(uint32_t id);
@@ -253,6 +258,7 @@ class Context {
   void count_submitted(HostLane& lane, Flight& flight, const std::string& refused);
   Flight& append(HostLane& lane, Flight&& flight);
   void ring_peers(const HostLane& lane);
+  void ring_receivers(const HostLane& lane);
   void remove(HostLane& lane);
   struct Departing {
     HostLane* lane;
@@ -375,7 +381,6 @@ class Context {
   std::mutex hooks_mutex_;
   std::vector<PollHook*> hooks_;
   std::atomic<uint32_t> hook_count_{0};
-  std::atomic<int32_t> unmatched_{0};  // communicators with something to match
   std::unique_ptr<CalledThread> hook_thread_;  // on GPUs, once there are hooks
   std::atomic<bool> ending_{false};
   std::atomic<uint32_t> ranks_on_host_{1};

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "comm/flight.h"
 
 namespace starling {
@@ -46,11 +47,13 @@ class FlightQueue {
     if (spare_.empty()) {
       last = std::make_unique<Flight>(std::move(flight));
     } else {
-      last = std::move(spare_.back());
-      spare_.pop_back();
+      // The one that was taken first: its lines have been on their way here for longest.
+      last = std::move(spare_.front());
+      spare_.erase(spare_.begin());
       *last = std::move(flight);
     }
     ++count_;
+    if (!spare_.empty()) prefetch(*spare_.front());
     return *last;
   }
 
@@ -66,6 +69,12 @@ class FlightQueue {
 
  private:
   static constexpr size_t kSpare = 64;  // what a lane has on a device at most
+
+  // What the thread that ended it has written of it.
+  static void prefetch(const Flight& flight) {
+    prefetch_to_write(&flight, offsetof(Flight, lowered));
+    prefetch_to_write(&flight.lowered.bounced);
+  }
 
   std::unique_ptr<Flight>& place(size_t k) { return ring_[(first_ + k) & (ring_.size() - 1)]; }
   void grow() {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/prefetch.h"
 #include "link/carry/channels.h"
 #include "link/carry/proxy.h"
 #include "machine/cpu/doorbell.h"
@@ -263,6 +264,16 @@ void HostLane::prepare(Flight& flight) {
     flight.written = std::max(written_, shelf_.get(flight.lowered.plan, rank()).written);
   } catch (const Error&) {
   } catch (const std::bad_alloc&) {}
+}
+
+void HostLane::prefetch_board() const {
+  if (shared_ == nullptr) return;
+  const uint64_t at = next_sequence_ % shared_->board_size;
+  prefetch_to_write(board_of(shared_) + at);
+  constexpr uint32_t kMost = 8;  // of more ranks they would push out one another
+  for (uint32_t peer = 0; peer < std::min(size(), kMost); ++peer)
+    if (LaneShared* const theirs = peer_shared(peer); peer != rank() && theirs != nullptr)
+      prefetch_to_read(board_of(theirs) + at);
 }
 
 Flight& HostLane::append(Flight&& flight) {

@@ -206,6 +206,8 @@ class HostLane {
   // Throws Error(unsupported) if the plan needs more than this lane has.
   void check(const Plan& plan) const;
 
+  // The words by which ranks compare what they call next are on their way here (matching.h).
+  void prefetch_board() const;
   // Takes the operation's place in the lane.
   Flight& append(Flight&& flight);
 

@@ -82,6 +82,23 @@ bool Communicator::match_any_source(AnySource& receive) {
   return false;
 }
 
+// The only one, which was called just now. What goes wrong is its caller's.
+bool Communicator::match_at_once() {
+  bool ended = true;
+  const auto take_back = [&] {
+    if (ended) any_source_.pop_back();
+    note_unmatched();
+  };
+  try {
+    ended = match_any_source(any_source_.back());
+  } catch (...) {
+    take_back();
+    throw;
+  }
+  take_back();
+  return ended;
+}
+
 void Communicator::poll() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;

@@ -126,7 +126,7 @@ void Context::run_poller() {
       longest_ns = std::min(longest_ns, kMaintenanceNs);
       if (!on_gpu())
         run_hooks();
-      else if (unmatched_ > 0)
+      else if (any_unmatched())
         hook_thread_->call(0);
     }
     if (any) {

@@ -74,6 +74,18 @@ class Request {
   // Before the submission returns; who has the request from there reads it. None: not on a stream.
   void set_place(const RequestPlace& place) { place_ = place; }
   const std::optional<RequestPlace>& place() const { return place_; }
+  // Likewise: of an operation that begins as a kernel, and that its caller is going to wait for. Its words
+  // stay where they are, though its lane ends.
+  void tell_by(const Handover& handover, uint64_t sequence) {
+    told_ = &handover.done[sequence % handover.depth].told;
+    told_at_ = sequence + 1;
+  }
+  // Then it was heard of that it is complete, or that it will not be. Relaxed: a hint, nothing is read
+  // because of it.
+  bool is_told() const {
+    return reached(std::atomic_ref<uint64_t>(*told_).load(std::memory_order_relaxed), told_at_);
+  }
+  bool is_told_by_word() const { return told_ != nullptr; }
   // Likewise.
   void set_captured(const CapturedPlace& place, const Handover& handover) { captured_ = {place, handover}; }
   const std::optional<CapturedRequest>& captured() const { return captured_; }
@@ -96,6 +108,8 @@ class Request {
   starling_context* context_ = nullptr;  // which may be gone when it is done
   std::optional<RequestPlace> place_;
   std::optional<CapturedRequest> captured_;
+  uint64_t* told_ = nullptr;
+  uint64_t told_at_ = 0;
 };
 
 using RequestPtr = std::shared_ptr<Request>;

@@ -185,18 +185,18 @@ void Context::give_turns() {
 }
 
 // The flight, whose launch is put into the stream once the lock is free; null if the operation has failed at
-// once. Its caller learns that from the request.
+// once. Its caller, who has the request too, learns that from it.
 const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
-  const RequestPtr request = flight.request;
+  Request* const request = flight.request.get();
   const uint64_t sequence = flight.sequence;
   device::StreamEntry entry{};
   guarded_for(lane, [&] {
     const bool placed = lane.next_for_device() == &flight;
     const bool follows = lane.last_kernel() == flight.stream;
-    flight.entry =
-        executor_->streams()->enter({flight.stream, flight.held, needs_no_host(lane, flight), placed, follows,
-                                     false, lane.wants_rendezvous(flight), 0, waited_for_later(lane, flight),
-                                     nullptr, flight.box, unit_bytes_of(flight.lowered.operation)});
+    flight.entry = executor_->streams()->enter(
+        {flight.stream, flight.held, needs_no_host(lane, flight), placed, follows, false,
+         lane.wants_rendezvous(flight), 0, waited_for_later(lane, flight), nullptr, flight.box,
+         unit_bytes_of(flight.lowered.operation), flight.submitted_ns});
     flight.entered = true;
     entry = flight.entry;
     if (settings().guard == Guard::kWatch && !flight.held && flight.by_kernel())
@@ -206,7 +206,10 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
     if (flight.second != nullptr && !flight.called) flight.second->set_place({lane.id(), sequence});
     feed(lane, flight.submitted_ns);
   });
-  if (!request->done()) return &flight;
+  if (!request->done()) {
+    if (flight.called && flight.by_kernel()) request->tell_by(lane.handover(), sequence);
+    return &flight;
+  }
   executor_->streams()->abandon(entry);
   return nullptr;
 }

@@ -100,6 +100,7 @@ void Context::submit_together(std::span<Departure> departures) {
   uint64_t written = 0;
   place_->make_room();
   std::unique_lock lock = lock_to_submit();
+  for (const Departure& departure : departures) departure.lane->prefetch_board();
   for (size_t k = 0; k < departures.size(); ++k)
     news[k] = open_lane(lock, *departures[k].lane, departures[k].flight.lowered);
   for (size_t k = 0; k < departures.size(); ++k) {

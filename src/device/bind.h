@@ -18,17 +18,31 @@ class ProgramBinder {
   // `plan`: what operation.plan points to, or a copy that the host can read.
   ProgramBinder(const PlanHeader& plan, const Operation& operation) : plan_{&plan}, op_(operation) {}
 
-  // A program of no instructions: it cannot be bound.
   BoundProgram bind() {
     BoundProgram program{};
-    if (!is_usual() || !bind_connections(program)) return {};
+    bind(program);
+    return program;
+  }
+
+  // Where it is to lie, all zero. A program of no instructions: it cannot be bound, and the rest says
+  // nothing.
+  void bind(BoundProgram& program) {
+    if (!bind_all(program)) program.count = 0;
+  }
+
+ private:
+  // Of an operation; offsets fit in 32 bits.
+  static constexpr uint64_t kMostBytes = uint64_t(1) << 30, kMostPulledBytes = uint64_t(1) << 31;
+
+  bool bind_all(BoundProgram& program) {
+    if (!is_usual() || !bind_connections(program)) return false;
     const uint32_t planned = plan_.blocks()[0].instruction_count;
     for (uint32_t n = 0; n < planned; ++n)
-      if (!bind_instruction(program, n)) return {};
+      if (!bind_instruction(program, n)) return false;
     for (uint32_t k = 0; !pulls() && k < program.receive_count; ++k)
-      if (program.received[k] > kPacketSlots) return {};
+      if (program.received[k] > kPacketSlots) return false;
     for (uint32_t k = 0; !pulls() && k < program.send_count; ++k)
-      if (program.sent[k] > kPacketSlots) return {};
+      if (program.sent[k] > kPacketSlots) return false;
     program.chunk_bytes = uint32_t(op_.chunk_bytes);
     program.tile_bytes = uint32_t(op_.tile_bytes < op_.chunk_bytes ? op_.tile_bytes : op_.chunk_bytes);
     program.tile_count = uint32_t(op_.tile_count);
@@ -41,12 +55,8 @@ class ProgramBinder {
     program.landings = pulls() ? landings(program) : 0;
     program.scratch_tiles = plan_.header->tile_scratch;
     program.lends_ahead = lends_ahead(program);
-    return program;
+    return true;
   }
-
- private:
-  // Of an operation; offsets fit in 32 bits.
-  static constexpr uint64_t kMostBytes = uint64_t(1) << 30, kMostPulledBytes = uint64_t(1) << 31;
 
   bool pulls() const { return plan_.header->protocol == Protocol::kPull; }
 

@@ -33,6 +33,7 @@ struct StreamCall {
   uint8_t box = 0;  // the CPU calls it, and its stream is that of the box of this number, from 1 on; 0: it
                     // has none
   uint32_t unit_bytes = 0;  // with a box: that the operation's one block moves at once; 0: it has more blocks
+  uint64_t called_ns = 0;  // by the device's clock; 0: now
 };
 
 // Kept by the owner with the operation until its completion is read.

@@ -114,7 +114,7 @@ class StreamHost {
     rendezvous_ += entry.path == StreamPath::kRendezvous;
     unmet_ += entry.path == StreamPath::kRendezvous;
     if (entry.path == StreamPath::kKernel) calls_.enter(call, entry);
-    last_activity_ = d_.now();
+    last_activity_ = std::max(last_activity_, call.called_ns != 0 ? call.called_ns : d_.now());
     return entry;
   }
 

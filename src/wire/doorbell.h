@@ -23,7 +23,8 @@ struct alignas(64) Doorbell {
   uint32_t outside;  // the same for who waits outside the daemon for a launch (kOutsideBit, kLaunchBit): it
                      // is not woken while another thread runs the daemon
   int32_t event_fd;  // of the sleeper with kEventBit; writer: it, before its bit is first set
-  uint32_t reserved;
+  uint32_t unmatched;  // a host's: its communicators that have receives from any source without a sender.
+                       // Only then does a message ring there. Writers: the owner's threads, atomically
   uint64_t event_owner;  // nonce of its process; likewise
   uint32_t reserved_2[8];
 };

@@ -63,6 +63,16 @@ TEST(FlightQueue, UsesAPlaceAgain) {
   EXPECT_EQ(places.size(), 2u);
 }
 
+// What ended last is in the cache of the thread that ended it.
+TEST(FlightQueue, UsesThePlaceThatWasLeftFirst) {
+  FlightQueue queue;
+  for (uint64_t k = 0; k < 3; ++k) queue.push_back(numbered(k));
+  const Flight* const first = &queue.take(0);
+  const Flight* const second = &queue.take(0);
+  EXPECT_EQ(&queue.push_back(numbered(3)), first);
+  EXPECT_EQ(&queue.push_back(numbered(4)), second);
+}
+
 // The caller's objects end with the operation, not when its place is used again.
 TEST(FlightQueue, KeepsNothingOfWhatWasTaken) {
   FlightQueue queue;

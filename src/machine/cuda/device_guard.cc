@@ -67,25 +67,37 @@ DeviceGuard::DeviceGuard(int device, std::nothrow_t) noexcept {
   }
 }
 
+DeviceGuard::DeviceGuard(int device, OnlyLaunches) {
+  check(enter_context(device), "entering the GPU's context");
+  entered_ = true;
+}
+
 cudaError_t DeviceGuard::enter(int device) {
+  if (const cudaError_t status = enter_context(device); status != cudaSuccess) return status;
+  if (const cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode_); status != cudaSuccess) {
+    pop();
+    return status;
+  }
+  entered_ = relaxes_ = true;
+  return cudaSuccess;
+}
+
+cudaError_t DeviceGuard::enter_context(int device) {
   if (DriverRule::forbids()) tell_of_broken_rule();
   CUresult why;
   const CUcontext context = primary_context(device, why);
   if (context == nullptr) return cudaError_t(why);  // their numbers are the same
   CUcontext current = nullptr;
   pushed_ = functions().current(&current) != CUDA_SUCCESS || current != context;
-  if (pushed_ && (why = functions().push(context)) != CUDA_SUCCESS) return cudaError_t(why);
-  if (const cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode_); status != cudaSuccess) {
-    pop();
-    return status;
-  }
-  entered_ = true;
-  return cudaSuccess;
+  if (!pushed_) return cudaSuccess;
+  why = functions().push(context);
+  pushed_ = why == CUDA_SUCCESS;
+  return cudaError_t(why);
 }
 
 DeviceGuard::~DeviceGuard() {
   if (!entered_) return;
-  cudaThreadExchangeStreamCaptureMode(&mode_);
+  if (relaxes_) cudaThreadExchangeStreamCaptureMode(&mode_);
   pop();
 }
 

@@ -12,9 +12,13 @@ namespace starling::cuda {
 // By pushing and popping contexts, not by cudaSetDevice: a thread that has not used CUDA yet, as our poller,
 // is on device 0 by default, and to set it back there would make a context on that GPU, which is another
 // rank's: seconds for its kernels to be loaded, half a GB of its memory, and time slices for the two.
+struct OnlyLaunches {};
+
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);  // throws Error
+  // For launches alone, which end no capture: without the mode, two calls of the runtime.
+  DeviceGuard(int device, OnlyLaunches);
   DeviceGuard(int device, std::nothrow_t) noexcept;  // entered() says
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
@@ -25,10 +29,12 @@ class DeviceGuard {
 
  private:
   cudaError_t enter(int device);
+  cudaError_t enter_context(int device);
   void pop() noexcept;
 
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
   bool entered_ = false;
+  bool relaxes_ = false;
   bool pushed_ = false;  // false: the thread is there anyway
 };
 

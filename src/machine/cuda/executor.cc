@@ -300,11 +300,16 @@ device::StartArguments& CudaExecutor::add_start(Starts& starts, const StreamLaun
 void CudaExecutor::enqueue(std::span<const StreamLaunch> together) {
   Starts starts;
   std::array<device::Entering, device::kMostTogether> entering;
+  std::array<const StreamLaunch*, device::kMostTogether> launches;
+  for (size_t k = 0; k < together.size(); ++k) launches[k] = &together[k];
+  // In the order of their kernel, as device::put_in_order(): then the argument lies there as it is.
+  std::sort(launches.begin(), launches.begin() + ptrdiff_t(together.size()),
+            [](const StreamLaunch* a, const StreamLaunch* b) { return a->order < b->order; });
   for (size_t k = 0; k < together.size(); ++k) {
-    const StreamLaunch& launch = together[k];
+    const StreamLaunch& launch = *launches[k];
     device::StartArguments& start = add_start(starts, launch);
     if (launch.entry.path == device::StreamPath::kKernel)
-      start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
+      device::ProgramBinder(*launch.plan, launch.operation).bind(start.bound);
     entering[k] = {launch.entry, &launch.handover, launch.arrival, &start, launch.order};
   }
   host_.enqueue(together.front().stream, entering.data(), uint32_t(together.size()));
@@ -344,7 +349,7 @@ void CudaExecutor::capture(std::span<const CapturedLaunch> together) {
     const StreamLaunch& launch = together[k].launch;
     device::StartArguments& start = add_start(starts, launch);
     start.captured = together[k].number;
-    start.bound = device::ProgramBinder(*launch.plan, launch.operation).bind();
+    device::ProgramBinder(*launch.plan, launch.operation).bind(start.bound);
     // Ranks launch a graph at different moments, and a daemon is not there sooner: its host looks for replays
     // once a millisecond.
     const uint64_t budget_ns =

@@ -103,7 +103,7 @@ void DeviceMemory::note_room(uint64_t taken) {
 }
 
 void DeviceMemory::make_room() {
-  if (!low_.exchange(false, std::memory_order_relaxed)) return;
+  if (!low_.load(std::memory_order_relaxed) || !low_.exchange(false, std::memory_order_relaxed)) return;
   uint64_t wanted = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -220,7 +220,7 @@ std::byte* PinnedMemory::new_piece(uint64_t bytes) const {
 
 void PinnedMemory::make_room() {
   // Relaxed: a hint.
-  if (!low_.exchange(false, std::memory_order_relaxed)) return;
+  if (!low_.load(std::memory_order_relaxed) || !low_.exchange(false, std::memory_order_relaxed)) return;
   try {
     keep_spare(new_piece(kPinnedBytes), kPinnedBytes);
   } catch (const Error&) {  // who needs it will say so

@@ -177,7 +177,7 @@ void CudaStreamDevice::await_watches() {
 
 void CudaStreamDevice::launch_start(device::Stream stream, const device::StartArguments* const* starts,
                                     uint32_t count) {
-  const DeviceGuard guard(options_.device);
+  const DeviceGuard guard(options_.device, OnlyLaunches{});
   const auto status = cudaError_t(starts_.launch(starts, count, stream));
   // Nothing of a capture counts: it never runs where it was captured. And what the driver refuses is refused
   // to the caller alone.
@@ -187,7 +187,7 @@ void CudaStreamDevice::launch_start(device::Stream stream, const device::StartAr
 }
 
 void CudaStreamDevice::launch_call(device::Stream stream, const device::CallArguments& call) {
-  const DeviceGuard guard(options_.device);
+  const DeviceGuard guard(options_.device, OnlyLaunches{});
   // Without a mark (put()): one would stand behind it in its hardware queue.
   note(cudaError_t(starts_.launch_call(call, stream)), "an operation could not be put into its stream");
   const auto handle = static_cast<cudaStream_t>(stream);

@@ -269,7 +269,7 @@ class GpuDriver final : public StreamDriver {
           starts.emplace_back(start_of(*e.lane, *e.handover, e.operation, e.priority));
       start.captured = e.captured;
       if (StreamPath(e.ticket.path) == StreamPath::kKernel)
-        start.bound = ProgramBinder(*e.operation.plan, e.operation).bind();
+        ProgramBinder(*e.operation.plan, e.operation).bind(start.bound);
     }
     return starts;
   }

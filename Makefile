@@ -30,8 +30,8 @@ test-python: build ## the Python tests; ARGS="-k name" chooses
 test-upstream: build ## PyTorch's own distributed tests over the backend on eight ranks (make test: on three)
 	@UPSTREAM_WORLD_SIZE=8 $(PYTHON) scripts/run_tests.py --name upstream --only python -- tests/torch/test_upstream.py $(ARGS)
 
-sanitize: setup ## the C++ tests under ThreadSanitizer, and under AddressSanitizer + UBSan
-	@scripts/sanitize.sh
+sanitize: setup ## the C++ tests under ThreadSanitizer, and under AddressSanitizer + UBSan; ARGS=tsan or asan runs one
+	@scripts/sanitize.sh $(ARGS)
 
 sanitize-build: setup ## what `make sanitize` runs, built only
 	@scripts/sanitize.sh --build

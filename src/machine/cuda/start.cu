@@ -27,7 +27,7 @@ struct Together {
   device::StartArguments each[kMost];
 };
 
-template <uint32_t kMost>
+template <uint32_t kMost, device::StartWay kWay = device::StartWay::kAny>
 __global__ void __launch_bounds__(kStartThreads, 1)
     start_together_kernel(const __grid_constant__ Together<kMost> arguments) {
   __shared__ device::StartState state;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kStartThreads, 1)
   uint32_t block = blockIdx.x;
   const uint32_t k = device::operation_of_block(arguments.each, block);
   if (arguments.each[k].lane == nullptr) return;  // StartKernels::preload()
-  device::run_start(StartMachine(blockDim.x, &stage, block), arguments.each[k], state);
+  device::run_start<kWay>(StartMachine(blockDim.x, &stage, block), arguments.each[k], state);
 }
 
 __global__ void gate_kernel(const __grid_constant__ device::GateArguments gate) {
@@ -60,7 +60,9 @@ int StartKernels::load() {
        {find(start_kernel<device::StartWay::kNone>, &ways_[uint32_t(device::StartWay::kNone)]),
         find(start_kernel<device::StartWay::kPackets>, &ways_[uint32_t(device::StartWay::kPackets)]),
         find(start_kernel<device::StartWay::kPulls>, &ways_[uint32_t(device::StartWay::kPulls)]),
-        find(start_together_kernel<2>, &two_), find(start_together_kernel<device::kMostTogether>, &most_)})
+        find(start_together_kernel<2>, &two_),
+        find(start_together_kernel<2, device::StartWay::kPackets>, &two_of_packets_),
+        find(start_together_kernel<device::kMostTogether>, &most_)})
     if (status != cudaSuccess) return status;
   return load_call();
 }
@@ -68,9 +70,15 @@ int StartKernels::load() {
 template <uint32_t kMost>
 int StartKernels::launch_together(CUfunction function, const CUlaunchConfig& config,
                                   const device::StartArguments* const* starts, uint32_t count) const {
+  // The driver copies what it points to, and writes nothing there.
+  void* arguments[] = {const_cast<device::StartArguments*>(starts[0])};
   Together<kMost> together;
-  for (uint32_t k = 0; k < count; ++k) together.each[k] = *starts[k];
-  void* arguments[] = {&together};
+  bool lie_together = count == kMost;
+  for (uint32_t k = 0; k < count; ++k) lie_together &= starts[k] == starts[0] + k;
+  if (!lie_together) {
+    for (uint32_t k = 0; k < count; ++k) together.each[k] = *starts[k];
+    arguments[0] = &together;
+  }
   return int(launch_(&config, function, arguments, nullptr));
 }
 
@@ -92,7 +100,12 @@ int StartKernels::launch(const device::StartArguments* const* starts, uint32_t c
   config.hStream = static_cast<CUstream>(stream);
   config.attrs = &early;
   config.numAttrs = 1;
-  if (count == 2) return launch_together<2>(two_, config, starts, count);
+  const auto is_of_packets = [](const device::StartArguments* start) {
+    return device::way_of(start->bound) == device::StartWay::kPackets;
+  };
+  if (count == 2)
+    return launch_together<2>(std::all_of(starts, starts + 2, is_of_packets) ? two_of_packets_ : two_, config,
+                              starts, count);
   if (count > 2) return launch_together<device::kMostTogether>(most_, config, starts, count);
   // The driver copies what it points to, and writes nothing there.
   void* arguments[] = {const_cast<device::StartArguments*>(starts[0])};
@@ -116,7 +129,7 @@ int StartKernels::preload(void* stream) const {
   nothing.operation.block_count = 1;
   const device::StartArguments* const starts[] = {&nothing, &nothing, &nothing};
   for (const auto& [count, bound, pulls] :
-       {std::tuple(1, 0, 0), {1, 1, 0}, {1, 1, 1}, {2, 0, 0}, {3, 0, 0}}) {
+       {std::tuple(1, 0, 0), {1, 1, 0}, {1, 1, 1}, {2, 0, 0}, {2, 1, 0}, {3, 0, 0}}) {
     nothing.bound.count = uint32_t(bound);
     nothing.bound.pulls = uint8_t(pulls);
     if (const int status = launch(starts, uint32_t(count), stream); status != cudaSuccess) return status;

@@ -51,7 +51,7 @@ class StartKernels {
 
   Launch launch_ = nullptr;
   CUfunction ways_[uint32_t(device::StartWay::kPulls) + 1] = {};
-  CUfunction two_ = nullptr, most_ = nullptr, call_ = nullptr;
+  CUfunction two_ = nullptr, two_of_packets_ = nullptr, most_ = nullptr, call_ = nullptr;
 };
 
 // Asynchronous, into any stream of the device; the argument is copied.

@@ -5,11 +5,8 @@
 namespace starling {
 namespace {
 
-// In the room that the loader keeps for libraries that come late: no function has to find them.
-#define STARLING_NEAR_THREAD __attribute__((tls_model("initial-exec"))) thread_local
-STARLING_NEAR_THREAD uint32_t held = 0;  // quick mutexes
-STARLING_NEAR_THREAD uint32_t excused = 0;
-#undef STARLING_NEAR_THREAD
+thread_local uint32_t held = 0;  // quick mutexes
+thread_local uint32_t excused = 0;
 
 }  // namespace
 

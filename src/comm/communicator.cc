@@ -173,8 +173,7 @@ RequestPtr Communicator::submit(const starling_operation& call) {
   any_source_.push_back(std::move(receive));
   note_unmatched();  // before the look: who sends from now on rings
   if (any_source_.size() == 1 && match_at_once()) return request;
-  if (!hooked_) context_.add_hook(this);
-  hooked_ = true;
+  poll_by_context();
   return request;
 }
 

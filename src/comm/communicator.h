@@ -145,6 +145,7 @@ class Communicator final : public PollHook {
   void copy_to_self(const SelfCall& send, const SelfCall& receive);
   bool match_any_source(AnySource& receive);
   bool match_at_once();
+  void poll_by_context();
   bool matched_or_failed(AnySource& receive);
   HostLane& control();
   void note_unmatched();

@@ -391,6 +391,8 @@ void Context::add_hook(PollHook* hook) {
         "st-hooks", std::vector<std::function<void()>>{[this] { run_hooks(); }});
   hooks_.push_back(hook);
   ++hook_count_;
+  // Who rang before found the poller without a hook to call.
+  cpu::ring(&arena_->header()->host);
 }
 
 void Context::remove_hook(PollHook* hook) {

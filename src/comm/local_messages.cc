@@ -99,6 +99,19 @@ bool Communicator::match_at_once() {
   return ended;
 }
 
+// From now on. If that cannot be, the receive that asks for it was not called.
+void Communicator::poll_by_context() {
+  if (hooked_) return;
+  try {
+    context_.add_hook(this);
+  } catch (...) {
+    any_source_.pop_back();
+    note_unmatched();
+    throw;
+  }
+  hooked_ = true;
+}
+
 void Communicator::poll() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;

@@ -74,19 +74,21 @@ class Request {
   // Before the submission returns; who has the request from there reads it. None: not on a stream.
   void set_place(const RequestPlace& place) { place_ = place; }
   const std::optional<RequestPlace>& place() const { return place_; }
-  // Likewise: of an operation that begins as a kernel, and that its caller is going to wait for. Its words
-  // stay where they are, though its lane ends.
+  // Of an operation that begins as a kernel and that the CPU has called: where the kernel says that it is
+  // complete. Once; somebody may wait already, as for a receive from any source. Its words stay where they
+  // are, though its lane ends.
   void tell_by(const Handover& handover, uint64_t sequence) {
-    told_ = &handover.done[sequence % handover.depth].told;
     told_at_ = sequence + 1;
+    // Release: pairs with the acquire in word().
+    word_.store(&handover.done[sequence % handover.depth].told, std::memory_order_release);
   }
-  // Then it was heard of that it is complete, or that it will not be. Relaxed: a hint, nothing is read
-  // because of it.
-  bool is_told() const {
-    return reached(std::atomic_ref<uint64_t>(*told_).load(std::memory_order_relaxed), told_at_);
+  // Null: there is none, or not yet.
+  uint64_t* word() const { return word_.load(std::memory_order_acquire); }
+  // By that word: it is complete, or its lane is broken. Relaxed: a hint, nothing is read because of it.
+  bool is_told(uint64_t* word) const {
+    return reached(std::atomic_ref<uint64_t>(*word).load(std::memory_order_relaxed), told_at_);
   }
-  bool is_told_by_word() const { return told_ != nullptr; }
-  // Likewise.
+  // As set_place().
   void set_captured(const CapturedPlace& place, const Handover& handover) { captured_ = {place, handover}; }
   const std::optional<CapturedRequest>& captured() const { return captured_; }
 
@@ -108,7 +110,7 @@ class Request {
   starling_context* context_ = nullptr;  // which may be gone when it is done
   std::optional<RequestPlace> place_;
   std::optional<CapturedRequest> captured_;
-  uint64_t* told_ = nullptr;
+  std::atomic<uint64_t*> word_{nullptr};
   uint64_t told_at_ = 0;
 };
 

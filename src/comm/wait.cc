@@ -32,9 +32,10 @@ class CallbackClaim {
 
 // Of an operation that has a word of its own: soon after that is stored it is seen. False: not now.
 bool look_at_word(const Request& request) {
-  if (!request.is_told_by_word()) return false;
+  uint64_t* const word = request.word();
+  if (word == nullptr) return false;
   for (int k = 0; k < kWordLooks; ++k, cpu::relax())
-    if (request.is_told()) return true;
+    if (request.is_told(word)) return true;
   return false;
 }
 
@@ -82,7 +83,9 @@ bool Context::await(const Request& request, int64_t timeout_ns) {
   std::atomic_ref<uint64_t> sleepers(arena_->header()->host.sleepers);
   // While we look ourselves, nobody needs to wake the poller. Mostly it is so already, and the word lies
   // where peers look for sleepers: a line that is not written stays in their caches.
-  if (sleepers.load(std::memory_order_relaxed) & kPollerBit) sleepers.fetch_and(~kPollerBit);
+  // But for hooks, which we do not call: who rings for those has to find the poller.
+  if (sleepers.load(std::memory_order_relaxed) & kPollerBit && !any_unmatched())
+    sleepers.fetch_and(~kPollerBit);
   ++waiters_;
   const bool timed = timeout_ns >= 0 || !place_->traits().notifies;
   const uint64_t start = timed ? cpu::monotonic_ns() : 0;
@@ -117,6 +120,7 @@ bool Context::await(const Request& request, int64_t timeout_ns) {
     const std::lock_guard lock(mutex_);
     look(false);
   }
+  if (any_unmatched()) cpu::ring(&arena_->header()->host);  // whoever rang while the bit was away
   if (request.done()) return true;
   executor_->ring();
   wake_poller();

@@ -8,6 +8,7 @@ right before, others compare the outputs right behind, and the CPU looks only at
 import ctypes
 import functools
 import random
+import threading
 
 import pytest
 
@@ -96,3 +97,58 @@ def test_one_order_holds_its_streams() -> None:
         timeout=100,
         operation_timeout=30,
     )
+
+
+def beside_a_capture(comm: Communicator, operations: int) -> int:
+    """One thread captures the program's own work, in the mode that other threads' unsafe calls end (PyTorch's
+    default); this one has operations on a stream meanwhile."""
+    import torch
+
+    device = torch.device(comm.context.device)
+    torch.cuda.set_device(device)
+    stream = torch.cuda.Stream(device)
+    value, total = torch.full((64,), 1.0, device=device), torch.empty(64, device=device)
+    captured = torch.zeros(1000, device=device)
+    began, may_end = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+    graph = torch.cuda.CUDAGraph()
+
+    def capture() -> None:
+        try:
+            torch.cuda.set_device(device)
+            with torch.cuda.graph(graph):
+                captured.add_(1)
+                began.set()
+                may_end.wait(60)
+                captured.add_(1)
+        except BaseException as failure:
+            failures.append(failure)
+            began.set()
+
+    comm.all_reduce(value, total, stream=stream, hold=True).wait(30)  # what is made for the first is there
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=capture)
+    thread.start()
+    assert began.wait(60)
+    requests = [comm.all_reduce(value, total, stream=stream, hold=True) for _ in range(operations)]
+    for request in requests:
+        request.wait(30)
+    may_end.set()
+    thread.join(60)
+    assert not failures, f"the capture ended: {failures[0]}"
+    graph.replay()
+    torch.cuda.synchronize()
+    assert float(captured.sum()) == 2 * 1000
+    assert float(total.sum()) == 64 * comm.size
+    return len(requests)
+
+
+@pytest.mark.timeout(120)
+def test_beside_a_capture() -> None:
+    """In processes: ranks that are threads would have one capture each."""
+    if gpus.places() < 2:
+        pytest.skip("needs places for two ranks")
+    results = gpus.MACHINES["processes"].run(
+        2, functools.partial(beside_a_capture, operations=300), timeout=100, operation_timeout=30
+    )
+    assert results == [300, 300]

@@ -17,7 +17,7 @@ struct OnlyLaunches {};
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);  // throws Error
-  // For launches alone, which end no capture: without the mode, two calls of the runtime.
+  // For launches alone, which end no other thread's capture: without the mode, two calls of the runtime.
   DeviceGuard(int device, OnlyLaunches);
   DeviceGuard(int device, std::nothrow_t) noexcept;  // entered() says
   ~DeviceGuard();

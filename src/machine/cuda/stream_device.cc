@@ -284,6 +284,7 @@ bool CudaStreamDevice::idle(device::Stream stream) {
 
 void CudaStreamDevice::put(device::Stream stream) {
   depths_.put(stream, [&](uint64_t* word, uint64_t value) {
+    const DeviceGuard guard(options_.device);
     const CUresult status =
         write_(static_cast<CUstream>(stream), CUdeviceptr(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
     note(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a mark could not be put into a stream");

@@ -31,7 +31,22 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-class Bucketed:
+class InTheModel:
+    """A way that the model itself goes, behind its hooks: nothing is left to do around a step."""
+
+    model: nn.Module
+
+    def begin(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Bucketed(InTheModel):
     """DistributedDataParallel. ``seed``: buckets in a random order.
 
     Of ``held_back`` of them that are ready one is launched; 0: they are held back until all are ready. ``own``: each in
@@ -42,9 +57,7 @@ class Bucketed:
     def __init__(
         self, model: nn.Module, group: Any, seed: int | None = None, held_back: int = 0, own: bool = False
     ) -> None:
-        self.model: nn.Module = nn.parallel.DistributedDataParallel(
-            model, process_group=group, broadcast_buffers=False
-        )
+        self.model = nn.parallel.DistributedDataParallel(model, process_group=group, broadcast_buffers=False)
         if seed is None:
             return
         if own:
@@ -54,15 +67,6 @@ class Bucketed:
             self.model.register_comm_hook(state, starling.torch.shuffled_ddp_hook)
         else:
             self.model.register_comm_hook(HeldBack(group, seed, held_back), launch_held_back)
-
-    def begin(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class Unbucketed:

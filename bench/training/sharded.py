@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from .gradients import InTheModel
+
 AHEAD = 2  # layers whose parameters are gathered before they are needed, where they are prefetched
 
 
-class FullySharded:
+class FullySharded(InTheModel):
     """``fully_shard`` on each layer and on the whole.
 
     ``half``: parameters are gathered and used as bfloat16, gradients summed as float32, as where autocast does it.
@@ -30,17 +32,8 @@ class FullySharded:
         layers = list(model.children())
         for layer in layers:  # the last is needed again at once, backward
             fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=layer is not layers[-1])
-        self.model: nn.Module = fully_shard(model, mesh=mesh, mp_policy=policy)
+        self.model = fully_shard(model, mesh=mesh, mp_policy=policy)
         if prefetched:
             for place, layer in enumerate(layers):
                 layer.set_modules_to_forward_prefetch(layers[place + 1 : place + 1 + AHEAD])
                 layer.set_modules_to_backward_prefetch(layers[max(0, place - AHEAD) : place][::-1])
-
-    def begin(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass

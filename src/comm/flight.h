@@ -28,7 +28,8 @@ struct Flight {
   bool on_stream = false;  // `stream` and what follows count
   bool held = false;       // the stream's later work begins after it
   bool called = false;  // by the CPU, without a stream; it begins as a kernel in the context's own
-  uint8_t box = 0;      // device::StreamCall
+  bool joins = false;   // device::StreamCall's, as the next
+  uint8_t box = 0;
   device::Stream stream = nullptr;
   device::StreamEntry entry{};
   bool carried = false;  // its lane's proxy was told that it is under way

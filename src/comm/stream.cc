@@ -196,7 +196,7 @@ const Flight* Context::enter_stream(HostLane& lane, Flight& flight) {
     flight.entry = executor_->streams()->enter(
         {flight.stream, flight.held, needs_no_host(lane, flight), placed, follows, false,
          lane.wants_rendezvous(flight), 0, waited_for_later(lane, flight), nullptr, flight.box,
-         unit_bytes_of(flight.lowered.operation), flight.submitted_ns});
+         unit_bytes_of(flight.lowered.operation), flight.submitted_ns, flight.joins});
     flight.entered = true;
     entry = flight.entry;
     if (settings().guard == Guard::kWatch && !flight.held && flight.by_kernel())

@@ -9,6 +9,7 @@
 //     │                                           └───────────────────┼──▶ kMayStay
 //     └──── others come, a daemon is there, or nothing is under way ──┘
 //
+// A period begins where nothing is under way, or nothing but what holds the very stream, before it.
 // To keep a place for an operation that nobody waits for would make a device synchronization wait for it. So
 // what holds nothing stays only while a stream stands that waits for it, or for one that comes behind it in
 // its lane: such a synchronization waits for that stream anyway. Another lane's operation ends it, and
@@ -20,6 +21,30 @@
 #include "wire/handover.h"
 
 namespace starling::device {
+
+// Operations under way that hold one stream since their birth, alone or not: one begins when the one before
+// it has ended. So behind them one that comes now is alone, as if they had ended: what those leave to a
+// daemon is what called it, and a daemon that comes ends all of it. Without that, a program that is always
+// ahead of its GPU would be alone never again, once a single operation was not. By the host, under its lock.
+class StreamRow {
+ public:
+  // Is all that is under way, `count` operations, before it in its stream?
+  bool takes(const void* stream, bool held, uint32_t count) const {
+    return held && count == count_ && stream == stream_;
+  }
+  // One enters; held: its stream since its birth, and it begins as a kernel. True: it is of the row.
+  bool enter(const void* stream, bool held) {
+    if (count_ == 0) stream_ = stream;
+    if (!held || stream != stream_) return false;
+    ++count_;
+    return true;
+  }
+  void completed() { --count_; }
+
+ private:
+  const void* stream_ = nullptr;
+  uint32_t count_ = 0;
+};
 
 // The host's side, under its lock.
 template <class M>
@@ -41,7 +66,8 @@ class Alone {
     return lane_ == lane && (stay() || !held);
   }
 
-  // An operation enters, and nothing else is under way.
+  // An operation enters, and nothing else is under way but operations before it that hold its stream, as it
+  // does (StreamRow): none of those knows of this period.
   void begin(const void* stream, bool held, const void* lane) {
     stream_ = stream;
     lane_ = held ? nullptr : lane;

@@ -55,10 +55,25 @@ class ProgramBinder {
     program.landings = pulls() ? landings(program) : 0;
     program.scratch_tiles = plan_.header->tile_scratch;
     program.lends_ahead = lends_ahead(program);
+    program.once = program.tile_count == 1 && (pulls() ? only_pulls(program) : has_few_sources(program));
     return true;
   }
 
   bool pulls() const { return plan_.header->protocol == Protocol::kPull; }
+
+  static bool has_few_sources(const BoundProgram& program) {
+    for (uint32_t n = 0; n < program.count; ++n)
+      if (program.instructions[n].source_count > kFewSources) return false;
+    return true;
+  }
+
+  static bool only_pulls(const BoundProgram& program) {
+    for (uint32_t n = 0; n < program.count; ++n) {
+      const BoundInstruction& i = program.instructions[n];
+      if ((i.received_before & ~kBoundFinal) != 0 || reduces_into(i)) return false;
+    }
+    return true;
+  }
 
   // Two tiles' messages must have slots together, else credit for the next tile could wait for this one.
   static uint32_t leading(const BoundProgram& program) {

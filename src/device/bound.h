@@ -14,6 +14,9 @@
 // has one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's share.
 // Each operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
 //
+// Most programs are run `once`: of one tile, and few sources (kFewSources). These have code of their own, a
+// third as long, made from the same functions: there is no tile to come back for.
+//
 // What counts is how many trips to memory are made one after the other, each 600 to 700 cycles, and how many
 // instructions a warp takes in turn, each some five (docs/design/0007-start-as-a-kernel.md).
 #pragma once
@@ -53,7 +56,14 @@ STARLING_HOST_DEVICE inline void describe_bound_reduction(const BoundProgram& pr
   c.reduce_op = operation.reduce_op;
 }
 
+// A thread's next connection behind k. Where threads are many each has one at most, and no loop.
 template <class M>
+STARLING_HOST_DEVICE uint32_t next_end(const M& m, uint32_t k) {
+  static_assert(2 * kBoundEnds <= 32, "a warp has a thread for each");
+  return M::kVectorThreads ? ~0u : k + m.thread_count();
+}
+
+template <class M, bool kOnce>
 class BoundRun {
  public:
   // `reduction`: in the block's fast memory too.
@@ -68,13 +78,29 @@ class BoundRun {
         c_(reduction),
         block_(m_.block_index()) {}
 
-  // Is what this thread looks at there? `ours()`: so is the part. A vote must follow. All loads of a thread
-  // go out together; nothing is written but this block's fast memory, so it does no harm if the part is not
-  // ours.
+  // Is what this thread looks at there? `ours()`: so is the part. A vote must follow. Nothing is written but
+  // this block's fast memory, so it does no harm if the part is not ours. All loads of a thread go out before
+  // one of them is used: each use waits for its trip.
   template <class Ours>
   STARLING_HOST_DEVICE bool look(Ours&& ours) {
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     bool ready = p_.tile_bytes <= 16 * threads;
+    BoundState::Receive receive{};
+    BoundState::Send send{};
+    uint32_t connected = 1;
+    uint64_t read = 0;
+    if (const uint32_t k = thread; k < p_.receive_count) {
+      const ReceiveEnd& end = lane_.receives[receive_place(k)];
+      receive = {end.packets, end.packets_received, end.credit};
+      connected = end.connected;
+    }
+    uint32_t sends_connected = 1;
+    if (const uint32_t k = last(thread); k < p_.send_count) {
+      const SendEnd& end = lane_.sends[send_place(k)];
+      send = {end.packets, end.packets_sent};
+      sends_connected = end.connected;
+      read = packets_read(k);
+    }
     const BoundInstruction& first = p_.instructions[0];
     const Share share = share_of(first, 0);
     if (share.bytes != 0 && first.source != nullptr)
@@ -83,18 +109,18 @@ class BoundRun {
       early_ = {0, 0};
     // Relaxed: as Interpreter::is_broken(). Looked at last, so that nothing waits for it.
     const uint64_t fault = thread + 1 == threads ? m_.load_relaxed(lane_.fault) : 0;
-    if (leads(m_)) describe_bound_reduction(p_, op_, c_);
-    for (uint32_t k = thread; k < p_.receive_count; k += threads) {
+    if (thread == threads / 2) describe_bound_reduction(p_, op_, c_);
+    ready &= connected != 0 && sends_connected != 0;
+    if (const uint32_t k = thread; k < p_.receive_count) s_.receives[k] = receive;
+    if (const uint32_t k = last(thread); k < p_.send_count) ready &= may_send(k, send, read, ours);
+    for (uint32_t k = next_end(m_, thread); k < p_.receive_count; k = next_end(m_, k)) {
       const ReceiveEnd& end = lane_.receives[receive_place(k)];
       s_.receives[k] = {end.packets, end.packets_received, end.credit};
       ready &= end.connected != 0;
     }
-    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+    for (uint32_t k = next_end(m_, last(thread)); k < p_.send_count; k = next_end(m_, k)) {
       const SendEnd& end = lane_.sends[send_place(k)];
-      s_.sends[k] = {end.packets, end.packets_sent};
-      ready &= end.connected != 0 && !refreshes_amid(end.packets_sent, uint64_t(p_.tile_count) * p_.sent[k]);
-      ready &= has_credit(k, 0) ||
-               (ours() && in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return has_credit(k, 0); }));
+      ready &= end.connected != 0 && may_send(k, {end.packets, end.packets_sent}, packets_read(k), ours);
     }
     ready &= fault == 0;
     return ready;
@@ -103,21 +129,34 @@ class BoundRun {
   // On all threads, after that vote: how many steps are done, the same on all, and whether these are all. The
   // ends say so too; a barrier must follow, then ring().
   STARLING_HOST_DEVICE uint32_t run(bool& ended) {
-    const uint32_t done = advance();
-    count_ends(done / p_.count, done % p_.count);
+    const uint32_t done = kOnce ? advance_once() : advance();
     ended = done == p_.steps();
+    if (kOnce)
+      count_ends(ended, ended ? 0 : done);
+    else
+      count_ends(done / p_.count, done % p_.count);
     return done;
   }
 
   // Wakes the peers' blocks, where they sleep.
   STARLING_HOST_DEVICE void ring() {
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k))
       m_.notify(lane_.receives[receive_place(k)].doorbell);
-    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k))
       m_.notify(lane_.sends[send_place(k)].doorbell);
   }
 
  private:
+  // Of one tile.
+  STARLING_HOST_DEVICE uint32_t advance_once() {
+    const uint32_t tails = p_.count - p_.tails;
+    uint32_t n = send_heads(0, p_.heads);
+    for (; n < tails; ++n)
+      if (!exchange<kFewSources>(p_.instructions[n], 0, n == 0)) return n;
+    if (n < p_.count && !receive_tails(0)) return n;
+    return p_.steps();
+  }
+
   // What a tile sends before it waits, its leading instructions, goes out while the tile before is awaited:
   //
   //   lead 0, lead 1, rest 0, lead 2, rest 1, lead 3, rest 2 ...
@@ -152,16 +191,31 @@ class BoundRun {
     }
   }
 
+  // By the peer, on connection k. Pairs with store_after_loads() in count_read(): it has done with what we
+  // overwrite.
+  STARLING_HOST_DEVICE uint64_t packets_read(uint32_t k) {
+    return m_.load_before_stores(&lane_.credits[send_place(k)].packets_read);
+  }
   // For all that the tile sends on connection k, which is this thread's.
   STARLING_HOST_DEVICE bool has_credit(uint32_t k, uint32_t tile) {
-    const uint64_t wanted = s_.sends[k].messages + uint64_t(tile + 1) * p_.sent[k];
-    // Pairs with store_after_loads() in count_read(): the peer has done with what we overwrite.
-    return wanted <= m_.load_before_stores(&lane_.credits[send_place(k)].packets_read) + kPacketSlots;
+    return is_enough(k, s_.sends[k].messages, packets_read(k), tile);
+  }
+  STARLING_HOST_DEVICE bool is_enough(uint32_t k, uint64_t messages, uint64_t read, uint32_t tile) const {
+    return messages + uint64_t(tile + 1) * p_.sent[k] <= read + kPacketSlots;
+  }
+  // This thread's end, as it was looked at: is it what is usual, and is there credit? If it is our turn, that
+  // is waited for.
+  template <class Ours>
+  STARLING_HOST_DEVICE bool may_send(uint32_t k, const BoundState::Send& send, uint64_t read, Ours&& ours) {
+    s_.sends[k] = send;
+    if (refreshes_amid(send.messages, uint64_t(p_.tile_count) * p_.sent[k])) return false;
+    return is_enough(k, send.messages, read, 0) ||
+           (ours() && in_time(m_, budget_, lane_.fault, NeverYields{}, [&] { return has_credit(k, 0); }));
   }
 
   STARLING_HOST_DEVICE bool wait_for_credit(uint32_t tile) {
     const bool there = in_time(m_, budget_, lane_.fault, NeverYields{}, [&] {
-      for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+      for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k))
         if (!has_credit(k, tile)) return false;
       return true;
     });
@@ -209,14 +263,25 @@ class BoundRun {
     if (!mine) return true;
     STARLING_UNROLL
     for (uint32_t s = 0; s < kMost; ++s) in[s] = select(s == i.local_at, local, in[s]);
-    const Pack out = i.source_count == 1 ? in[0] : reduce_kept_unit<kMost>(m_, c_, in);
+    const Pack out = i.source_count == 1 ? in[0] : reduce<kMost>(in);
     send(i, tile, out);
     keep(i, share, out);
     return true;
   }
 
+  // What is usual needs nothing of the block's memory.
+  template <uint32_t kMost>
+  STARLING_HOST_DEVICE Pack reduce(const Pack (&in)[kMost]) {
+    if constexpr (kMost <= kFewSources) {
+      const KeptReduction kept{p_.reduced, p_.divisor, op_.data_type, op_.reduce_op};
+      if (Pack out; sum_kept_unit(kept, in, out)) return out;
+    }
+    return reduce_kept_unit<kMost>(m_, c_, in);
+  }
+
   // To the instruction's peers; and where it keeps it.
   STARLING_HOST_DEVICE void send(const BoundInstruction& i, uint32_t tile, Pack out) {
+    STARLING_ROLLED
     for (uint32_t k = i.send_first; k < uint32_t(i.send_first + i.send_count); ++k) {
       const uint64_t message = next_sent(i, tile, k);
       write_packet_unit(m_, packet_slot(lane_, s_.sends[k].slots, message), lane_.packet_bytes,
@@ -355,7 +420,7 @@ class BoundRun {
 
   // The slots go back, each connection's by a thread of its own.
   STARLING_HOST_DEVICE void count_read(const BoundInstruction& i, uint32_t tile) {
-    for (uint32_t k = m_.thread_index(); k < i.receive_count; k += m_.thread_count()) {
+    for (uint32_t k = last(m_.thread_index()); k < i.receive_count; k = next_end(m_, k)) {
       const uint32_t connection = i.receive_first + k;
       m_.store_after_loads(&s_.receives[connection].credit->packets_read,
                            next_received(i, tile, connection) + 1);
@@ -365,24 +430,25 @@ class BoundRun {
   // What so many tiles, and of the next one so many instructions, have sent and received. Whoever goes on
   // finds it there.
   STARLING_HOST_DEVICE void count_ends(uint32_t tiles, uint32_t instructions) {
-    const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
-    for (uint32_t k = thread; k < p_.receive_count; k += threads) {
-      lane_.receives[receive_place(k)].packets_received =
-          s_.receives[k].messages + tiles * p_.received[k] + received(k, instructions);
-    }
-    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+    // By the last threads, which have mostly nothing to move and are here before the others.
+    const uint32_t at = last(m_.thread_index());
+    for (uint32_t k = at; k < p_.send_count; k = next_end(m_, k))
       lane_.sends[send_place(k)].packets_sent =
           s_.sends[k].messages + tiles * p_.sent[k] + sent(k, instructions);
-    }
+    for (uint32_t k = M::kVectorThreads ? at - p_.send_count : at; k < p_.receive_count; k = next_end(m_, k))
+      lane_.receives[receive_place(k)].packets_received =
+          s_.receives[k].messages + tiles * p_.received[k] + received(k, instructions);
   }
   STARLING_HOST_DEVICE uint32_t received(uint32_t k, uint32_t instructions) const {
     uint32_t messages = 0;
+    STARLING_ROLLED
     for (uint32_t n = 0; n < instructions; ++n)
       messages += k - p_.instructions[n].receive_first < p_.instructions[n].receive_count;
     return messages;
   }
   STARLING_HOST_DEVICE uint32_t sent(uint32_t k, uint32_t instructions) const {
     uint32_t messages = 0;
+    STARLING_ROLLED
     for (uint32_t n = 0; n < instructions; ++n)
       messages += k - p_.instructions[n].send_first < p_.instructions[n].send_count;
     return messages;

@@ -94,6 +94,8 @@ struct BoundProgram {
   uint16_t send_peers[kBoundEnds];
   uint8_t received[kBoundEnds];  // messages on each connection, in a tile
   uint8_t sent[kBoundEnds];
+  uint8_t once;  // 1: of one tile; packets: and no instruction has more than kFewSources sources; pulls: and
+                 // all that is put, lands, is added to, or lies in scratch of tiles is none of it
   const std::byte* added;  // of block 0, as BoundInstruction::source
   uint32_t added_step;
   BoundInstruction instructions[kBoundInstructions];

@@ -36,7 +36,8 @@
 
 namespace starling::device {
 
-template <class M>
+// kOnce: BoundProgram::once, whose code is shorter by all that it has not.
+template <class M, bool kOnce>
 class BoundPull {
  public:
   static_assert(kBoundEnds <= kNearEnds);
@@ -60,11 +61,11 @@ class BoundPull {
     bool ready = true;
     // Relaxed: as Interpreter::is_broken().
     const uint64_t fault = thread + 1 == threads ? m_.load_relaxed(lane_.fault) : 0;
-    for (uint32_t k = thread; k < p_.receive_count; k += threads) {
+    for (uint32_t k = thread; k < p_.receive_count; k = next_end(m_, k)) {
       ends_.receives[k] = lane_.receives[receive_place(k)];
       ready &= ends_.receives[k].connected != 0;
     }
-    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+    for (uint32_t k = last(thread); k < p_.send_count; k = next_end(m_, k)) {
       ends_.sends[k] = lane_.sends[send_place(k)];
       ends_.placed[k] = ends_.sends[k].put;
       ready &= ends_.sends[k].connected != 0;
@@ -85,6 +86,22 @@ class BoundPull {
   STARLING_HOST_DEVICE void ring() {}  // who tells or gives back has rung already
 
  private:
+  // What a program that is run once has none of.
+  STARLING_HOST_DEVICE static bool is_put(const BoundInstruction& i) { return !kOnce && device::is_put(i); }
+  STARLING_HOST_DEVICE static bool lands(const BoundInstruction& i) { return !kOnce && device::lands(i); }
+  STARLING_HOST_DEVICE static bool lands_first(const BoundInstruction& i) {
+    return !kOnce && device::lands_first(i);
+  }
+  STARLING_HOST_DEVICE static bool reduces_into(const BoundInstruction& i) {
+    return !kOnce && device::reduces_into(i);
+  }
+  STARLING_HOST_DEVICE static bool keeps(const BoundInstruction& i) {
+    return kOnce ? i.destination != nullptr : device::keeps(i);
+  }
+  STARLING_HOST_DEVICE static bool lies_in_tile(const BoundInstruction& i, uint8_t which) {
+    return !kOnce && (i.received_before & which) != 0;
+  }
+
   // The block's part of an instruction's slices in a tile.
   struct Share {
     uint32_t offset;
@@ -94,9 +111,9 @@ class BoundPull {
 
   STARLING_HOST_DEVICE uint32_t advance() {
     const uint32_t tails = p_.count - p_.tails;
-    for (uint32_t tile = 0; tile < p_.tile_count; ++tile) {
+    for (uint32_t tile = 0; tile < (kOnce ? 1 : p_.tile_count); ++tile) {
       const uint32_t before = tile * p_.planned;
-      if (p_.landings != 0) lend_places_at(tile);
+      if (!kOnce && p_.landings != 0) lend_places_at(tile);
       if (p_.heads != 0 && !tell_heads(tile)) return before;
       for (uint32_t n = p_.heads; n < tails; ++n)
         if (!execute(p_.instructions[n], tile)) return before + planned(n);
@@ -107,6 +124,7 @@ class BoundPull {
 
   // Instructions of the plan before the n-th.
   STARLING_HOST_DEVICE uint32_t planned(uint32_t n) const {
+    if (kOnce) return n;
     uint32_t count = 0;
     for (uint32_t k = 0; k < n; ++k) count += device::planned(p_.instructions[k]);
     return count;
@@ -114,7 +132,7 @@ class BoundPull {
 
   // The tails' messages are put, all or none.
   STARLING_HOST_DEVICE bool tails_land() const {
-    return p_.tails != 0 && is_put(p_.instructions[p_.count - 1]);
+    return !kOnce && p_.tails != 0 && is_put(p_.instructions[p_.count - 1]);
   }
   // Tiles ahead, where they can be: then nobody waits for them. Whoever goes on from here finds all of a
   // tile's lent, or none (Interpreter::has_to_lend()).
@@ -127,7 +145,7 @@ class BoundPull {
   // that, for the thread's others too.
   STARLING_HOST_DEVICE void lend_places(uint32_t tile) {
     bool early = tile <= p_.lends_ahead;
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k))
       early = lend_places_on(k, tile, early);
   }
   // On one connection, by its thread.
@@ -150,10 +168,10 @@ class BoundPull {
   // The first instructions: addresses, of which each connection has one at most, and then one copy or none.
   STARLING_HOST_DEVICE bool tell_heads(uint32_t tile) {
     bool ready = true;
-    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k))
       if (head_of(k) < p_.heads) ready &= wait([&] { return can_send(m_, lane_, ends_.sends[k]); });
     if (m_.any(!ready)) return false;  // some connection has no slot
-    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count()) {
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k)) {
       const uint32_t n = head_of(k);
       if (n < p_.heads)
         tell_slice(p_.instructions[n], share_of(p_.instructions[n], tile), ends_.sends[k], true);
@@ -202,7 +220,7 @@ class BoundPull {
   STARLING_HOST_DEVICE bool receive_tails(uint32_t tile) {
     const uint32_t first = p_.count - p_.tails;
     bool there = true;
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k))
       if (const uint32_t t = tail_of(k); t < p_.tails)
         there = there && (tails_land() ? wait([&] { return has_landed(m_, ends_.receives[k]); })
                                        : await(ends_.receives[k], c_.sources[t]));
@@ -212,7 +230,7 @@ class BoundPull {
       return false;
     }
     if (tails_land()) {
-      for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+      for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k))
         ends_.receives[k].landed += tail_of(k) < p_.tails;
       budget_.raise(true);
       return true;
@@ -226,7 +244,7 @@ class BoundPull {
       return Slice{destination_of(i, share), t < p_.tails ? c_.sources[t] : source_of(i, share), share.bytes};
     });
     m_.barrier();  // all threads have read all tails' slices
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k))
       if (tail_of(k) < p_.tails) give_back(ends_.receives[k]);
     budget_.raise(true);
     return true;
@@ -249,10 +267,10 @@ class BoundPull {
       move(i, share);
       m_.barrier();  // all threads have read the messages' slices and written theirs
     }
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k))
       if (k - i.receive_first < i.receive_count) give_back(ends_.receives[k]);
     if (lands_first(i) && lands_here(i)) ++ends_.receives[i.receive_first].landed;
-    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k))
       if (k - i.send_first < i.send_count)
         is_put(i) ? was_put(m_, ends_.sends[k]) : tell_slice(i, share, ends_.sends[k], false);
     budget_.raise(i.receive_count != 0 || is_put(i));
@@ -274,14 +292,14 @@ class BoundPull {
 
   // What this thread's connections have for the instruction, and where it is. No effect before the vote.
   STARLING_HOST_DEVICE bool are_there(const BoundInstruction& i, const Share& share) {
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count()) {
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k)) {
       const uint32_t number = k - i.receive_first;
       if (number >= i.receive_count) continue;
       if (!await(ends_.receives[k], c_.sources[number + uint32_t(number >= i.local_at)])) return false;
     }
     if (lands_first(i) && lands_here(i) && !awaits_landing(i)) return false;
     if (is_put(i)) return find_places(i, share);
-    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k))
       if (k - i.send_first < i.send_count && !wait([&] { return can_send(m_, lane_, ends_.sends[k]); }))
         return false;
     return true;
@@ -290,7 +308,7 @@ class BoundPull {
   // the next one's place is looked up.
   STARLING_HOST_DEVICE bool find_places(const BoundInstruction& i, const Share& share) {
     const uint32_t threads = m_.thread_count(), thread = (m_.thread_index() + threads / 2) % threads;
-    for (uint32_t k = last(thread); k < p_.send_count; k += threads) {
+    for (uint32_t k = last(thread); k < p_.send_count; k = next_end(m_, k)) {
       if (k - i.send_first >= i.send_count) continue;
       std::byte*& where = c_.destinations[uint32_t(keeps(i)) + k - i.send_first];
       uint64_t& number = ends_.placed[k];
@@ -323,16 +341,16 @@ class BoundPull {
   STARLING_HOST_DEVICE Share share_of(const BoundInstruction& i, uint32_t tile) const {
     const uint32_t span = i.span - block_ * i.span_step, begin = tile * p_.tile_bytes;
     const uint32_t left = (span < p_.chunk_bytes ? span : p_.chunk_bytes) - begin;
-    const uint32_t in_scratch = p_.scratch_tiles == 0 ? 0 : tile % p_.scratch_tiles * p_.tile_bytes;
+    const uint32_t in_scratch = kOnce || p_.scratch_tiles == 0 ? 0 : tile % p_.scratch_tiles * p_.tile_bytes;
     return {begin, left < p_.tile_bytes ? left : p_.tile_bytes, in_scratch};
   }
   STARLING_HOST_DEVICE const std::byte* source_of(const BoundInstruction& i, const Share& share) const {
     return i.source + block_ * i.source_step +
-           ((i.received_before & kBoundSourceOfTile) != 0 ? share.in_scratch : share.offset);
+           (lies_in_tile(i, kBoundSourceOfTile) ? share.in_scratch : share.offset);
   }
   STARLING_HOST_DEVICE std::byte* destination_of(const BoundInstruction& i, const Share& share) const {
     return i.destination + block_ * i.destination_step +
-           ((i.received_before & kBoundDestinationOfTile) != 0 ? share.in_scratch : share.offset);
+           (lies_in_tile(i, kBoundDestinationOfTile) ? share.in_scratch : share.offset);
   }
 
   // A copy needs no description: what it reads is here, or the one message.
@@ -347,7 +365,8 @@ class BoundPull {
     const bool kept = keeps(i);
     if (i.source != nullptr) c_.sources[i.local_at] = source_of(i, share);
     if (reduces_into(i)) c_.sources[0] = destination_of(i, share);
-    if (p_.apart == &i - p_.instructions + 1) {  // in the order of the plan: what landed, then the own part
+    if (!kOnce &&
+        p_.apart == &i - p_.instructions + 1) {  // in the order of the plan: what landed, then the own part
       c_.sources[0] = source_of(i, share);
       c_.sources[1] = p_.added + block_ * p_.added_step + share.offset;
     }
@@ -370,7 +389,7 @@ class BoundPull {
   STARLING_HOST_DEVICE bool wait_for_readers() {
     if (p_.send_count == 0) return true;
     bool read = true;
-    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count()) {
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k)) {
       SendEnd& end = ends_.sends[k];
       read &= wait([&] { return was_read(m_, lane_, end); });
     }
@@ -378,9 +397,9 @@ class BoundPull {
   }
 
   STARLING_HOST_DEVICE void return_ends() {
-    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k += m_.thread_count())
+    for (uint32_t k = m_.thread_index(); k < p_.receive_count; k = next_end(m_, k))
       lane_.receives[receive_place(k)] = ends_.receives[k];
-    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k += m_.thread_count())
+    for (uint32_t k = last(m_.thread_index()); k < p_.send_count; k = next_end(m_, k))
       lane_.sends[send_place(k)] = ends_.sends[k];
   }
 

@@ -32,9 +32,6 @@ class CallHost {
   void put(const StreamEntry& entry, StartArguments& start) {
     const uint32_t box = entry.box - 1;
     Slot& slot = slots_[box];
-    // The kernel has packets' code alone; and a bound pull's heads rest on a kernel before it having ended
-    // (release_words_early).
-    if (way_of(start.bound) == StartWay::kPulls) start.bound.count = 0;
     if (entry.call == CallWay::kPut) write(box, start);
     slot.last = start;
     if (entry.call == CallWay::kStay) d_.launch_call(slot.stream, arguments_of(box));

@@ -258,8 +258,8 @@ STARLING_HOST_DEVICE Pack reduce_unit_as(const Combine& c, const Pack* in) {
 }
 
 // The same for operands in registers, none of them scaled: each has its index at compile time.
-template <class T, class Op, uint32_t kMost>
-STARLING_HOST_DEVICE Pack reduce_kept_unit_as(const Combine& c, const Pack (&in)[kMost]) {
+template <class T, class Op, uint32_t kMost, class Reduction>
+STARLING_HOST_DEVICE Pack reduce_kept_unit_as(const Reduction& c, const Pack (&in)[kMost]) {
   UnitReduction<T, Op> reduction;
   const uint32_t count = c.source_count;
   STARLING_UNROLL
@@ -277,9 +277,19 @@ STARLING_HOST_DEVICE void reduce_unit(M&, const Combine& c, const Pack* in, Pack
   });
 }
 
-// What training sums, in registers all the way. False: it is something else.
-template <uint32_t kMost>
-STARLING_HOST_DEVICE bool sum_kept_unit(const Combine& c, const Pack (&in)[kMost], Pack& out) {
+// Of a reduction what is to be known of operands in registers, none of them scaled; as Combine's.
+struct KeptReduction {
+  uint32_t source_count;
+  uint32_t divisor;
+  DataType data_type;
+  ReduceOp reduce_op;
+  static constexpr uint32_t scaled_source = kNoSource;
+};
+
+// What training sums, in registers all the way. False: it is something else. `Reduction`: a Combine, or a
+// KeptReduction.
+template <uint32_t kMost, class Reduction>
+STARLING_HOST_DEVICE bool sum_kept_unit(const Reduction& c, const Pack (&in)[kMost], Pack& out) {
   if (c.scaled_source != kNoSource) return false;
   if (c.reduce_op != ReduceOp::kSum && c.reduce_op != ReduceOp::kAvg) return false;
   switch (c.data_type) {

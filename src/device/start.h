@@ -57,11 +57,19 @@ struct StartArguments {
 // What is bound that a kernel begins with. The host knows it, and a kernel that need not ask has no code for
 // the rest: it runs through its code once, so what lies between costs, as does what the compiler makes of so
 // much.
-enum class StartWay : uint32_t { kAny, kNone, kPackets, kPulls };
+enum class StartWay : uint32_t { kAny, kNone, kPackets, kPacketsOnce, kPulls, kPullsOnce };
 
 STARLING_HOST_DEVICE inline StartWay way_of(const BoundProgram& bound) {
   if (bound.count == 0) return StartWay::kNone;
-  return bound.pulls != 0 ? StartWay::kPulls : StartWay::kPackets;
+  if (bound.pulls != 0) return bound.once != 0 ? StartWay::kPullsOnce : StartWay::kPulls;
+  return bound.once != 0 ? StartWay::kPacketsOnce : StartWay::kPackets;
+}
+
+// May a kernel of this way begin with what is bound? Else it is as if nothing were.
+template <StartWay kWay>
+STARLING_HOST_DEVICE bool has_code_for(const BoundProgram& bound) {
+  if constexpr (kWay == StartWay::kAny) return bound.count != 0;
+  return way_of(bound) == kWay;
 }
 
 // Operations of different lanes that may begin in one kernel.
@@ -150,31 +158,45 @@ class BoundStart : StartBlock<M> {
   // the operation, on this block.
   STARLING_HOST_DEVICE uint32_t run(bool& ended) {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
-    if constexpr (kWay == StartWay::kPulls) return run_pulls(ended);
-    if constexpr (kWay == StartWay::kPackets) return run_packets(ended);
-    return a_.bound.pulls != 0 ? run_pulls(ended) : run_packets(ended);
+    if constexpr (kWay != StartWay::kAny) return run_as<kWay>(ended);
+    switch (way_of(a_.bound)) {
+      case StartWay::kPullsOnce: return run_as<StartWay::kPullsOnce>(ended);
+      case StartWay::kPulls: return run_as<StartWay::kPulls>(ended);
+      case StartWay::kPacketsOnce: return run_as<StartWay::kPacketsOnce>(ended);
+      default: return run_as<StartWay::kPackets>(ended);
+    }
   }
 
  private:
-  STARLING_HOST_DEVICE uint32_t run_pulls(bool& ended) {
-    return run(BoundPull<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.ends, s_.operands[0]), ended);
-  }
-  STARLING_HOST_DEVICE uint32_t run_packets(bool& ended) {
-    return run(BoundRun<M>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, s_.operands[0]), ended);
+  template <StartWay kOne>
+  STARLING_HOST_DEVICE uint32_t run_as(bool& ended) {
+    constexpr bool kOnce = kOne == StartWay::kPacketsOnce || kOne == StartWay::kPullsOnce;
+    Combine& operands = s_.operands[0];
+    if constexpr (kOne == StartWay::kPulls || kOne == StartWay::kPullsOnce)
+      return run(BoundPull<M, kOnce>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.ends, operands),
+                 ended);
+    else
+      return run(BoundRun<M, kOnce>(m_, a_.bound, a_.operation, a_.near, a_.budget, s_.bound, operands),
+                 ended);
   }
 
   template <class Program>
   STARLING_HOST_DEVICE uint32_t run(Program&& program, bool& ended) {
-    // In registers from here on: behind the fence at the end nothing is cached.
-    const Operation& numbered = a_.captured != nullptr ? s_.operation : a_.operation;
-    const Ending ending = Ending::of(numbered);
+    // In registers from here on: behind the fence at the end nothing is cached. Both by their own addresses:
+    // one reference to either would be read as if it lay anywhere.
+    Ending ending = Ending::of(a_.operation);
+    uint64_t previous_target = a_.operation.previous_target;
+    if (a_.captured != nullptr) {
+      ending = Ending::of(s_.operation);
+      previous_target = s_.operation.previous_target;
+    }
     const uint64_t sequence = ending.sequence;
     // Each thread learns of the turn for itself, before it looks at what is the part's; where nothing is to
     // be acquired no load waits for another. First of what is mostly all, then of the rest.
     const uint32_t thread = m_.thread_index(), threads = m_.thread_count();
     const uint64_t turn = turn_of(m_.block_index());
     const uint64_t others_turn = thread < this->others() ? turn_of(this->other(thread)) : sequence;
-    bool ready = is_past_fence(numbered) && program.look([&] { return turn == sequence; });
+    bool ready = is_past_fence(sequence, previous_target) && program.look([&] { return turn == sequence; });
     ready &= turn == sequence && others_turn == sequence;
     for (uint32_t k = thread + threads; k < this->others(); k += threads)
       ready &= turn_of(this->other(k)) == sequence;
@@ -201,11 +223,11 @@ class BoundStart : StartBlock<M> {
   }
 
   // Are others through with connections that may have been theirs? Each thread asks before it looks at any.
-  STARLING_HOST_DEVICE bool is_past_fence(const Operation& operation) {
-    if (operation.fence_previous == 0 || operation.sequence == 0) return true;
+  STARLING_HOST_DEVICE bool is_past_fence(uint64_t sequence, uint64_t previous_target) {
+    if (a_.operation.fence_previous == 0 || sequence == 0) return true;
     // Acquire: as Interpreter::pass_fence(), which waits.
-    const uint64_t finished = m_.load_acquire(&a_.near.finished[(operation.sequence - 1) % M::kLaneDepth]);
-    return reached(finished, operation.previous_target);
+    const uint64_t finished = m_.load_acquire(&a_.near.finished[(sequence - 1) % M::kLaneDepth]);
+    return reached(finished, previous_target);
   }
 
   // No turn is left to hand on once the operation counts as complete: the leader's stores come after those of
@@ -445,7 +467,7 @@ STARLING_HOST_DEVICE STARLING_INLINE bool run_start(M machine, const StartArgume
     waited = state.entrance == Entrance::kEntersForAll;
   }
   if constexpr (kWay != StartWay::kNone) {
-    if (arguments.bound.count != 0 && !waited) {
+    if (has_code_for<kWay>(arguments.bound) && !waited) {
       M own = machine;  // what a call is told of by address does not stay in registers
       bool ended = false;
       begun = BoundStart<kWay, M>(own, arguments, state).run(ended);

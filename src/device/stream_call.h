@@ -34,6 +34,7 @@ struct StreamCall {
                     // has none
   uint32_t unit_bytes = 0;  // with a box: that the operation's one block moves at once; 0: it has more blocks
   uint64_t called_ns = 0;  // by the device's clock; 0: now
+  bool joins = false;  // enter(): it begins together with what has just entered, and not behind it
 };
 
 // Kept by the owner with the operation until its completion is read.
@@ -45,6 +46,7 @@ struct StreamEntry {
   uint8_t alone;  // all that is under way is of one stream: its start kernel may stay (device/alone.h)
   uint32_t holds;  // streams that stand for it
   uint64_t patience;  // alone: Alone::patience() at its entry
+  uint8_t in_row = 0;  // it counts in StreamRow
   uint8_t met = 0;  // kRendezvous: it was submitted
   // Of its watches (WatchTurns):
   uint8_t woken = 0;

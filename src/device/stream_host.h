@@ -97,12 +97,14 @@ class StreamHost {
       return {StreamPath::kCopies, 0, 0, 0, 0, call.held, 0};
     }
     StreamEntry entry{choose(call), 0, 0, call.follows, 0, 0, 0};
-    entry.alone = enters_alone(call);
+    // Those that begin together do so beside one another: if one is not alone, none behind it is.
+    entry.alone = enters_alone(call) && (!call.joins || alone_.any());
     if (!entry.alone)
       alone_.end();
-    else if (under_way_ == 0)
+    else if (under_way_ == 0 || !alone_.any())
       alone_.begin(call.stream, call.held, call.lane);
     entry.patience = alone_.patience();
+    entry.in_row = row_.enter(call.stream, call.held && entry.path == StreamPath::kKernel);
     ++under_way_;
     const bool watched = call.held && !entry.alone && watch(entry, call.stream) != 0;
     entry.gate = call.held && !watched && policy_.gates && entry.path == StreamPath::kKernel &&
@@ -155,6 +157,7 @@ class StreamHost {
     starts_ -= entry.path == StreamPath::kKernel;
     rendezvous_ -= entry.path == StreamPath::kRendezvous;
     unmet_ -= entry.path == StreamPath::kRendezvous && !entry.met;  // it never came to the device
+    if (entry.in_row != 0) row_.completed();
     if (--under_way_ == 0)
       alone_.forget();
     else if (holds_ == 0)
@@ -400,7 +403,8 @@ class StreamHost {
   bool enters_alone(const StreamCall& call) const {
     if (!may_be_alone() || !call.connected || !by_kernel(call)) return false;
     if (!call.held && (call.lane == nullptr || stands_ > 0)) return false;
-    return under_way_ == 0 || alone_.takes(call.stream, call.held, call.lane);
+    if (under_way_ == 0 || alone_.takes(call.stream, call.held, call.lane)) return true;
+    return !alone_.any() && row_.takes(call.stream, call.held, under_way_);
   }
 
   bool may_be_alone() const {
@@ -505,6 +509,7 @@ class StreamHost {
   uint32_t unmet_ = 0;  // of these, those that are not submitted yet
   uint32_t under_way_ = 0;  // all of them but those that copy engines move
   Alone<M> alone_;
+  StreamRow row_;
   bool news_ = false;  // taken, and not acted on
   bool calls_missing_ = false;
   uint64_t missing_since_ = 0;

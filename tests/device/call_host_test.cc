@@ -6,37 +6,11 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
+#include "device/still_device.h"
 #include "machine/cpu/machine.h"
 
 namespace starling::device {
 namespace {
-
-// Launches are counted, and nothing runs.
-struct Device {
-  void launch_daemon(const DaemonArguments&) {}
-  bool daemon_put() { return true; }
-  bool daemon_come() { return true; }
-  bool daemon_begun() { return true; }
-  bool daemon_resident() { return false; }
-  void launch_helpers(const DaemonArguments&) {}
-  bool helpers_resident() { return false; }
-  void launch_start(Stream, const StartArguments* const*, uint32_t) {}
-  void launch_call(Stream, const CallArguments& call) { launched.push_back(call); }
-  void launch_call_later(Stream, const CallArguments& call) { later.push_back(call); }
-  void launch_gate(Stream, const GateArguments&) {}
-  void launch_watch(Stream, const DaemonArguments&, uint32_t) {}
-  void write_value(Stream, uint64_t*, uint64_t) {}
-  void wait_value(Stream, const uint64_t*, uint64_t) {}
-  void wait_and_write(Stream, const uint64_t*, uint64_t*, uint64_t) {}
-  bool idle(Stream) { return true; }
-  uint32_t queued(Stream) { return 0; }
-  void release(uint64_t*, uint64_t) {}
-  uint64_t now() { return 1; }
-
-  std::vector<CallArguments> launched, later;
-};
 
 class CallHostTest : public testing::Test {
  protected:
@@ -66,10 +40,10 @@ class CallHostTest : public testing::Test {
   void leave(uint32_t launch, uint32_t round) { box_.left = left_word(launch, round); }
 
   CallBox box_{};
-  Device device_;
+  StillDevice device_;
   cpu::CpuMachine machine_{0, {}, nullptr, nullptr};
   const StreamFacts facts_ = facts_with(&box_);
-  CallHost<cpu::CpuMachine, Device> host_{machine_, device_, facts_};
+  CallHost<cpu::CpuMachine, StillDevice> host_{machine_, device_, facts_};
   StartArguments start_{};
 };
 

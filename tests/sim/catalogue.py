@@ -503,8 +503,8 @@ MUTATIONS = [
         "unbounded_wait",
         "a wait without bound: yielding is lost",
         WAIT,
-        "const bool ended = budget.unbounded ? false : m.expired(start, budget.ticks);",
-        "const bool ended = false && m.expired(start, budget.ticks);",
+        "  if (!budget.unbounded && m.expired(start, budget.ticks)) return true;\n",
+        "  if (false && m.expired(start, budget.ticks)) return true;\n",
     ),
     Mutation(
         "instruction_not_reset",
@@ -1221,8 +1221,8 @@ MUTATIONS = [
         "alone_by_holds",
         "solo decided from the wrong count: operations under way that hold no stream do not matter",
         HOST,
-        "return under_way_ == 0 || alone_.takes(",
-        "return holds_ == 0 || alone_.takes(",
+        "under_way_ == 0 || alone_.takes(",
+        "holds_ == 0 || alone_.takes(",
     ),
     Mutation(
         "alone_without_a_place",
@@ -1258,6 +1258,14 @@ MUTATIONS = [
         ALONE,
         "return lane_ == lane && (stay() || !held);",
         "return stay() || !held;",
+    ),
+    Mutation(
+        "row_of_those_together",
+        "of operations that begin together the later ones are taken for alone behind the first",
+        HOST,
+        "enters_alone(call) && (!call.joins || alone_.any());",
+        "enters_alone(call);",
+        "streams-in-driver",
     ),
     Mutation(
         "patient_after_release",
@@ -1311,15 +1319,15 @@ MUTATIONS = [
         "bound_before_the_fence",
         "a bound operation uses connections that another block's operation still uses",
         START,
-        "is_past_fence(numbered) && program.look(",
+        "is_past_fence(sequence, previous_target) && program.look(",
         "program.look(",
     ),
     Mutation(
         "bound_fence_relaxed",
         "relaxed for acquire: a bound operation's look whether it is past its fence",
         START,
-        "m_.load_acquire(&a_.near.finished[(operation.sequence - 1)",
-        "m_.load_relaxed(&a_.near.finished[(operation.sequence - 1)",
+        "m_.load_acquire(&a_.near.finished[(sequence - 1)",
+        "m_.load_relaxed(&a_.near.finished[(sequence - 1)",
     ),
     Mutation(
         "bound_passes_others",
@@ -1332,8 +1340,8 @@ MUTATIONS = [
         "bound_without_credit",
         "a bound operation sends packets into slots that were not read",
         BOUND,
-        "    return wanted <= m_.load_before_stores(&lane_.credits[send_place(k)].packets_read) + kPacketSlots;\n",
-        "    return wanted != 0;\n",
+        "    return messages + uint64_t(tile + 1) * p_.sent[k] <= read + kPacketSlots;\n",
+        "    return messages + tile + 1 + read != 0;\n",
     ),
     Mutation(
         "bound_behind_the_daemon",
@@ -1360,8 +1368,23 @@ MUTATIONS = [
         "bound_ends_not_counted",
         "a bound operation that waits too long leaves its ends as they were",
         BOUND,
-        "    count_ends(done / p_.count, done % p_.count);\n",
-        "    if (done == p_.steps()) count_ends(done / p_.count, 0);\n",
+        "      count_ends(done / p_.count, done % p_.count);\n",
+        "      if (ended) count_ends(done / p_.count, 0);\n",
+    ),
+    Mutation(
+        "once_ends_not_counted",
+        "the same of an operation of one tile",
+        BOUND,
+        "      count_ends(ended, ended ? 0 : done);\n",
+        "      if (ended) count_ends(true, 0);\n",
+    ),
+    Mutation(
+        "once_begins_with_tails",
+        "an operation of one tile leaves out what comes before its last receives",
+        BOUND,
+        "    for (; n < tails; ++n)\n      if (!exchange<kFewSources>(p_.instructions[n], 0, n == 0)) return n;\n",
+        "    n = n < tails && p_.tails != 0 ? tails : n;\n"
+        "    for (; n < tails; ++n)\n      if (!exchange<kFewSources>(p_.instructions[n], 0, n == 0)) return n;\n",
     ),
     Mutation(
         "bound_begins_again",
@@ -1583,8 +1606,8 @@ MUTATIONS = [
         "bound_pull_adds_what_was_there",
         "a bound pull that makes a sum in a buffer of its own adds what lies there",
         BOUND_PULL,
-        "if (p_.apart == &i - p_.instructions + 1) {",
-        "if (p_.apart == ~0u) {",
+        "if (!kOnce && p_.apart == &i - p_.instructions + 1) {",
+        "if (!kOnce && p_.apart == ~0u) {",
     ),
     Mutation(
         "bound_pull_adds_early",
@@ -1873,8 +1896,8 @@ MUTATIONS = [
         "fault_not_heard_in_wait",
         "a wait with a long budget does not hear that the lane broke",
         WAIT,
-        "if (ended || (attempt % 64 == 63 && m.load_relaxed(fault) != 0)) return false;",
-        "if (ended) return false;",
+        "  return attempt % 64 == 63 && m.load_relaxed(fault) != 0;\n",
+        "  return false;\n",
     ),
     # ---- doorbells ---------------------------------------------------------------------------------------
     Mutation(
@@ -2442,12 +2465,12 @@ UNSEEN = [
     ),
     (
         Mutation(
-            "call_runs_pulls_as_packets",
-            "the kernel that stays runs a bound program of pulls, whose code it has not",
-            CALL_HOST,
-            "if (way_of(start.bound) == StartWay::kPulls) start.bound.count = 0;",
-            "",
+            "row_of_any_stream",
+            "behind operations of another stream, which hold it, one is taken for alone",
+            ALONE,
+            "    return held && count == count_ && stream == stream_;\n",
+            "    return held && count == count_ && stream != nullptr;\n",
         ),
-        "it runs wild: a draft without it ended the simulator in `streams`, and a hunt does not end",
+        "those have watches, which come where no daemon does: what is lost is a place; stream_host_test has it",
     ),
 ]

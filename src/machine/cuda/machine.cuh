@@ -219,22 +219,17 @@ class CudaMachine {
   __device__ void write(std::byte* to, const std::byte* from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; ++i) to[i] = from[i];
   }
-  // In registers all the way. Whole packs are aligned mostly; of others the bytes go one by one.
+  // In registers all the way, and all loads before the first use: one trip to memory. Whole packs are aligned
+  // mostly, what is left of a message is whole words; what is not comes by the bytes, out of the way: the
+  // code of a small operation runs once, so what it jumps over costs.
   __device__ Pack load_few(const std::byte* from, uint64_t bytes) const {
     if (bytes == 16 && uint64_t(from) % 16 == 0) return *reinterpret_cast<const Pack*>(from);
-    // All loads before the first use: one trip to memory, not one a piece.
-    const uint32_t in_words = uint64_t(from) % 4 == 0 ? uint32_t(bytes) / 4 * 4 : 0;
+    if ((uint64_t(from) | bytes) % 4 != 0) return load_bytes(from, uint32_t(bytes));
     uint32_t words[4] = {0, 0, 0, 0};
-    uint8_t last[16];
 #pragma unroll
     for (uint32_t w = 0; w < 4; ++w)
-      if (4 * w < in_words) words[w] = reinterpret_cast<const uint32_t*>(from)[w];
-#pragma unroll
-    for (uint32_t i = 0; i < 16; ++i) last[i] = i >= in_words && i < bytes ? uint8_t(from[i]) : 0;
-    Pack pack{uint64_t(words[1]) << 32 | words[0], uint64_t(words[3]) << 32 | words[2]};
-#pragma unroll
-    for (uint32_t i = 0; i < 16; ++i) (i < 8 ? pack.low : pack.high) |= uint64_t(last[i]) << (i % 8 * 8);
-    return pack;
+      if (4 * w < bytes) words[w] = reinterpret_cast<const uint32_t*>(from)[w];
+    return {uint64_t(words[1]) << 32 | words[0], uint64_t(words[3]) << 32 | words[2]};
   }
   // Before it is known whether the bytes are the operation's: use_early() comes before the first use, once
   // they are, with what load_few() would find.
@@ -245,8 +240,11 @@ class CudaMachine {
       *reinterpret_cast<Pack*>(to) = pack;
       return;
     }
-    for (uint32_t i = 0; i < bytes; ++i)
-      to[i] = std::byte(uint8_t((i < 8 ? pack.low : pack.high) >> (i % 8 * 8)));
+    if ((uint64_t(to) | bytes) % 4 != 0) return store_bytes(to, pack, uint32_t(bytes));
+#pragma unroll
+    for (uint32_t w = 0; w < 4; ++w)
+      if (4 * w < bytes)
+        reinterpret_cast<uint32_t*>(to)[w] = uint32_t((w < 2 ? pack.low : pack.high) >> (w % 2 * 32));
   }
   // One access of 16 bytes. The hardware may split it, but never inside a word.
   __device__ void write_words(uint64_t* to, uint64_t first, uint64_t second) {
@@ -303,6 +301,18 @@ class CudaMachine {
   __device__ void notify_host() {}
 
  private:
+  static __noinline__ __device__ Pack load_bytes(const std::byte* from, uint32_t bytes) {
+    Pack pack{0, 0};
+#pragma unroll
+    for (uint32_t i = 0; i < 16; ++i)
+      if (i < bytes) (i < 8 ? pack.low : pack.high) |= uint64_t(uint8_t(from[i])) << (i % 8 * 8);
+    return pack;
+  }
+  static __noinline__ __device__ void store_bytes(std::byte* to, Pack pack, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; ++i)
+      to[i] = std::byte(uint8_t((i < 8 ? pack.low : pack.high) >> (i % 8 * 8)));
+  }
+
   // As much as can be moved as T, from `done` on.
   template <class T>
   __device__ void copy_as(std::byte* to, const void* from, uint32_t bytes, uint32_t& done) {

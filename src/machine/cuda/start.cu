@@ -59,9 +59,12 @@ int StartKernels::load() {
   for (const cudaError_t status :
        {find(start_kernel<device::StartWay::kNone>, &ways_[uint32_t(device::StartWay::kNone)]),
         find(start_kernel<device::StartWay::kPackets>, &ways_[uint32_t(device::StartWay::kPackets)]),
+        find(start_kernel<device::StartWay::kPacketsOnce>, &ways_[uint32_t(device::StartWay::kPacketsOnce)]),
+        find(start_kernel<device::StartWay::kPullsOnce>, &ways_[uint32_t(device::StartWay::kPullsOnce)]),
         find(start_kernel<device::StartWay::kPulls>, &ways_[uint32_t(device::StartWay::kPulls)]),
         find(start_together_kernel<2>, &two_),
         find(start_together_kernel<2, device::StartWay::kPackets>, &two_of_packets_),
+        find(start_together_kernel<2, device::StartWay::kPacketsOnce>, &two_once_),
         find(start_together_kernel<device::kMostTogether>, &most_)})
     if (status != cudaSuccess) return status;
   return load_call();
@@ -82,6 +85,17 @@ int StartKernels::launch_together(CUfunction function, const CUlaunchConfig& con
   return int(launch_(&config, function, arguments, nullptr));
 }
 
+CUfunction StartKernels::kernel_of_two(const device::StartArguments* const* starts) const {
+  uint32_t once = 0, packets = 0;
+  for (uint32_t k = 0; k < 2; ++k) {
+    const device::StartWay way = device::way_of(starts[k]->bound);
+    once += way == device::StartWay::kPacketsOnce;
+    packets += way == device::StartWay::kPackets;
+  }
+  if (once == 2) return two_once_;
+  return once + packets == 2 ? two_of_packets_ : two_;
+}
+
 int StartKernels::launch(const device::StartArguments* const* starts, uint32_t count, void* stream) const {
   // It may be launched while what stands before it in the stream still writes its results back; the kernel
   // waits for that itself (CudaMachine::await_stream).
@@ -100,12 +114,7 @@ int StartKernels::launch(const device::StartArguments* const* starts, uint32_t c
   config.hStream = static_cast<CUstream>(stream);
   config.attrs = &early;
   config.numAttrs = 1;
-  const auto is_of_packets = [](const device::StartArguments* start) {
-    return device::way_of(start->bound) == device::StartWay::kPackets;
-  };
-  if (count == 2)
-    return launch_together<2>(std::all_of(starts, starts + 2, is_of_packets) ? two_of_packets_ : two_, config,
-                              starts, count);
+  if (count == 2) return launch_together<2>(kernel_of_two(starts), config, starts, count);
   if (count > 2) return launch_together<device::kMostTogether>(most_, config, starts, count);
   // The driver copies what it points to, and writes nothing there.
   void* arguments[] = {const_cast<device::StartArguments*>(starts[0])};
@@ -128,10 +137,18 @@ int StartKernels::preload(void* stream) const {
   nothing.operation.chunk_bytes = nothing.operation.tile_bytes;
   nothing.operation.block_count = 1;
   const device::StartArguments* const starts[] = {&nothing, &nothing, &nothing};
-  for (const auto& [count, bound, pulls] :
-       {std::tuple(1, 0, 0), {1, 1, 0}, {1, 1, 1}, {2, 0, 0}, {2, 1, 0}, {3, 0, 0}}) {
+  for (const auto& [count, bound, pulls, once] : {std::tuple(1, 0, 0, 0),
+                                                  {1, 1, 0, 0},
+                                                  {1, 1, 1, 0},
+                                                  {1, 1, 0, 1},
+                                                  {1, 1, 1, 1},
+                                                  {2, 0, 0, 0},
+                                                  {2, 1, 0, 0},
+                                                  {2, 1, 0, 1},
+                                                  {3, 0, 0, 0}}) {
     nothing.bound.count = uint32_t(bound);
     nothing.bound.pulls = uint8_t(pulls);
+    nothing.bound.once = uint8_t(once);
     if (const int status = launch(starts, uint32_t(count), stream); status != cudaSuccess) return status;
   }
   return preload_call(stream);

@@ -45,13 +45,14 @@ class StartKernels {
   // Of the kernel that stays (call.cu).
   int load_call();
   int preload_call(void* stream) const;
+  CUfunction kernel_of_two(const device::StartArguments* const* starts) const;
   template <uint32_t kMost>
   int launch_together(CUfunction function, const CUlaunchConfig& config,
                       const device::StartArguments* const* starts, uint32_t count) const;
 
   Launch launch_ = nullptr;
-  CUfunction ways_[uint32_t(device::StartWay::kPulls) + 1] = {};
-  CUfunction two_ = nullptr, two_of_packets_ = nullptr, most_ = nullptr, call_ = nullptr;
+  CUfunction ways_[uint32_t(device::StartWay::kPullsOnce) + 1] = {};
+  CUfunction two_ = nullptr, two_of_packets_ = nullptr, two_once_ = nullptr, most_ = nullptr, call_ = nullptr;
 };
 
 // Asynchronous, into any stream of the device; the argument is copied.

@@ -311,7 +311,9 @@ class GpuDriver final : public StreamDriver {
             r.lane,
             nullptr,
             r.box,
-            r.unit_bytes};
+            r.unit_bytes,
+            0,
+            r.joins};
   }
   static device::StreamEntry entry_of(const StreamTicket& t) {
     return {device::StreamPath(t.path),
@@ -321,6 +323,7 @@ class GpuDriver final : public StreamDriver {
             t.alone,
             t.holds,
             t.patience,
+            t.in_row,
             t.met,
             t.woken,
             t.put,
@@ -332,8 +335,9 @@ class GpuDriver final : public StreamDriver {
             device::CallWay(t.call)};
   }
   static StreamTicket ticket_of(const device::StreamEntry& e) {
-    return {uint8_t(e.path), e.gate, e.waits, e.follows, e.alone,  e.holds,   e.patience, e.met,
-            e.woken,         e.put,  e.came,  e.turns,   e.stands, e.watches, e.box,      uint8_t(e.call)};
+    return {uint8_t(e.path), e.gate,   e.waits,   e.follows, e.alone,        e.holds,
+            e.patience,      e.in_row, e.met,     e.woken,   e.put,          e.came,
+            e.turns,         e.stands, e.watches, e.box,     uint8_t(e.call)};
   }
   CallBox* make_calls(World& world) const {
     const uint32_t boxes = s_.options->call_boxes;

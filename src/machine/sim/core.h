@@ -29,6 +29,7 @@ struct StreamRequest {
   const void* lane = nullptr;
   uint8_t box = 0;
   uint32_t unit_bytes = 0;
+  bool joins = false;
 };
 
 // device::StreamEntry, without its namespace.
@@ -40,6 +41,7 @@ struct StreamTicket {
   uint8_t alone;
   uint32_t holds;
   uint64_t patience;
+  uint8_t in_row = 0;
   uint8_t met = 0;
   uint8_t woken = 0;
   uint8_t put = 0;

@@ -72,7 +72,7 @@ class StreamRank final : public RankCore, private Gpu::Client {
   };
   void put_operations(std::vector<Starting>& all);
   StreamRequest request_of(const Starting& one, bool room, uint32_t before) const;
-  StreamEntering enter(const Starting& one);
+  StreamEntering enter(const Starting& one, bool joins);
   void wait_on_stream(const Step& step);
   void replay(uint32_t graph);
 

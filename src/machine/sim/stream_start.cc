@@ -116,7 +116,7 @@ void StreamRank::put_operations(std::vector<Starting>& all) {
     w_->scheduler.sleep();  // until an entry of some stream begins or ends
   }
   std::vector<StreamEntering> entering;
-  for (const Starting& one : all) entering.push_back(enter(one));
+  for (const Starting& one : all) entering.push_back(enter(one, !entering.empty()));
   w_->scheduler.wake(poller_fiber_);
   unlock();
   if (!all.empty()) driver_->enqueue(all.front().step->stream, entering);
@@ -141,7 +141,7 @@ StreamRequest StreamRank::request_of(const Starting& one, bool room, uint32_t be
 }
 
 // Under the lock.
-StreamEntering StreamRank::enter(const Starting& one) {
+StreamEntering StreamRank::enter(const Starting& one, bool joins) {
   SimLane& lane = *one.lane;
   const uint32_t number = one.step->lane;
   enter_lane(lane);
@@ -150,7 +150,9 @@ StreamEntering StreamRank::enter(const Starting& one) {
   ++submitted_;
   if (lane.carried()) proxy_.begin_work();
   const bool placed = lane.placed() == one.index && lane.has_work_for_core();
-  const StreamTicket ticket = driver_->enter(request_of(one, placed, 0));
+  StreamRequest request = request_of(one, placed, 0);
+  request.joins = joins;
+  const StreamTicket ticket = driver_->enter(request);
   const Submission submission =
       placed ? lane.place(o_->first_sequence, ticket.path == kByKernel) : Submission{};
   last_kernels_[number] = ticket.path == kByKernel ? one.step->stream : kNoStream;

@@ -1,0 +1,123 @@
+// Goal: what enters a stream is alone where all that is under way is before it there, and nowhere else.
+// Method: operations put in and completed by hand, over a device on which nothing runs.
+// sanitize: address (one thread)
+#include "device/stream_host.h"
+
+#include <gtest/gtest.h>
+
+#include "device/still_device.h"
+#include "machine/cpu/machine.h"
+
+namespace starling::device {
+namespace {
+
+class StreamHostTest : public testing::Test {
+ protected:
+  StreamFacts facts() {
+    StreamFacts facts{};
+    facts.launch_limit = 1000;
+    facts.gate_limit = facts.start_limit = facts.watch_limit = 8;
+    facts.daemon_first = 1;
+    facts.alone = &words_;
+    return facts;
+  }
+  static StreamPolicy policy() {
+    StreamPolicy policy;
+    policy.watches = true;
+    return policy;
+  }
+  DaemonArguments daemon() const { return {}; }
+
+  static StreamCall call(Stream stream, bool held) {
+    StreamCall call{};
+    call.stream = stream;
+    call.held = held;
+    call.connected = call.room = true;
+    return call;
+  }
+  StreamEntry enter(Stream stream, bool held = true) {
+    EXPECT_TRUE(host_.may_enter(call(stream, held)));
+    return host_.enter(call(stream, held));
+  }
+
+  AloneWords words_{};
+  SubmissionRing submissions_{};
+  uint64_t work_ = 0, drain_ = 0;
+  StillDevice device_;
+  cpu::CpuMachine machine_{0, {}, nullptr, nullptr};
+  StreamHost<cpu::CpuMachine, StillDevice> host_{machine_, device_,  facts(),
+                                                 policy(), daemon(), {&submissions_, 0, &work_, &drain_}};
+  const Stream one_ = &words_, other_ = &work_;
+};
+
+TEST_F(StreamHostTest, OneStreamsOperationsAreAlone) {
+  const StreamEntry first = enter(one_), second = enter(one_);
+  EXPECT_TRUE(first.alone);
+  EXPECT_TRUE(second.alone);
+  EXPECT_EQ(first.patience, second.patience);
+}
+
+TEST_F(StreamHostTest, BehindOneThatWasNotAloneTheNextIs) {
+  host_.note_replays(true);  // of a graph
+  const StreamEntry first = enter(one_), second = enter(one_);
+  EXPECT_FALSE(first.alone);
+  EXPECT_FALSE(second.alone);
+  EXPECT_NE(first.watches, 0u);
+  host_.note_replays(false);
+  const StreamEntry third = enter(one_), fourth = enter(one_);
+  EXPECT_TRUE(third.alone);
+  EXPECT_TRUE(fourth.alone);
+  EXPECT_EQ(third.watches, 0u);
+  host_.completed(first);
+  host_.completed(second);
+  EXPECT_TRUE(enter(one_).alone);
+}
+
+TEST_F(StreamHostTest, ThoseThatBeginTogetherAreAllAloneOrNone) {
+  host_.note_replays(true);
+  const StreamCall first = call(one_, true);
+  StreamCall second = call(one_, true);
+  second.joins = true;
+  EXPECT_FALSE(host_.enter(first).alone);
+  host_.note_replays(false);
+  EXPECT_FALSE(host_.enter(second).alone);
+  EXPECT_TRUE(host_.enter(first).alone);
+  EXPECT_TRUE(host_.enter(second).alone);
+}
+
+TEST_F(StreamHostTest, NotBesideAnotherStreams) {
+  host_.note_replays(true);
+  const StreamEntry first = enter(one_), beside = enter(other_);
+  host_.note_replays(false);
+  EXPECT_FALSE(enter(one_).alone);
+  host_.completed(beside);
+  EXPECT_TRUE(enter(one_).alone);
+  EXPECT_FALSE(host_.may_enter(call(other_, true)));  // the stream that stands has no watch
+  EXPECT_EQ(device_.daemons, 1u);
+  host_.completed(first);
+}
+
+TEST_F(StreamHostTest, NotBehindOneThatHoldsNothing) {
+  host_.note_replays(true);
+  const StreamEntry first = enter(one_, false);
+  host_.note_replays(false);
+  EXPECT_FALSE(enter(one_).alone);
+  host_.completed(first);
+  EXPECT_TRUE(enter(one_).alone);
+}
+
+TEST_F(StreamHostTest, NotWhileADaemonIsThere) {
+  host_.note_replays(true);
+  enter(one_);
+  host_.note_replays(false);
+  device_.resident = true;
+  work_ = 1;  // a block has left something to it
+  host_.serve();
+  EXPECT_EQ(device_.daemons, 1u);
+  EXPECT_FALSE(enter(one_).alone);
+  device_.resident = false;
+  EXPECT_TRUE(enter(one_).alone);
+}
+
+}  // namespace
+}  // namespace starling::device

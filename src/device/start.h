@@ -57,7 +57,8 @@ struct StartArguments {
 // What is bound that a kernel begins with. The host knows it, and a kernel that need not ask has no code for
 // the rest: it runs through its code once, so what lies between costs, as does what the compiler makes of so
 // much.
-enum class StartWay : uint32_t { kAny, kNone, kPackets, kPacketsOnce, kPulls, kPullsOnce };
+// kGeneral: packets or pulls, without code of their own for those that are run once; kAny: with it.
+enum class StartWay : uint32_t { kAny, kGeneral, kNone, kPackets, kPacketsOnce, kPulls, kPullsOnce };
 
 STARLING_HOST_DEVICE inline StartWay way_of(const BoundProgram& bound) {
   if (bound.count == 0) return StartWay::kNone;
@@ -68,7 +69,7 @@ STARLING_HOST_DEVICE inline StartWay way_of(const BoundProgram& bound) {
 // May a kernel of this way begin with what is bound? Else it is as if nothing were.
 template <StartWay kWay>
 STARLING_HOST_DEVICE bool has_code_for(const BoundProgram& bound) {
-  if constexpr (kWay == StartWay::kAny) return bound.count != 0;
+  if constexpr (kWay == StartWay::kAny || kWay == StartWay::kGeneral) return bound.count != 0;
   return way_of(bound) == kWay;
 }
 
@@ -158,7 +159,10 @@ class BoundStart : StartBlock<M> {
   // the operation, on this block.
   STARLING_HOST_DEVICE uint32_t run(bool& ended) {
     if constexpr (requires { m_.await_stream(); }) m_.await_stream();
-    if constexpr (kWay != StartWay::kAny) return run_as<kWay>(ended);
+    if constexpr (kWay == StartWay::kGeneral)
+      return a_.bound.pulls != 0 ? run_as<StartWay::kPulls>(ended) : run_as<StartWay::kPackets>(ended);
+    else if constexpr (kWay != StartWay::kAny)
+      return run_as<kWay>(ended);
     switch (way_of(a_.bound)) {
       case StartWay::kPullsOnce: return run_as<StartWay::kPullsOnce>(ended);
       case StartWay::kPulls: return run_as<StartWay::kPulls>(ended);

@@ -1606,8 +1606,8 @@ MUTATIONS = [
         "bound_pull_adds_what_was_there",
         "a bound pull that makes a sum in a buffer of its own adds what lies there",
         BOUND_PULL,
-        "if (!kOnce && p_.apart == &i - p_.instructions + 1) {",
-        "if (!kOnce && p_.apart == ~0u) {",
+        "p_.apart == &i - p_.instructions + 1) {",
+        "p_.apart == ~0u) {",
     ),
     Mutation(
         "bound_pull_adds_early",

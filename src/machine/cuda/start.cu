@@ -27,7 +27,7 @@ struct Together {
   device::StartArguments each[kMost];
 };
 
-template <uint32_t kMost, device::StartWay kWay = device::StartWay::kAny>
+template <uint32_t kMost, device::StartWay kWay = device::StartWay::kGeneral>
 __global__ void __launch_bounds__(kStartThreads, 1)
     start_together_kernel(const __grid_constant__ Together<kMost> arguments) {
   __shared__ device::StartState state;

@@ -45,7 +45,8 @@
 #   sm_free      messages by copy engines (tests/gpu/test_sm_free.py), and their times beside slots, reads and NCCL
 #                (gpu_sm_free_{copies,slots,pulls}_N.json); which copies stand behind which (copy_probe);
 #                sm_free:quick without most tests, and slots
-#   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), and what its caller pays the driver (launch_probe.cu)
+#   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), what its caller pays the driver (launch_probe.cu),
+#                and what the end of a kernel waits for (end_probe.cu)
 #   standby      when a kernel begins that is needed soon (bench/gpu/standby_probe.cu), with 8 and 16 hardware queues, and in a green context;
 #                and what a kernel costs matrix products by being there (bench/gpu/products_beside.py)
 #   gaps         what streams and libraries cost a program's own kernels by being there (bench/gpu/kernel_gaps.py)
@@ -351,6 +352,7 @@ for step in "${steps[@]}"; do
   parts)
     bounded "$LIMIT" parts "$PREBUILT/gpu.parts_probe"
     LINES_SHOWN=40 bounded "$LIMIT" launches "$PREBUILT/gpu.launch_probe"
+    LINES_SHOWN=40 bounded "$LIMIT" ends "$PREBUILT/gpu.end_probe"
     ;;
   packets) LINES_SHOWN=120 bounded "$LIMIT" packets "$PREBUILT/gpu.packet_probe" ;;
   network) bounded "$LIMIT" network "$PREBUILT/gpu.network_probe" ;;

@@ -111,7 +111,7 @@ void Context::submit_together(std::span<Departure> departures) {
   for (size_t k = 0; k < departures.size(); ++k) {
     HostLane& lane = *departures[k].lane;
     if (refused_by_fault(lane, departures[k].flight)) continue;
-    departures[k].flight.joins = k > 0;
+    departures[k].flight.joins = !launches.empty();
     if (const Flight* entered = take_over(lane, std::move(departures[k].flight), news[k])) {
       launches.push_back(launch_of(lane, *entered));
       written = std::max(written, entered->written);

@@ -88,9 +88,10 @@ class Alone {
     return false;
   }
 
-  // No stream stands for any of them now.
+  // No stream stands for any of them now. Who holds its stream stands for itself: there what is left under
+  // way was before this period, and the next one that enters is of it.
   void revoke() {
-    if (stay()) say(State::kMayStay);
+    if (stay() && lane_ != nullptr) say(State::kMayStay);
   }
 
   // Something else comes: start kernels that wait leave their operations to the daemon, which is there.
@@ -134,7 +135,8 @@ STARLING_HOST_DEVICE bool keeps_place(M& m, AloneWords* words, uint64_t patience
     if (round < kUngrantedRounds) return true;
     // Who leaves says so, and looks once more: a stream that stands from now on would stand without a daemon.
     // Relaxed: the fence orders them. All blocks of a period store the same; those of the last have ended,
-    // and their host knows that since before it began this one.
+    // and their host knows that since before it began this one, unless it holds its stream: then nobody
+    // leaves in it as long as it lasts, and the host does not ask.
     m.store_relaxed(&words->leaving, patience);
     m.fence();
     stay = m.load_relaxed(&words->stay);

@@ -103,8 +103,7 @@ class CallKernel {
     m_.barrier();
     uint32_t round = a_.round;
     for (bool stays = true; stays;) {
-      stays =
-          !run_start<StartWay::kPacketsOnce>(m_, *reinterpret_cast<const StartArguments*>(s_.call), s_.start);
+      stays = !run_start<StartWay::kPackets>(m_, *reinterpret_cast<const StartArguments*>(s_.call), s_.start);
       // All are through with the last call, and with what they share: the leader's warp may have told the
       // host while others still looked into its argument.
       m_.barrier();

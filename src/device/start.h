@@ -70,6 +70,8 @@ STARLING_HOST_DEVICE inline StartWay way_of(const BoundProgram& bound) {
 template <StartWay kWay>
 STARLING_HOST_DEVICE bool has_code_for(const BoundProgram& bound) {
   if constexpr (kWay == StartWay::kAny || kWay == StartWay::kGeneral) return bound.count != 0;
+  // The code for several tiles is for one as well.
+  if constexpr (kWay == StartWay::kPackets) return bound.count != 0 && bound.pulls == 0;
   return way_of(bound) == kWay;
 }
 

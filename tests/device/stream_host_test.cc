@@ -73,6 +73,20 @@ TEST_F(StreamHostTest, BehindOneThatWasNotAloneTheNextIs) {
   EXPECT_TRUE(enter(one_).alone);
 }
 
+// Completions are read lane by lane, so that of one behind another may be read first.
+TEST_F(StreamHostTest, WhoIsCompleteFirstTakesNobodysPlace) {
+  host_.note_replays(true);
+  const StreamEntry first = enter(one_);
+  host_.note_replays(false);
+  host_.completed(enter(one_));
+  const StreamEntry last = enter(one_);
+  EXPECT_TRUE(last.alone);
+  EXPECT_EQ(words_.stay, last.patience + 1);
+  host_.serve();
+  EXPECT_EQ(device_.daemons, 0u);
+  host_.completed(first);
+}
+
 TEST_F(StreamHostTest, ThoseThatBeginTogetherAreAllAloneOrNone) {
   host_.note_replays(true);
   const StreamCall first = call(one_, true);

@@ -14,8 +14,8 @@
 // has one unit of 16 bytes at most in an instruction and tile, number thread_index() of the block's share.
 // Each operand is one chunk, so who reads what an earlier instruction wrote is the thread that wrote it.
 //
-// Most programs are run `once`: of one tile, and few sources (kFewSources). These have code of their own, a
-// third as long, made from the same functions: there is no tile to come back for.
+// Most programs are run `once`: of one tile, and few sources (kFewSources). These have code of their own,
+// made from the same functions without what several tiles and many sources need.
 //
 // What counts is how many trips to memory are made one after the other, each 600 to 700 cycles, and how many
 // instructions a warp takes in turn, each some five (docs/design/0007-start-as-a-kernel.md).

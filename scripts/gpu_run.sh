@@ -46,7 +46,7 @@
 #                (gpu_sm_free_{copies,slots,pulls}_N.json); which copies stand behind which (copy_probe);
 #                sm_free:quick without most tests, and slots
 #   parts        what each part of a small operation costs (bench/gpu/parts_probe.cu), what its caller pays the driver (launch_probe.cu),
-#                and what the end of a kernel waits for (end_probe.cu)
+#                what the end of a kernel waits for (end_probe.cu), and what memory synchronization domains change of it (domain_probe.cu)
 #   standby      when a kernel begins that is needed soon (bench/gpu/standby_probe.cu), with 8 and 16 hardware queues, and in a green context;
 #                and what a kernel costs matrix products by being there (bench/gpu/products_beside.py)
 #   gaps         what streams and libraries cost a program's own kernels by being there (bench/gpu/kernel_gaps.py)
@@ -353,6 +353,7 @@ for step in "${steps[@]}"; do
     bounded "$LIMIT" parts "$PREBUILT/gpu.parts_probe"
     LINES_SHOWN=40 bounded "$LIMIT" launches "$PREBUILT/gpu.launch_probe"
     LINES_SHOWN=40 bounded "$LIMIT" ends "$PREBUILT/gpu.end_probe"
+    LINES_SHOWN=40 bounded "$LIMIT" domains "$PREBUILT/gpu.domain_probe"
     ;;
   packets) LINES_SHOWN=120 bounded "$LIMIT" packets "$PREBUILT/gpu.packet_probe" ;;
   network) bounded "$LIMIT" network "$PREBUILT/gpu.network_probe" ;;

@@ -66,6 +66,16 @@ __global__ void issue_kernel(long rounds, float* sink) {
   if (a + b + c + d == 1.25f) *sink = a;
 }
 
+// One of a program's small kernels: an element-wise step.
+__global__ void step_kernel(float4* data, size_t count) {
+  for (size_t k = blockIdx.x * size_t(blockDim.x) + threadIdx.x; k < count;
+       k += size_t(gridDim.x) * blockDim.x) {
+    float4 pack = data[k];
+    pack.x += 1, pack.y += 1, pack.z += 1, pack.w += 1;
+    data[k] = pack;
+  }
+}
+
 struct Occupation {
   cudaStream_t stream = nullptr;
   unsigned* words = nullptr;  // pinned: `stop`, then one for each block
@@ -158,6 +168,17 @@ int beside_issue(int device, void* stream, long rounds, void* sink) {
   RETURN_IF_FAILED(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   issue_kernel<<<processors * 4, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(rounds,
                                                                                    static_cast<float*>(sink));
+  return int(cudaGetLastError());
+}
+
+// `steps` kernels, each of which reads and writes all of `bytes` at `data` (GPU memory, a multiple of 16).
+int beside_steps(int device, void* stream, int steps, void* data, size_t bytes) {
+  RETURN_IF_FAILED(cudaSetDevice(device));
+  int processors = 0;
+  RETURN_IF_FAILED(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  for (int k = 0; k < steps; ++k)
+    step_kernel<<<processors * 2, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        static_cast<float4*>(data), bytes / sizeof(float4));
   return int(cudaGetLastError());
 }
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import graph_domains
 import torch
 import torch.distributed as dist
 from torch_checks import Place, _reference, expect, keep_busy
@@ -409,6 +410,22 @@ def futures(p: Place) -> None:
         tensor.fill_(p.rank + step)
         graph.replay()
         expect(result, 2 * (p.total(float) + p.size * step), f"a future's callback, replay {step}")
+
+
+@check
+def domain(p: Place) -> None:
+    """Kernels are in the domain of remote traffic, whatever the stream says: the program's do not wait for them."""
+    tensors = [p.filled(0, count) for count in (1, 300_000, 5_000_000)]
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        graph_domains.map_domains(torch.cuda.current_stream(), 2, 3)
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        dist.all_reduce(tensors[0])
+        for work in works:
+            work.wait()
+    found = graph_domains.of_kernels(graph)
+    if len(found) < 5 or any(one != (1, 0, 1) for one in found):  # starts, and a gate at least
+        raise AssertionError(f"domain and map of the captured kernels: {found}")
 
 
 @check

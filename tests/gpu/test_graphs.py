@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
     [
         "graph_checks one work_around sizes kinds unequal_parts strided temporaries messages coalesced",
         "graph_checks asynchronous crossed_waits side_stream many futures ddp",
-        "graph_checks beside_eager several any_order late late_gate behind_computation captured_again",
+        "graph_checks beside_eager several any_order late late_gate behind_computation captured_again domain",
         "graph_failures",
     ],
     ids=("collectives", "streams", "orders", "failures"),

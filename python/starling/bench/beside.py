@@ -48,6 +48,10 @@ class Beside:
         """64 multiply-adds a thread and round."""
         self._call("issue", ctypes.c_void_p(stream), ctypes.c_long(rounds), ctypes.c_void_p(sink))
 
+    def steps(self, stream: int, count: int, data: int, size: int) -> None:
+        """So many small kernels one behind the other, each of which reads and writes ``size`` bytes at ``data``."""
+        self._call("steps", ctypes.c_void_p(stream), count, ctypes.c_void_p(data), ctypes.c_size_t(size))
+
     def free(self, size: int, *, host: bool) -> None:
         """cudaMalloc and cudaFree, or of pinned memory."""
         self._call("free", int(host), ctypes.c_size_t(size))

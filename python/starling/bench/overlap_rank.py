@@ -29,6 +29,7 @@ from .beside import Beside
 
 MATRIX = 8192
 L2_BYTES = 24 << 20  # fits the cache, and no multiprocessor's own
+STEP_BYTES = 8 << 20  # of each of the small kernels: some 6 us
 SPAN_MS = 20.0
 MOST_OFTEN = 8  # times as often as alone
 COLLECTIVES = (
@@ -40,7 +41,7 @@ COLLECTIVES = (
     "all_to_all",
     "send_recv",
 )
-KERNELS = ("matrix product", "L2-bound", "issue-bound")
+KERNELS = ("matrix product", "L2-bound", "issue-bound", "small kernels")
 # Asked for by name: the same work, but no bit ever changes, so that it draws less power.
 QUIET = "matrix product of zeros"
 
@@ -53,7 +54,7 @@ class Place:
 
 
 class Kernels:
-    """Each call puts one kernel of about 1.5 ms into the current stream."""
+    """Each call puts one kernel of about 1.5 ms into the current stream, or a row of small ones."""
 
     def __init__(self, place: Place, programs: Path | None) -> None:
         assert place.device.index is not None
@@ -64,7 +65,7 @@ class Kernels:
         self._zeros = torch.zeros_like(self._a)
         self._data = torch.zeros(L2_BYTES, dtype=torch.uint8, device=place.device)
         self._sink = torch.zeros(4, dtype=torch.uint8, device=place.device)
-        self._passes, self._rounds = 100, 1000
+        self._passes, self._rounds, self._steps = 100, 1000, 100
 
     def of(self, name: str) -> Callable[[], Any]:
         return {
@@ -72,6 +73,7 @@ class Kernels:
             QUIET: lambda: torch.mm(self._zeros, self._zeros, out=self._c),
             "L2-bound": self._l2,
             "issue-bound": self._issue,
+            "small kernels": self._small,
         }[name]
 
     def _l2(self) -> None:
@@ -81,6 +83,10 @@ class Kernels:
     def _issue(self) -> None:
         self._beside.issue(torch.cuda.current_stream().cuda_stream, self._rounds, self._sink.data_ptr())
 
+    def _small(self) -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        self._beside.steps(stream, self._steps, self._data.data_ptr(), STEP_BYTES)
+
     def calibrate(self, of_one: Callable[[Callable[[], Any]], float]) -> None:
         """As long as the matrix product; ``of_one`` measures a kernel, in microseconds."""
         for kernel in map(self.of, (*KERNELS, QUIET)):  # loads it
@@ -88,6 +94,7 @@ class Kernels:
         wanted = of_one(self.of("matrix product"))
         self._passes = max(round(self._passes * wanted / of_one(self._l2)), 1)
         self._rounds = max(round(self._rounds * wanted / of_one(self._issue)), 1)
+        self._steps = max(round(self._steps * wanted / of_one(self._small)), 1)
 
 
 class Collectives:

@@ -2,6 +2,7 @@
 // start kernel in it, and takes as long to compile.
 #include "device/call.h"
 #include "machine/cuda/combine.cuh"
+#include "machine/cuda/domain.h"
 #include "machine/cuda/driver.h"
 #include "machine/cuda/machine.cuh"
 #include "machine/cuda/start.h"
@@ -26,10 +27,14 @@ int StartKernels::load_call() {
 int StartKernels::preload_call(void* stream) const { return launch_call({}, stream); }
 
 int StartKernels::launch_call(const device::CallArguments& call, void* stream) const {
+  CUlaunchAttribute attributes[kDomainAttributes];
+  set_domain(attributes);
   CUlaunchConfig config{};
   config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
   config.blockDimX = threads_for(call.unit_bytes);
   config.hStream = static_cast<CUstream>(stream);
+  config.attrs = attributes;
+  config.numAttrs = kDomainAttributes;
   void* arguments[] = {const_cast<device::CallArguments*>(&call)};
   return int(launch_(&config, call_, arguments, nullptr));
 }

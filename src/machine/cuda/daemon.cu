@@ -2,6 +2,7 @@
 
 #include "device/daemon_block.h"
 #include "machine/cuda/combine.cuh"
+#include "machine/cuda/domain.h"
 #include "machine/cuda/machine.cuh"
 #include "machine/cuda/relay.cuh"
 
@@ -81,21 +82,17 @@ __global__ void herald_kernel(uint64_t* begun, uint64_t launch) {
 }  // namespace
 
 int launch_daemon(const DaemonLaunch& launch, uint32_t blocks, void* stream) {
-  const auto s = static_cast<cudaStream_t>(stream);
-  daemon_kernel<<<blocks, kDaemonThreads + kRelayThreads, 0, s>>>(launch);
-  return int(cudaGetLastError());
+  return int(launch_kernel(daemon_kernel, blocks, kDaemonThreads + kRelayThreads, stream, launch));
 }
 
 int launch_herald(uint64_t* begun, uint64_t launch, void* stream) {
-  herald_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(begun, launch);
-  return int(cudaGetLastError());
+  return int(launch_kernel(herald_kernel, 1, 1, stream, begun, launch));
 }
 
 int preload_daemon(void* stream) {
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, herald_kernel)) return int(status);
-  daemon_kernel<<<1, kDaemonThreads + kRelayThreads, 0, static_cast<cudaStream_t>(stream)>>>({});
-  return int(cudaGetLastError());
+  return launch_daemon({}, 1, stream);
 }
 
 }  // namespace starling::cuda

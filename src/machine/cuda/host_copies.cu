@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/portable.h"
 #include "machine/cuda/device_guard.h"
+#include "machine/cuda/domain.h"
 #include "machine/cuda/error.h"
 #include "machine/cuda/streams.h"
 
@@ -183,9 +184,9 @@ std::byte* HostCopies::stage(uint64_t bytes) {
 
 void HostCopies::launch(void* to, const void* from, uint64_t bytes) {
   const auto blocks = uint32_t(std::clamp<uint64_t>(bytes / (kThreads * sizeof(uint4)), 1, kMostBlocks));
-  copy_kernel<<<blocks, kThreads, 0, stream_>>>(static_cast<std::byte*>(to),
-                                                static_cast<const std::byte*>(from), bytes);
-  check(cudaGetLastError(), "a copy to the GPU");
+  check(launch_kernel(copy_kernel, blocks, kThreads, stream_, static_cast<std::byte*>(to),
+                      static_cast<const std::byte*>(from), bytes),
+        "a copy to the GPU");
 }
 
 void HostCopies::finish() {

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "machine/cuda/combine.cuh"
+#include "machine/cuda/domain.h"
 #include "machine/cuda/driver.h"
 #include "machine/cuda/machine.cuh"
 #include "wire/pack.h"
@@ -99,7 +100,9 @@ CUfunction StartKernels::kernel_of_two(const device::StartArguments* const* star
 int StartKernels::launch(const device::StartArguments* const* starts, uint32_t count, void* stream) const {
   // It may be launched while what stands before it in the stream still writes its results back; the kernel
   // waits for that itself (CudaMachine::await_stream).
-  CUlaunchAttribute early{};
+  CUlaunchAttribute attributes[kDomainAttributes + 1];
+  set_domain(attributes);
+  CUlaunchAttribute& early = attributes[kDomainAttributes] = {};
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   early.value.programmaticStreamSerializationAllowed = 1;
   CUlaunchConfig config{};
@@ -112,8 +115,8 @@ int StartKernels::launch(const device::StartArguments* const* starts, uint32_t c
   config.blockDimX = threads;
   config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
   config.hStream = static_cast<CUstream>(stream);
-  config.attrs = &early;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = kDomainAttributes + 1;
   if (count == 2) return launch_together<2>(kernel_of_two(starts), config, starts, count);
   if (count > 2) return launch_together<device::kMostTogether>(most_, config, starts, count);
   // The driver copies what it points to, and writes nothing there.
@@ -122,8 +125,7 @@ int StartKernels::launch(const device::StartArguments* const* starts, uint32_t c
 }
 
 int launch_gate(const device::GateArguments& gate, void* stream) {
-  gate_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(gate);
-  return int(cudaGetLastError());
+  return int(launch_kernel(gate_kernel, 1, 1, stream, gate));
 }
 
 // Each kernel that has a stack is launched once: the first of all that needs more local memory than any

@@ -121,6 +121,13 @@ constexpr Row kHostsTable[] = {
     {kReduceScatter, kAnySize, "rails", 64},
 };
 
+// A block of a start kernel has a multiprocessor to itself: 512 threads of 128 registers. What lasts long,
+// and is nearly as fast with half the blocks, has half of them, and the program's kernels have the rest
+// (docs/design/0026-blocks-of-long-operations.md).
+constexpr std::uint32_t kFewBlocks = 16;
+constexpr std::uint64_t kShort = 16384 * kKiB;
+constexpr std::uint64_t kLong = 524288 * kKiB;
+
 // Measured on H100s and H200s that NVLink joins. A block is no core that others need: it pays early to have
 // several. Of two ranks: bench/results/gpu_choice_processes_2.json. Of more, a root whose buffer all others
 // read sends it over its links as often: in a chain once. Tiles of rings and chains:
@@ -130,14 +137,18 @@ constexpr Row kGpuTable[] = {
     {kAllReduce, 64 * kKiB, "one_shot_packets", 8},
     {kAllReduce, 512 * kKiB, "one_shot_packets", 32, kTwo},
     {kAllReduce, 256 * kKiB, "two_shot_packets", 16},
+    {kAllReduce, kShort, "one_shot_pull", 64, kTwoApart},
+    {kAllReduce, kLong, "one_shot_pull", kFewBlocks, kTwoApart},
     {kAllReduce, kAnySize, "one_shot_pull", 64, kTwoApart},
-    {kAllReduce, 32768 * kKiB, "two_shot_put", 64, kTwo},
+    {kAllReduce, 4096 * kKiB, "two_shot_put", 64, kTwo},
+    {kAllReduce, 32768 * kKiB, "two_shot_put", kFewBlocks, kTwo},
     {kAllReduce, 1024 * kKiB, "two_shot_packets", 32},
     {kAllReduce, 12288 * kKiB, "two_shot_put", 64, kMore},
     {kAllReduce, 32768 * kKiB, "ring_put@262144", 64, kMore},
     {kAllReduce, 524288 * kKiB, "ring_put@524288", 64, kMoreInPlace},
     {kAllReduce, kAnySize, "ring_put@1048576", 64, kMore},
     {kAllReduce, 32768 * kKiB, "two_shot_put", 64},
+    {kAllReduce, kLong, "two_shot_pull", kFewBlocks, kTwo},
     {kAllReduce, kAnySize, "two_shot_pull", 64},
     {kAllReduce, 2048 * kKiB, "two_shot_packets", 32},
     {kAllReduce, kAnySize, "ring", 64},
@@ -146,6 +157,8 @@ constexpr Row kGpuTable[] = {
     {kAllGather, 1024 * kKiB, "all_pairs_packets", 32},
     {kAllGather, 4096 * kKiB, "ring_put@262144", 64, kTwo},
     {kAllGather, 16384 * kKiB, "all_pairs_pull", 64, kMore},
+    {kAllGather, kShort, "ring_put@524288", 64, kTwo},
+    {kAllGather, kLong, "ring_put@524288", kFewBlocks, kTwo},
     {kAllGather, kAnySize, "ring_put@524288", 64, kTwo},
     {kAllGather, kAnySize, "ring_put@1048576", 64, kMore},
     {kAllGather, kAnySize, "all_pairs_pull", 64},
@@ -153,6 +166,8 @@ constexpr Row kGpuTable[] = {
     {kReduceScatter, 8 * kKiB, "all_pairs_packets", 1},
     {kReduceScatter, 128 * kKiB, "all_pairs_packets", 16},
     {kReduceScatter, 1024 * kKiB, "all_pairs_packets", 32},
+    {kReduceScatter, kShort, "all_pairs_pull", 64},
+    {kReduceScatter, kLong, "all_pairs_pull", kFewBlocks, kTwo},
     {kReduceScatter, kAnySize, "all_pairs_pull", 64},
     {kReduceScatter, kAnySize, "ring", 64},
     {kBroadcast, 8 * kKiB, "direct_packets", 1},
@@ -160,6 +175,7 @@ constexpr Row kGpuTable[] = {
     {kBroadcast, 256 * kKiB, "direct_packets", 32},
     {kBroadcast, kAnySize, "split_put", 64, kMore},
     {kBroadcast, 1024 * kKiB, "direct_packets", 32},
+    {kBroadcast, 131072 * kKiB, "direct_pull", kFewBlocks, kTwo},
     {kBroadcast, 4096 * kKiB, "direct_pull", 64},
     {kBroadcast, 16384 * kKiB, "chain_pull@65536", 64, kMore},
     {kBroadcast, kAnySize, "chain_pull@262144", 64, kMore},
@@ -192,7 +208,7 @@ constexpr Row kGpuTable[] = {
     {kSendRecv, 8 * kKiB, "direct_packets", 1},
     {kSendRecv, 128 * kKiB, "direct_packets", 16},
     {kSendRecv, 512 * kKiB, "direct_packets", 32},
-    {kSendRecv, kAnySize, "direct_put@1048576", 64},
+    {kSendRecv, kAnySize, "direct_put@1048576", kFewBlocks},
     {kSendRecv, 2048 * kKiB, "direct_packets", 32},
     {kSendRecv, kAnySize, "direct_pull", 64},
     {kSendRecv, kAnySize, "direct", 64},

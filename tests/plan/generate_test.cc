@@ -374,6 +374,33 @@ TEST(Choice, GpusPutWhereThatIsFaster) {
   EXPECT_EQ(chosen(Collective::kSendRecv, 2, 2048, false, false), "direct_packets");
 }
 
+// A block keeps the program's kernels from a multiprocessor.
+TEST(Choice, TwoGpusGiveHalfTheBlocksToWhatLastsLong) {
+  const auto blocks = [](Collective collective, std::uint32_t ranks, std::uint64_t kib,
+                         bool in_place = false) {
+    ChoiceRequest request{collective, ranks, kib << 10, DataType::kFloat32, 32, in_place};
+    request.on_gpu = request.pulls = request.pulls_if_faster = request.one_process = true;
+    return choose(request).block_count;
+  };
+  constexpr std::uint64_t kMiB = 1024;
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
+    EXPECT_EQ(blocks(collective, 2, 16 * kMiB), 32u);
+    EXPECT_EQ(blocks(collective, 2, 16 * kMiB + 1), 16u);
+    EXPECT_EQ(blocks(collective, 2, 512 * kMiB), 16u);
+    EXPECT_EQ(blocks(collective, 2, 1024 * kMiB), 32u);
+    EXPECT_EQ(blocks(collective, 4, 64 * kMiB), 32u);
+  }
+  EXPECT_EQ(blocks(Collective::kAllReduce, 2, 4 * kMiB, true), 32u);
+  EXPECT_EQ(blocks(Collective::kAllReduce, 2, 8 * kMiB, true), 16u);
+  EXPECT_EQ(blocks(Collective::kAllReduce, 2, 64 * kMiB, true), 16u);
+  EXPECT_EQ(blocks(Collective::kBroadcast, 2, 2 * kMiB), 16u);
+  EXPECT_EQ(blocks(Collective::kBroadcast, 2, 256 * kMiB), 32u);
+  EXPECT_EQ(blocks(Collective::kReduce, 2, 64 * kMiB), 32u);
+  EXPECT_EQ(blocks(Collective::kAllToAll, 2, 64 * kMiB), 32u);
+  for (const std::uint32_t ranks : {2u, 4u}) EXPECT_EQ(blocks(Collective::kSendRecv, ranks, 2 * kMiB), 16u);
+}
+
 // What is read in one shot must stay until the peer has read it; and two ranks alone add nothing twice.
 TEST(Choice, TwoGpusAddInOneShotWhereNothingIsOverwritten) {
   ChoiceRequest request{Collective::kAllReduce, 2, 4 << 20, DataType::kFloat32, 32};

@@ -129,7 +129,7 @@ def command(
     """Computation beside collectives: how much slower each becomes, with Starling and with NCCL.
 
     Kernels: an 8192^3 bf16 matrix product, one bound by the L2 cache, one by instruction issue, and a row of small ones
-    of some 6 us, as long as each other.
+    of a few microseconds, as long as each other.
     The product of zeros, if asked for, draws less power: what slows it less is slowed by the GPU's limit of power.
     What is measured runs beside the other from begin to end. Libraries take turns, and slowdowns of a kernel are on one
     base, the median of it alone in all turns. CPU: threads while a rank only communicates, by name (Starling's begin

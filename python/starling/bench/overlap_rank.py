@@ -29,7 +29,7 @@ from .beside import Beside
 
 MATRIX = 8192
 L2_BYTES = 24 << 20  # fits the cache, and no multiprocessor's own
-STEP_BYTES = 8 << 20  # of each of the small kernels: some 6 us
+STEP_BYTES = 8 << 20  # of each of the small kernels: a few microseconds
 SPAN_MS = 20.0
 MOST_OFTEN = 8  # times as often as alone
 COLLECTIVES = (

@@ -79,7 +79,7 @@ class Communicator final : public PollHook {
   int64_t timeout_ns() const { return timeout_ns_.load(); }
 
   // Any-source receives look for a sender. Throws nothing: what fails is the receive.
-  void poll() override;
+  bool poll() override;
 
  private:
   void use_table_of_settings(LogLevel level);

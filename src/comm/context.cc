@@ -388,7 +388,7 @@ void Context::add_hook(PollHook* hook) {
   const std::lock_guard lock(hooks_mutex_);
   if (on_gpu() && hook_thread_ == nullptr)
     hook_thread_ = std::make_unique<CalledThread>(
-        "st-hooks", std::vector<std::function<void()>>{[this] { run_hooks(); }});
+        "st-hooks", std::vector<std::function<void()>>{[this] { run_hooks_until_all_have_looked(); }});
   hooks_.push_back(hook);
   ++hook_count_;
   // Who rang before found the poller without a hook to call.

@@ -43,7 +43,8 @@ inline constexpr int64_t kInterruptibleNs = 100'000'000;
 class PollHook {
  public:
   virtual ~PollHook() = default;
-  virtual void poll() = 0;
+  // False: it could not look, who has its lock may be long about it; it is asked again soon.
+  virtual bool poll() = 0;
 };
 
 // An operation, and where it goes.
@@ -183,7 +184,8 @@ class Context {
   };
 
   void run_poller();
-  void run_hooks();
+  bool run_hooks();  // whether all have looked
+  void run_hooks_until_all_have_looked();  // on the hooks' thread
   bool poll_once();
   bool look(bool polite);
   uint64_t next_nap_ns() const;

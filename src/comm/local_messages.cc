@@ -112,12 +112,14 @@ void Communicator::poll_by_context() {
   hooked_ = true;
 }
 
-void Communicator::poll() {
+bool Communicator::poll() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
+  if (!lock.owns_lock()) return false;
   // In order: an earlier receive of the same tag is served first.
-  if (const Fault fault = told_fault(control()); fault.kind != FaultKind::kNone)
-    return end_unmatched(status_of(fault.kind), fault.text);
+  if (const Fault fault = told_fault(control()); fault.kind != FaultKind::kNone) {
+    end_unmatched(status_of(fault.kind), fault.text);
+    return true;
+  }
   std::vector<uint64_t> waiting_tags;
   for (auto it = any_source_.begin(); it != any_source_.end();) {
     const uint64_t tag = it->call.tag;
@@ -135,6 +137,7 @@ void Communicator::poll() {
     }
   }
   note_unmatched();
+  return true;
 }
 
 // For diagnosis: they wait in no lane.

@@ -30,6 +30,7 @@ constexpr unsigned long kTimerSlackNs = 1'000;  // else a nap is 50 us longer
 constexpr int kSubmitterLooks =
     100;  // longest time that the poller leaves the lock to those who submit, some us
 constexpr uint64_t kMaintenanceNs = 5'000'000;  // how often lanes are looked after while work is under way
+constexpr uint64_t kBusyHookNs = 50'000;  // until a hook that could not look is called again
 constexpr uint64_t kQuietNs = 100'000'000;  // longest sleep otherwise
 constexpr uint64_t kReplayNs = 1'000'000;  // but where a replay may begin at any time
 constexpr uint64_t kDeadPeerNs =
@@ -125,7 +126,7 @@ void Context::run_poller() {
     if (hook_count_ > 0) {
       longest_ns = std::min(longest_ns, kMaintenanceNs);
       if (!on_gpu())
-        run_hooks();
+        longest_ns = run_hooks() ? longest_ns : kBusyHookNs;
       else if (any_unmatched())
         hook_thread_->call(0);
     }
@@ -147,9 +148,16 @@ void Context::run_poller() {
 }
 
 // They submit, and who does may wait for the driver: where there is one, not the poller.
-void Context::run_hooks() {
+bool Context::run_hooks() {
   const std::lock_guard lock(hooks_mutex_);
-  for (PollHook* hook : hooks_) hook->poll();
+  bool all = true;
+  for (PollHook* hook : hooks_) all &= hook->poll();
+  return all;
+}
+
+void Context::run_hooks_until_all_have_looked() {
+  while (!run_hooks() && !ending_.load(std::memory_order_relaxed))
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kBusyHookNs));
 }
 
 // Relaxed, as where it is written: a hint.

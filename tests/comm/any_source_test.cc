@@ -101,5 +101,38 @@ TEST(AnySource, MessagesRingWhileOneWaits) {
   sender.join();
 }
 
+// Looks, in vain or not.
+struct Counted final : PollHook {
+  const bool could_look;
+  std::atomic<int> looks{0};
+  explicit Counted(bool could) : could_look(could) {}
+  bool poll() override {
+    ++looks;
+    return could_look;
+  }
+  // Until so many looks more.
+  std::chrono::nanoseconds time_of(int count) const {
+    const int last = looks.load() + count;
+    const auto begin = std::chrono::steady_clock::now();
+    while (looks.load() < last) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return std::chrono::steady_clock::now() - begin;
+  }
+};
+
+// A submission that holds its communicator's lock while a message rings.
+TEST(AnySource, WhoCouldNotLookLooksAgainSoon) {
+  constexpr int kLooks = 50;
+  Context context(Ranked::options());
+  const auto time_of = [&](bool could_look) {
+    Counted hook(could_look);
+    context.add_hook(&hook);
+    const auto time = hook.time_of(kLooks);
+    context.remove_hook(&hook);
+    return time;
+  };
+  const auto idle = time_of(true), busy = time_of(false);
+  EXPECT_LT(busy * 4, idle) << "both look as often";
+}
+
 }  // namespace
 }  // namespace starling::testing

@@ -1,15 +1,17 @@
 // What memory synchronization domains change (CUDA C++ Programming Guide, "Memory Synchronization Domains"):
-// a fence of the system waits for all that kernels of its domain have under way, so one of ours would wait
-// for what the program's kernels write, and the ends of theirs for what ours put to a peer. Two GPUs; with
-// one, what is stored to a peer is left out.
+// a kernel's end waits for what kernels of its domain write, so those of a program's for what ours do. Two
+// GPUs; with one, what is stored to a peer is left out. Tables, each for both kernels in one domain, and for
+// ours in that of remote traffic:
 //
-//   domain_probe     three tables, each for both kernels in one domain, and for ours in that of remote
-//   traffic:
-//     rows           us from one of our kernels to the next beside the 12 us that each computes, a kernel of
-//                    the program that reads between them; median of nine rounds of 100
-//     fences         us of a store and a fence of the system, beside a kernel of the program; median of 2,000
-//     ends           us from one of the program's kernels to the next beside the 5 us that each computes,
-//                    beside ours; median of nine rounds of 100
+//   rows     us from one of our kernels to the next beside the 12 us that each computes, a kernel of the
+//            program that reads between them; median of nine rounds of 100
+//   fences   us of a store and a fence of the system, beside a kernel of the program; median of 2,000
+//   ends     us from one of the program's kernels to the next beside the 5 us that each computes, beside
+//            ours; median of nine rounds of 100
+//   seen     words that the program's kernel, behind a stream's wait, read older than ours had written them
+//            before the word that was waited for, with a fence of the GPU between, and without having ended;
+//            in 2,000 rounds
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -75,6 +77,42 @@ __global__ void fences(const __grid_constant__ Words words, Where where, uint32_
     asm volatile("fence.acq_rel.sys;" ::: "memory");
     cycles[k] = uint32_t(clock64() - begin);
   }
+}
+
+// As a start kernel tells of its operation (device/handover.h): all blocks write, the last one stores the
+// word, and all stay a while, so that no end of theirs is between.
+__global__ void tells(uint64_t* data, size_t count, uint64_t* arrived, uint64_t* told, uint64_t round) {
+  for (size_t k = blockIdx.x * size_t(blockDim.x) + threadIdx.x; k < count;
+       k += gridDim.x * size_t(blockDim.x))
+    data[k] = round;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    uint64_t before;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+                 : "=l"(before)
+                 : "l"(arrived), "l"(uint64_t(1))
+                 : "memory");
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    if (before + 1 == round * gridDim.x) store(told, round);
+    for (const uint64_t begin = now(); now() - begin < 40000;) {}
+  }
+  __syncthreads();
+}
+
+__global__ void compares(const uint64_t* data, size_t count, uint64_t round, unsigned long long* older) {
+  for (size_t k = blockIdx.x * size_t(blockDim.x) + threadIdx.x; k < count;
+       k += gridDim.x * size_t(blockDim.x))
+    if (data[k] < round) atomicAdd(older, 1);
+}
+
+using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+
+WaitValue wait_value() {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &entry, 12000, cudaEnableDefault, &found));
+  return reinterpret_cast<WaitValue>(entry);
 }
 
 class Probe {
@@ -151,7 +189,37 @@ class Probe {
     }
   }
 
+  void seen() {
+    const WaitValue wait = wait_value();
+    std::printf("\n| seen: words that ours wrote | older in one domain | two |\n| --- | ---: | ---: |\n");
+    for (const size_t count : {size_t(512), size_t(1) << 20}) {
+      std::printf("| %zu |", count);
+      for (const bool remote : {false, true}) std::printf(" %llu |", older_words(wait, count, remote));
+      std::printf("\n");
+    }
+  }
+
  private:
+  unsigned long long older_words(WaitValue wait, size_t count, bool remote) {
+    auto* const data = zeroed<uint64_t>(count * sizeof(uint64_t));
+    auto* const words = zeroed<uint64_t>(48 * sizeof(uint64_t));
+    uint64_t *const arrived = words, *const told = words + 16;
+    auto* const older = reinterpret_cast<unsigned long long*>(words + 32);
+    for (uint64_t round = 1; round <= 2000; ++round) {
+      launch(beside_, remote, tells, 32, 512, data, count, arrived, told, round);
+      if (wait(stream_, reinterpret_cast<CUdeviceptr>(told), round, CU_STREAM_WAIT_VALUE_GEQ) != CUDA_SUCCESS)
+        std::printf("cuStreamWaitValue64 failed\n");
+      compares<<<32, 512, 0, stream_>>>(data, count, round, older);
+      CUDA(cudaStreamSynchronize(stream_));
+    }
+    CUDA(cudaStreamSynchronize(beside_));
+    unsigned long long found;
+    CUDA(cudaMemcpy(&found, older, sizeof found, cudaMemcpyDeviceToHost));
+    CUDA(cudaFree(data));
+    CUDA(cudaFree(words));
+    return found;
+  }
+
   struct Named {
     const char* name;
     Where where;
@@ -233,5 +301,6 @@ int main() {
   probe.rows();
   probe.fence_times();
   probe.ends();
+  probe.seen();
   return 0;
 }

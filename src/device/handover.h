@@ -20,7 +20,10 @@ STARLING_HOST_DEVICE decltype(auto) fenced(M& m) {
 }
 
 // The same where all that is released is in the memory of this GPU, and so is who acquires it: peers and the
-// host see what its memory has.
+// host see what its memory has. So do kernels of the program that are launched behind a host, or a stream,
+// that has seen what is stored behind it, though they are of another memory domain (machine/cuda/domain.h):
+// that is of the hardware, whose fence ends when its L2 has all, and not of the model, where a fence of the
+// system would have to be here.
 template <class M>
 STARLING_HOST_DEVICE decltype(auto) fenced_here(M& m) {
   if constexpr (requires { m.fenced_here(); })

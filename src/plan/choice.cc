@@ -121,13 +121,6 @@ constexpr Row kHostsTable[] = {
     {kReduceScatter, kAnySize, "rails", 64},
 };
 
-// A block of a start kernel has a multiprocessor to itself: 512 threads of 128 registers. What lasts long,
-// and is nearly as fast with half the blocks, has half of them, and the program's kernels have the rest
-// (docs/design/0026-blocks-of-long-operations.md).
-constexpr std::uint32_t kFewBlocks = 16;
-constexpr std::uint64_t kShort = 16384 * kKiB;
-constexpr std::uint64_t kLong = 524288 * kKiB;
-
 // Measured on H100s and H200s that NVLink joins. A block is no core that others need: it pays early to have
 // several. Of two ranks: bench/results/gpu_choice_processes_2.json. Of more, a root whose buffer all others
 // read sends it over its links as often: in a chain once. Tiles of rings and chains:
@@ -137,18 +130,14 @@ constexpr Row kGpuTable[] = {
     {kAllReduce, 64 * kKiB, "one_shot_packets", 8},
     {kAllReduce, 512 * kKiB, "one_shot_packets", 32, kTwo},
     {kAllReduce, 256 * kKiB, "two_shot_packets", 16},
-    {kAllReduce, kShort, "one_shot_pull", 64, kTwoApart},
-    {kAllReduce, kLong, "one_shot_pull", kFewBlocks, kTwoApart},
     {kAllReduce, kAnySize, "one_shot_pull", 64, kTwoApart},
-    {kAllReduce, 4096 * kKiB, "two_shot_put", 64, kTwo},
-    {kAllReduce, 32768 * kKiB, "two_shot_put", kFewBlocks, kTwo},
+    {kAllReduce, 32768 * kKiB, "two_shot_put", 64, kTwo},
     {kAllReduce, 1024 * kKiB, "two_shot_packets", 32},
     {kAllReduce, 12288 * kKiB, "two_shot_put", 64, kMore},
     {kAllReduce, 32768 * kKiB, "ring_put@262144", 64, kMore},
     {kAllReduce, 524288 * kKiB, "ring_put@524288", 64, kMoreInPlace},
     {kAllReduce, kAnySize, "ring_put@1048576", 64, kMore},
     {kAllReduce, 32768 * kKiB, "two_shot_put", 64},
-    {kAllReduce, kLong, "two_shot_pull", kFewBlocks, kTwo},
     {kAllReduce, kAnySize, "two_shot_pull", 64},
     {kAllReduce, 2048 * kKiB, "two_shot_packets", 32},
     {kAllReduce, kAnySize, "ring", 64},
@@ -157,8 +146,6 @@ constexpr Row kGpuTable[] = {
     {kAllGather, 1024 * kKiB, "all_pairs_packets", 32},
     {kAllGather, 4096 * kKiB, "ring_put@262144", 64, kTwo},
     {kAllGather, 16384 * kKiB, "all_pairs_pull", 64, kMore},
-    {kAllGather, kShort, "ring_put@524288", 64, kTwo},
-    {kAllGather, kLong, "ring_put@524288", kFewBlocks, kTwo},
     {kAllGather, kAnySize, "ring_put@524288", 64, kTwo},
     {kAllGather, kAnySize, "ring_put@1048576", 64, kMore},
     {kAllGather, kAnySize, "all_pairs_pull", 64},
@@ -166,8 +153,6 @@ constexpr Row kGpuTable[] = {
     {kReduceScatter, 8 * kKiB, "all_pairs_packets", 1},
     {kReduceScatter, 128 * kKiB, "all_pairs_packets", 16},
     {kReduceScatter, 1024 * kKiB, "all_pairs_packets", 32},
-    {kReduceScatter, kShort, "all_pairs_pull", 64},
-    {kReduceScatter, kLong, "all_pairs_pull", kFewBlocks, kTwo},
     {kReduceScatter, kAnySize, "all_pairs_pull", 64},
     {kReduceScatter, kAnySize, "ring", 64},
     {kBroadcast, 8 * kKiB, "direct_packets", 1},
@@ -175,7 +160,6 @@ constexpr Row kGpuTable[] = {
     {kBroadcast, 256 * kKiB, "direct_packets", 32},
     {kBroadcast, kAnySize, "split_put", 64, kMore},
     {kBroadcast, 1024 * kKiB, "direct_packets", 32},
-    {kBroadcast, 262144 * kKiB, "direct_pull", kFewBlocks, kTwo},
     {kBroadcast, 4096 * kKiB, "direct_pull", 64},
     {kBroadcast, 16384 * kKiB, "chain_pull@65536", 64, kMore},
     {kBroadcast, kAnySize, "chain_pull@262144", 64, kMore},
@@ -208,7 +192,6 @@ constexpr Row kGpuTable[] = {
     {kSendRecv, 8 * kKiB, "direct_packets", 1},
     {kSendRecv, 128 * kKiB, "direct_packets", 16},
     {kSendRecv, 512 * kKiB, "direct_packets", 32},
-    {kSendRecv, 262144 * kKiB, "direct_put@1048576", kFewBlocks},
     {kSendRecv, kAnySize, "direct_put@1048576", 64},
     {kSendRecv, 2048 * kKiB, "direct_packets", 32},
     {kSendRecv, kAnySize, "direct_pull", 64},
@@ -234,6 +217,24 @@ constexpr PulledFrom kPulledFrom[] = {
     {kReduce, 2 * kMiB},  // across NVLink 28 and 25, 47 and 42, 244 and 208 (gpu_reduce_pulled_2.json)
     {kAllToAll, 2 * kMiB},  // 29 and 17, 46 and 20, 209 and 84
     {kSendRecv, 2 * kMiB},  // 81 and 30, 99 and 41, 372 and 104 (gpu_shared_together.json)
+};
+
+// A block of a start kernel has a multiprocessor to itself: 512 threads of 128 registers. What lasts long,
+// and is nearly as fast with half the blocks, has half of them, and the program's kernels have the rest
+// (docs/design/0026-blocks-of-long-operations.md). Two GPUs; sums of half floats take longer by up to a
+// fifth.
+struct FewBlocks {
+  Collective collective;
+  std::uint64_t above, to;  // bytes
+  std::uint64_t above_in_place;
+};
+constexpr std::uint32_t kFewBlocks = 16;
+constexpr FewBlocks kFewBlocksTable[] = {
+    {kAllReduce, 16 * kMiB, 512 * kMiB, 4 * kMiB},
+    {kAllGather, 16 * kMiB, 512 * kMiB, 16 * kMiB},
+    {kReduceScatter, 16 * kMiB, 512 * kMiB, 16 * kMiB},
+    {kBroadcast, 1 * kMiB, 256 * kMiB, 1 * kMiB},
+    {kSendRecv, 0, 64 * kMiB, 0},
 };
 
 // Across NVLink, four ranks: a broadcast of 512 KB in packets 16 us, put 14 (gpu_put_4.json).
@@ -288,6 +289,18 @@ bool fits(const Row& row, const ChoiceRequest& request) {
          may_pull(row, request);
 }
 
+std::uint32_t blocks_of(const Row& row, const ChoiceRequest& request, bool near_gpus) {
+  const bool touches_peers = without_pull(row.algorithm) != row.algorithm;
+  if (!near_gpus || request.rank_count != 2 || !touches_peers) return row.block_count;
+  const bool reduces = row.collective == kAllReduce || row.collective == kReduceScatter;
+  if (reduces && type_class(true, request.data_type) == TypeClass::kHalf) return row.block_count;
+  for (const FewBlocks& few : kFewBlocksTable)
+    if (few.collective == row.collective && request.bytes <= few.to &&
+        request.bytes > (request.in_place ? few.above_in_place : few.above))
+      return std::min(kFewBlocks, row.block_count);
+  return row.block_count;
+}
+
 constexpr std::string_view kTypeClasses[] = {"moved", "plain", "half"};
 
 }  // namespace
@@ -312,7 +325,8 @@ Choice choose(const ChoiceRequest& request) {
         near_gpus ? std::span<const Row>(kGpuTable) : kCpuTable}) {
     for (const Row& row : table) {
       if (!fits(row, request)) continue;
-      return {row.algorithm, std::clamp(row.block_count, 1u, std::max(request.block_limit, 1u))};
+      return {row.algorithm,
+              std::clamp(blocks_of(row, request, near_gpus), 1u, std::max(request.block_limit, 1u))};
     }
   }
   STARLING_ASSERT(false, "the table of choices has no row that fits always");

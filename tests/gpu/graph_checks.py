@@ -419,6 +419,8 @@ def domain(p: Place) -> None:
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph):
         graph_domains.map_domains(torch.cuda.current_stream(), 2, 3)
+        if graph_domains.mapped_by(torch.cuda.current_stream()) != (2, 3):
+            raise AssertionError("the stream has no map of its own")
         works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
         dist.all_reduce(tensors[0])
         for work in works:

@@ -17,6 +17,12 @@ def map_domains(stream: torch.cuda.Stream, default: int, remote: int) -> None:
     _ask("cuStreamSetAttribute", ctypes.c_void_p(stream.cuda_stream), MAP, mapped)
 
 
+def mapped_by(stream: torch.cuda.Stream) -> tuple[int, int]:
+    mapped = ctypes.create_string_buffer(VALUE_BYTES)
+    _ask("cuStreamGetAttribute", ctypes.c_void_p(stream.cuda_stream), MAP, mapped)
+    return mapped.raw[0], mapped.raw[1]
+
+
 def of_kernels(graph: torch.cuda.CUDAGraph) -> list[tuple[int, int, int]]:
     """Of each kernel the domain that it asks for, 1: of remote traffic; and the map, {default, remote}."""
     whole, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t()

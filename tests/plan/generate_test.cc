@@ -376,30 +376,40 @@ TEST(Choice, GpusPutWhereThatIsFaster) {
 
 // A block keeps the program's kernels from a multiprocessor.
 TEST(Choice, TwoGpusGiveHalfTheBlocksToWhatLastsLong) {
-  const auto blocks = [](Collective collective, std::uint32_t ranks, std::uint64_t kib,
-                         bool in_place = false) {
-    ChoiceRequest request{collective, ranks, kib << 10, DataType::kFloat32, 32, in_place};
-    request.on_gpu = request.pulls = request.pulls_if_faster = request.one_process = true;
+  ChoiceRequest request{Collective::kAllReduce, 2, 0, DataType::kFloat32, 32};
+  request.on_gpu = request.pulls = request.pulls_if_faster = request.one_process = true;
+  const auto blocks = [&](Collective collective, std::uint64_t mebibytes, std::uint64_t more = 0) {
+    request.collective = collective;
+    request.bytes = (mebibytes << 20) + more;
     return choose(request).block_count;
   };
-  constexpr std::uint64_t kMiB = 1024;
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
-    EXPECT_EQ(blocks(collective, 2, 16 * kMiB), 32u);
-    EXPECT_EQ(blocks(collective, 2, 16 * kMiB + 1), 16u);
-    EXPECT_EQ(blocks(collective, 2, 512 * kMiB), 16u);
-    EXPECT_EQ(blocks(collective, 2, 1024 * kMiB), 32u);
-    EXPECT_EQ(blocks(collective, 4, 64 * kMiB), 32u);
+    EXPECT_EQ(blocks(collective, 16), 32u);
+    EXPECT_EQ(blocks(collective, 16, 1), 16u);
+    EXPECT_EQ(blocks(collective, 512), 16u);
+    EXPECT_EQ(blocks(collective, 512, 1), 32u);
   }
-  EXPECT_EQ(blocks(Collective::kAllReduce, 2, 4 * kMiB, true), 32u);
-  EXPECT_EQ(blocks(Collective::kAllReduce, 2, 8 * kMiB, true), 16u);
-  EXPECT_EQ(blocks(Collective::kAllReduce, 2, 64 * kMiB, true), 16u);
-  EXPECT_EQ(blocks(Collective::kBroadcast, 2, 2 * kMiB), 16u);
-  EXPECT_EQ(blocks(Collective::kBroadcast, 2, 512 * kMiB), 32u);
-  EXPECT_EQ(blocks(Collective::kReduce, 2, 64 * kMiB), 32u);
-  EXPECT_EQ(blocks(Collective::kAllToAll, 2, 64 * kMiB), 32u);
-  EXPECT_EQ(blocks(Collective::kSendRecv, 2, 2 * kMiB), 16u);
-  EXPECT_EQ(blocks(Collective::kSendRecv, 2, 512 * kMiB), 32u);
+  EXPECT_EQ(blocks(Collective::kBroadcast, 2), 16u);
+  EXPECT_EQ(blocks(Collective::kBroadcast, 512), 32u);
+  EXPECT_EQ(blocks(Collective::kSendRecv, 2), 16u);
+  EXPECT_EQ(blocks(Collective::kSendRecv, 128), 32u);
+  EXPECT_EQ(blocks(Collective::kReduce, 64), 32u);
+  EXPECT_EQ(blocks(Collective::kAllToAll, 64), 32u);
+  request.in_place = true;
+  EXPECT_EQ(blocks(Collective::kAllReduce, 4), 32u);
+  EXPECT_EQ(blocks(Collective::kAllReduce, 4, 1), 16u);
+  request.data_type = DataType::kBfloat16;  // its sums take the threads of all
+  EXPECT_EQ(blocks(Collective::kAllReduce, 64), 32u);
+  EXPECT_EQ(blocks(Collective::kReduceScatter, 64), 32u);
+  EXPECT_EQ(blocks(Collective::kAllGather, 64), 16u);
+  request.data_type = DataType::kFloat32;
+  request.rank_count = 4;
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kBroadcast})
+    EXPECT_EQ(blocks(collective, 64), 32u) << "was not measured";
+  request.rank_count = 2;
+  request.across_hosts = true;
+  EXPECT_EQ(blocks(Collective::kSendRecv, 2), 32u) << "nothing is put there";
 }
 
 // What is read in one shot must stay until the peer has read it; and two ranks alone add nothing twice.

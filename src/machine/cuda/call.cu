@@ -34,7 +34,7 @@ int StartKernels::launch_call(const device::CallArguments& call, void* stream) c
   config.blockDimX = threads_for(call.unit_bytes);
   config.hStream = static_cast<CUstream>(stream);
   config.attrs = attributes;
-  config.numAttrs = kDomainAttributes;
+  config.numAttrs = domain_attributes_;
   void* arguments[] = {const_cast<device::CallArguments*>(&call)};
   return int(launch_(&config, call_, arguments, nullptr));
 }

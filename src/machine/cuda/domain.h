@@ -1,11 +1,11 @@
 // The memory synchronization domain of the library's kernels (CUDA C++ Programming Guide).
 //
-// What ends in a domain, a kernel or a fence, waits for all that kernels of the domain have under way. In one
-// domain with ours each kernel of the program would wait at its end for what ours write: 12 us
-// (docs/design/0025-memory-domain.md). So they have the domain that is meant for remote traffic. All of them,
-// since they meet by atomics and fences of the GPU's scope, which hold within a domain; and by a map of their
-// own, since the program may have given another one to its streams. Between domains, what stands in a stream
-// one behind the other is ordered as ever.
+// A kernel that ends waits for all that kernels of its domain have under way. In one domain with ours each
+// kernel of the program would wait for what ours write, up to 12 us (docs/design/0025-memory-domain.md). So
+// they have the domain that is meant for remote traffic. All of them, since they meet by atomics and fences
+// of the GPU's scope, which hold within a domain; and by a map of their own, since the program may have given
+// another one to its streams. Between domains, what stands in a stream one behind the other is ordered as
+// ever; device/handover.h, fenced_here(), says what else is relied on.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -18,6 +18,15 @@ namespace starling::cuda {
 inline constexpr uint8_t kProgramsDomain = 0;
 inline constexpr uint8_t kOurDomain = 1;
 inline constexpr uint32_t kDomainAttributes = 2;
+
+// How many attributes a launch has for it: none where the current device has one domain only.
+inline uint32_t domain_attributes() {
+  int device = 0, domains = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&domains, cudaDevAttrMemSyncDomainCount, device) != cudaSuccess)
+    (void)cudaGetLastError();
+  return domains > kOurDomain ? kDomainAttributes : 0;
+}
 
 // Of a launch by the driver's function.
 inline void set_domain(CUlaunchAttribute* attributes) {
@@ -43,7 +52,7 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), uint32_t blocks, uint32
   config.blockDim = dim3(threads);
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = attributes;
-  config.numAttrs = kDomainAttributes;
+  config.numAttrs = domain_attributes();
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status != cudaSuccess) (void)cudaGetLastError();  // it is reported once
   return status;

@@ -57,6 +57,7 @@ cudaError_t find(Kernel* kernel, CUfunction* function) {
 
 int StartKernels::load() {
   launch_ = driver_function<Launch>("cuLaunchKernelEx");
+  domain_attributes_ = domain_attributes();
   for (const cudaError_t status :
        {find(start_kernel<device::StartWay::kNone>, &ways_[uint32_t(device::StartWay::kNone)]),
         find(start_kernel<device::StartWay::kPackets>, &ways_[uint32_t(device::StartWay::kPackets)]),
@@ -102,7 +103,7 @@ int StartKernels::launch(const device::StartArguments* const* starts, uint32_t c
   // waits for that itself (CudaMachine::await_stream).
   CUlaunchAttribute attributes[kDomainAttributes + 1];
   set_domain(attributes);
-  CUlaunchAttribute& early = attributes[kDomainAttributes] = {};
+  CUlaunchAttribute& early = attributes[domain_attributes_] = {};
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   early.value.programmaticStreamSerializationAllowed = 1;
   CUlaunchConfig config{};
@@ -116,7 +117,7 @@ int StartKernels::launch(const device::StartArguments* const* starts, uint32_t c
   config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
   config.hStream = static_cast<CUstream>(stream);
   config.attrs = attributes;
-  config.numAttrs = kDomainAttributes + 1;
+  config.numAttrs = domain_attributes_ + 1;
   if (count == 2) return launch_together<2>(kernel_of_two(starts), config, starts, count);
   if (count > 2) return launch_together<device::kMostTogether>(most_, config, starts, count);
   // The driver copies what it points to, and writes nothing there.

@@ -51,6 +51,7 @@ class StartKernels {
                       const device::StartArguments* const* starts, uint32_t count) const;
 
   Launch launch_ = nullptr;
+  uint32_t domain_attributes_ = 0;  // of the GPU (domain.h)
   CUfunction ways_[uint32_t(device::StartWay::kPullsOnce) + 1] = {};
   CUfunction two_ = nullptr, two_of_packets_ = nullptr, two_once_ = nullptr, most_ = nullptr, call_ = nullptr;
 };

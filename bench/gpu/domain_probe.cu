@@ -29,17 +29,6 @@ constexpr size_t kWritten = size_t(1) << 30;
 
 enum class Where : uint32_t { kNowhere, kHere, kHost, kPeer, kPeerAndHost };
 
-struct Words {
-  uint64_t* here;
-  uint64_t* host;
-  uint64_t* peer;
-};
-
-__device__ uint64_t now() {
-  uint64_t ns;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-  return ns;
-}
 __device__ void store(uint64_t* to, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }

@@ -32,17 +32,6 @@ enum class Last : uint32_t {
   kPeerAndHost
 };
 
-struct Words {
-  uint64_t* here;
-  uint64_t* host;
-  uint64_t* peer;
-};
-
-__device__ uint64_t now() {
-  uint64_t ns;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-  return ns;
-}
 __device__ void store(uint64_t* to, uint64_t value) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %1};" ::"l"(to), "l"(value) : "memory");
 }

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -21,4 +22,17 @@ T* zeroed(size_t bytes) {
   CUDA(cudaMalloc(&memory, bytes));
   CUDA(cudaMemset(memory, 0, bytes));
   return static_cast<T*>(memory);
+}
+
+// Places that a kernel may store to.
+struct Words {
+  uint64_t* here;
+  uint64_t* host;
+  uint64_t* peer;
+};
+
+inline __device__ uint64_t now() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
 }

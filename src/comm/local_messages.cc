@@ -127,9 +127,12 @@ bool Communicator::poll() {
     if (!behind && matched_or_failed(*it)) {
       it = any_source_.erase(it);
     } else if (cpu::monotonic_ns() > it->deadline_ns) {
-      context_.fail(it->request, STARLING_TIMEOUT,
-                    "rank " + std::to_string(rank_) + ": no rank sent a message with tag " +
-                        std::to_string(tag) + " within the timeout");
+      context_.fail(
+          it->request, STARLING_TIMEOUT,
+          "rank " + std::to_string(rank_) + ": no rank sent a message with tag " + std::to_string(tag) +
+              " within the timeout; remedy: see which rank should send it, and with which tag "
+              "(`starling diagnose` says who waits), or allow more time (STARLING_TIMEOUT_S, or the "
+              "communicator's timeout)");
       it = any_source_.erase(it);
     } else {
       waiting_tags.push_back(tag);

@@ -99,6 +99,9 @@ std::optional<std::string> compare_traffic(const HostLane& lane, const Flight& f
 const char* remedy_of(FaultKind kind, const std::string& text) {
   switch (kind) {
     case FaultKind::kMismatch:
+      if (text.find("send/recv of") != std::string::npos)
+        return "; remedy: let sender and receiver call the same number of elements of the same type for each "
+               "message between them with this tag, in the same order";
       return "; remedy: let every rank call the same operation with the same arguments at each position of a "
              "lane, "
              "and name lanes where ranks call in different orders";

@@ -142,6 +142,17 @@ def ranks_in(folder: Path) -> list[int]:
     return processes_with(b"gpu_programs", bytes(folder))
 
 
+def test_on_cpus_what_is_of_cuda_is_not_tried(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "starling.cli", "bench", "gpu-disorder", "--device", "cpu"]
+    command += ["--iterations", "1", "--json", str(tmp_path / "rows.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert {row["library"] for row in rows} == {"starling in PyTorch", "starling's API"}
+    assert ALONE in {row["case"] for row in rows}
+    assert not {"cudaFree", "cudaFreeHost", "legacy default stream"} & {row["case"] for row in rows}
+
+
 def test_the_command_ends_in_its_time(tmp_path: Path) -> None:
     """--timeout was an option that nothing looked at."""
     with started(tmp_path, "--timeout", "8") as process:

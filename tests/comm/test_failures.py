@@ -60,7 +60,7 @@ def test_swapped_order(run: Any) -> None:
 
 def test_send_recv_mismatch(run: Any) -> None:
     for (told,) in run(failures.send_recv_mismatch, ranks=2):
-        check_told(told, "MismatchError", "0->1")
+        check_told(told, "MismatchError", "0->1", "remedy: let sender and receiver call the same number")
 
 
 def test_rank_that_never_calls(run: Any) -> None:
@@ -73,7 +73,7 @@ def test_rank_that_never_calls(run: Any) -> None:
 
 def test_rank_that_never_sends(run: Any) -> None:
     any_source, from_one = run(failures.never_sends, ranks=2)[0]
-    check_told(any_source, "OperationTimeoutError", "tag 5")
+    check_told(any_source, "OperationTimeoutError", "tag 5", "remedy: see which rank should send it")
     check_told(from_one, "OperationTimeoutError", "tag 6", "rank 1 has not called it")
 
 

@@ -126,6 +126,23 @@ def test_a_launcher_that_kills_the_rest_is_not_the_cause() -> None:
     assert found is not None and (found.kind, found.ranks) == ("died", (1,))
 
 
+def test_ranks_that_are_gone_wait_for_nobody() -> None:
+    """Killed half a minute ago, half a second after the others' last call: that is no hang, however late one looks."""
+    calls: list[list[Call]] = [[("x", 0, 28.5, None)], [("x", 0, 28.5, None)], []]
+    records = records_of(calls, state="dead")
+
+    def at(seconds: int) -> list[Record]:
+        return [dataclasses.replace(record, alive_ns=NOW - seconds * S) for record in records]
+
+    found = verdict_of(at(28))
+    assert found is not None and found.kind == "killed" and "28.0 s ago" in found.what
+    (detail,) = found.details
+    assert detail.startswith("rank 2 ") and "ranks 0 and 1 had" in detail
+    hung = verdict_of(at(20))
+    assert hung is not None and (hung.kind, hung.ranks) == ("not called", (2,))
+    assert "since 8.5 s" in hung.what and "py-spy" not in hung.remedy
+
+
 def test_a_death_on_another_host() -> None:
     """What the others were told of it is all there is here."""
     text = "rank 2 (process 1002) died; lane 'x' waited for it; remedy: see its log"

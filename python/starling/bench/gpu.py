@@ -299,8 +299,8 @@ def command(
             in_place=in_place,
             timeout_s=timeout_s,
         )
-        find_program(PROGRAM, programs)
         gpu_devices.require(gpus)
+        find_program(PROGRAM, programs)
         doc = measure(sweep, programs, speaker(json_path))
     except (ValueError, MissingProgramError) as error:
         refuse(error)

@@ -31,6 +31,7 @@ OURS = ("starling in PyTorch", "starling's API")
 START_LIMIT_S = 100.0  # importing PyTorch, joining, connecting eight lanes: many processes at once
 LEAVE_LIMIT_S = 20.0  # of processes that were killed
 POLL_S = 0.05
+OF_CUDA = ("free", "free host", "default stream")  # what cases do beside, and no CPU can
 LEAVING = "leaving"  # in the place of a case, where all were reported and the processes did not end
 
 
@@ -324,7 +325,9 @@ def command(
     libraries: Annotated[
         str, typer.Option(help="separated by commas")
     ] = "starling in PyTorch,starling's API,nccl",
-    device: Annotated[str, typer.Option(help="cuda, or cpu: to try the machinery")] = "cuda",
+    device: Annotated[
+        str, typer.Option(help="cuda, or cpu: to try the machinery, but for NCCL and what is of CUDA")
+    ] = "cuda",
     total_s: Annotated[float, typer.Option("--timeout", help="seconds for all; the rest is not run")] = 600,
     programs: Programs = None,
     json_path: Json = None,
@@ -342,12 +345,16 @@ def command(
         for name in chosen:
             if name not in names:
                 refuse(f"no {what} '{name}'; choose from {', '.join(names)}")
+    cases, tried = words(case) or list(CASES), words(libraries)
     if device == "cuda":
         gpu_devices.require(ranks)
+    else:  # what is of CUDA cannot be tried there
+        cases = [name for name in cases if case or CASES[name].beside not in OF_CUDA]
+        tried = [library for library in tried if library != "nccl"]
     run = Run(ranks, iterations, limit_s, device=device, programs=programs, say=speaker(json_path))
     run.deadline = time.monotonic() + total_s
     try:
-        rows = measure(run, words(case) or list(CASES), words(libraries))
+        rows = measure(run, cases, tried)
     except MissingProgramError as error:
         refuse(error)
     settings = {"ranks": ranks, "iterations": iterations, "limit_s": limit_s}

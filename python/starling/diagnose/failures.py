@@ -186,12 +186,12 @@ def _mismatch(lane: str, sequence: int, sides: list[list[tuple[Rank, Operation]]
 def not_joined(job: Job, after_s: float) -> Finding | None:
     for rank, record in _ranks(job):
         joining = record.joining
-        if joining is None or record.seen_ns - joining.since_ns < after_s * 1e9 or record.state == "ended":
+        if joining is None or record.until_ns - joining.since_ns < after_s * 1e9 or record.state == "ended":
             continue
         return Finding(
             "not joined",
             f"{words.who(rank)} has waited for rank {joining.awaited} of {joining.size} to join "
-            f"'{joining.name}' for {words.seconds((record.seen_ns - joining.since_ns) / 1e9)}",
+            f"'{joining.name}' for {words.seconds((record.until_ns - joining.since_ns) / 1e9)}",
             f"see whether rank {joining.awaited} was started, with the same name, size and store",
             (joining.awaited,),
         )
@@ -202,12 +202,12 @@ def no_sender(job: Job, after_s: float) -> Finding | None:
     for rank, record in _ranks(job):
         for group in record.groups:
             since = group.unmatched_since_ns
-            if not since or group.left_ns or record.seen_ns - since < after_s * 1e9:
+            if not since or group.left_ns or record.until_ns - since < after_s * 1e9:
                 continue
             return Finding(
                 "no sender",
                 f"{words.who(rank)} waits for a message from any rank of '{group.name}' since "
-                f"{words.seconds((record.seen_ns - since) / 1e9)}, and none was sent",
+                f"{words.seconds((record.until_ns - since) / 1e9)}, and none was sent",
                 "see which rank should send, and with which tag",
                 (rank.number,),
             )

@@ -181,13 +181,13 @@ class Moment:
         known = [op for op in rank.operations(index, entry) if op.sequence < entry.submitted]
         for op in known:
             if self.at_ns == 0 and op.completed_ns == 0:
-                yield Call(rank, lane, op, record.seen_ns)
+                yield Call(rank, lane, op, record.until_ns)
             elif self.at_ns and op.submitted_ns <= self.at_ns and not 0 < op.completed_ns < self.at_ns:
                 yield Call(rank, lane, op, self.at_ns)
         lost = entry.submitted > entry.completed and not any(op.completed_ns == 0 for op in known)
         if lost and self.at_ns == 0:
             # So many operations have come since that the record has it no more.
-            yield Call(rank, lane, Operation(0, index, entry.completed, "?"), record.seen_ns)
+            yield Call(rank, lane, Operation(0, index, entry.completed, "?"), record.until_ns)
 
     def _has_called(self, member: int, call: Call) -> bool:
         if call.lane.submitted(member) <= call.operation.sequence:

@@ -12,7 +12,7 @@ from starling.diagnose.job import Job, Moment
 from starling.diagnose.pace import slow_rank
 from starling.diagnose.paths import NOTHING, Look, slow_path
 from starling.diagnose.record import Record
-from starling.diagnose.waits import circle, not_called, waits_of
+from starling.diagnose.waits import circle, culprit_of, not_called, waits_of
 
 
 def judge(
@@ -148,11 +148,22 @@ def _starved(job: Job, hosts: Hosts) -> Finding | None:
 
 def _killed(job: Job) -> Finding:
     when = max(record.alive_ns for record in job.records)
+    waits = waits_of(Moment(job), 0.0)
+    behind = culprit_of(waits)
+    details = []
+    if behind is not None and behind.record is not None:
+        awaited = [wait for wait in waits if wait.awaited.id == behind.id]
+        details.append(
+            f"{words.who(behind)} had not called {awaited[0].call.operation} in {awaited[0].call.place()}, which "
+            f"{words.ranks(sorted({wait.waiter.number for wait in awaited}))} had: if a launcher ended the others, "
+            "that rank may have ended first"
+        )
     return Finding(
         "killed",
         f"all {job.size} ranks ended at about the same time, without leaving in order, and none waited for another "
         f"long before ({words.seconds(max(0, job.seen_ns - when) / 1e9)} ago)",
         "see what ended the job: its launcher's log, the scheduler's, the kernel's",
+        details=tuple(details),
     )
 
 

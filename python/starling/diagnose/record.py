@@ -223,6 +223,11 @@ class Record:
     joining: Joining | None = None
     paths: tuple[PathHistory, ...] = ()
 
+    @property
+    def until_ns(self) -> int:
+        """Until when its rank waited for what it says: one that is gone waits for nobody."""
+        return self.alive_ns if self.state in ("dead", "ended") else self.seen_ns
+
 
 def _text(raw: bytes) -> str:
     return raw.partition(b"\0")[0].decode(errors="replace")

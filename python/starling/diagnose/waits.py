@@ -102,7 +102,7 @@ def active_since(moment: Moment, rank: Rank) -> float:
     if record is None or moment.at_ns:
         return float("inf")
     times = [max(op.submitted_ns, 0 if op.failed else op.completed_ns) for op in record.operations]
-    return (record.seen_ns - max(times)) / 1e9 if times else float("inf")
+    return (record.until_ns - max(times)) / 1e9 if times else float("inf")
 
 
 def not_called(moment: Moment, waits: list[Wait], hosts: Hosts, after_s: float) -> Finding | None:
@@ -123,6 +123,8 @@ def not_called(moment: Moment, waits: list[Wait], hosts: Hosts, after_s: float) 
         f"{words.seconds(first.waited_s)}; {last}"
     )
     remedy = f"see what that rank does (py-spy dump --pid {rank.record.pid}, its log)"
+    if rank.record.state in ("dead", "ended"):
+        remedy = "see what that rank did (its log)"
     chained = sorted({wait.waiter.number for wait in waits} - set(waiters))
     details = [f"{words.ranks(chained)} wait for those in turn"] if chained else []
     details += hosts.words_for(rank.record)

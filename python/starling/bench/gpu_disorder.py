@@ -351,6 +351,8 @@ def command(
     else:  # what is of CUDA cannot be tried there
         cases = [name for name in cases if case or CASES[name].beside not in OF_CUDA]
         tried = [library for library in tried if library != "nccl"]
+        if not tried:
+            refuse("NCCL is for GPUs alone; choose another library, or --device cuda")
     run = Run(ranks, iterations, limit_s, device=device, programs=programs, say=speaker(json_path))
     run.deadline = time.monotonic() + total_s
     try:

@@ -168,7 +168,7 @@ for step in "${steps[@]}"; do
   case $step in
   all)
     build_adapter
-    files=${FILES:-programs torch_cuda ipc sm_free hosts plans graphs many conformance rings streams together diagnose alone calls}
+    files=${FILES:-programs torch_cuda ipc sm_free hosts plans graphs many conformance rings halves streams together diagnose alone calls}
     all_of() { # what is added to the logs' names, pytest's -k, files: JOBS of them at a time
       local suffix=$1 part=$2 file
       for file in "${@:3}"; do
@@ -180,8 +180,8 @@ for step in "${steps[@]}"; do
     if ((GPUS < 4)); then
       all_of "" "" $files
     else
-      four= # two ranks at most have ipc, together, diagnose, alone and calls
-      for file in $files; do [[ " ipc together diagnose alone calls " == *" $file "* ]] || four+=" $file"; done
+      four= # two ranks at most have ipc, together, diagnose, alone, calls and halves
+      for file in $files; do [[ " ipc together diagnose alone calls halves " == *" $file "* ]] || four+=" $file"; done
       [ "${STAGE:-}" = two ] || all_of _4 "4 or processes-3 or test_programs or test_streams" $four
       for pair in 0 1; do
         [ "${STAGE:-}" != four ] || break

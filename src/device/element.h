@@ -48,10 +48,14 @@ STARLING_HOST_DEVICE inline float widen(Bfloat16 x) { return bits_float(uint32_t
 
 // Round to nearest even; a NaN stays a NaN.
 STARLING_HOST_DEVICE inline Bfloat16 narrow_bfloat16(float x) {
+#if defined(__CUDA_ARCH__)
+  return {__bfloat16_as_ushort(__floats2bfloat162_rn(x, 0.0f).x)};  // of one there is a slower instruction
+#else
   const uint32_t bits = float_bits(x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const uint32_t nan = (bits >> 16) | 0x40;
   return {uint16_t((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded)};
+#endif
 }
 
 #if defined(__CUDA_ARCH__)

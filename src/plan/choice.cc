@@ -221,8 +221,8 @@ constexpr PulledFrom kPulledFrom[] = {
 
 // A block of a start kernel has a multiprocessor to itself: 512 threads of 128 registers. What lasts long,
 // and is nearly as fast with half the blocks, has half of them, and the program's kernels have the rest
-// (docs/design/0026-blocks-of-long-operations.md). Two GPUs; sums of half floats take longer by up to a
-// fifth.
+// (docs/design/0026-blocks-of-long-operations.md). Two GPUs. Sums of half floats take longer by up to a
+// fifth, but for all_reduce in place to 64 MB, which is what a bucket of gradients is.
 struct FewBlocks {
   Collective collective;
   std::uint64_t above, to;  // bytes
@@ -236,6 +236,7 @@ constexpr FewBlocks kFewBlocksTable[] = {
     {kBroadcast, 1 * kMiB, 256 * kMiB, 1 * kMiB},
     {kSendRecv, 0, 64 * kMiB, 0},
 };
+constexpr std::uint64_t kFewToOfHalves = 64 * kMiB;
 
 // Across NVLink, four ranks: a broadcast of 512 KB in packets 16 us, put 14 (gpu_put_4.json).
 constexpr std::uint64_t kPutFrom = 512 * kKiB;
@@ -293,7 +294,8 @@ std::uint32_t blocks_of(const Row& row, const ChoiceRequest& request, bool near_
   const bool touches_peers = without_pull(row.algorithm) != row.algorithm;
   if (!near_gpus || request.rank_count != 2 || !touches_peers) return row.block_count;
   const bool reduces = row.collective == kAllReduce || row.collective == kReduceScatter;
-  if (reduces && type_class(true, request.data_type) == TypeClass::kHalf) return row.block_count;
+  const bool brief = row.collective == kAllReduce && request.in_place && request.bytes <= kFewToOfHalves;
+  if (reduces && type_class(true, request.data_type) == TypeClass::kHalf && !brief) return row.block_count;
   for (const FewBlocks& few : kFewBlocksTable)
     if (few.collective == row.collective && request.bytes <= few.to &&
         request.bytes > (request.in_place ? few.above_in_place : few.above))

@@ -222,7 +222,7 @@ constexpr PulledFrom kPulledFrom[] = {
 // A block of a start kernel has a multiprocessor to itself: 512 threads of 128 registers. What lasts long,
 // and is nearly as fast with half the blocks, has half of them, and the program's kernels have the rest
 // (docs/design/0026-blocks-of-long-operations.md). Two GPUs. Sums of half floats take longer by up to a
-// fifth, but for all_reduce in place to 64 MB, which is what a bucket of gradients is.
+// fifth, but for all_reduce in place to 32 MB, which is what a bucket of gradients is.
 struct FewBlocks {
   Collective collective;
   std::uint64_t above, to;  // bytes
@@ -236,7 +236,7 @@ constexpr FewBlocks kFewBlocksTable[] = {
     {kBroadcast, 1 * kMiB, 256 * kMiB, 1 * kMiB},
     {kSendRecv, 0, 64 * kMiB, 0},
 };
-constexpr std::uint64_t kFewToOfHalves = 64 * kMiB;
+constexpr std::uint64_t kFewToOfHalves = 32 * kMiB;
 
 // Across NVLink, four ranks: a broadcast of 512 KB in packets 16 us, put 14 (gpu_put_4.json).
 constexpr std::uint64_t kPutFrom = 512 * kKiB;

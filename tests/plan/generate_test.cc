@@ -401,12 +401,12 @@ TEST(Choice, TwoGpusGiveHalfTheBlocksToWhatLastsLong) {
   EXPECT_EQ(blocks(Collective::kAllReduce, 4, 1), 16u);
   request.data_type = DataType::kBfloat16;
   EXPECT_EQ(blocks(Collective::kAllReduce, 4), 32u);
-  EXPECT_EQ(blocks(Collective::kAllReduce, 64), 16u);
-  EXPECT_EQ(blocks(Collective::kAllReduce, 64, 1), 32u);
+  EXPECT_EQ(blocks(Collective::kAllReduce, 32), 16u);
+  EXPECT_EQ(blocks(Collective::kAllReduce, 32, 1), 32u);
   EXPECT_EQ(blocks(Collective::kReduceScatter, 64), 32u);
   EXPECT_EQ(blocks(Collective::kAllGather, 64), 16u);
   request.in_place = false;
-  EXPECT_EQ(blocks(Collective::kAllReduce, 64), 32u);
+  EXPECT_EQ(blocks(Collective::kAllReduce, 32), 32u);
   request.in_place = true;
   request.data_type = DataType::kFloat32;
   request.rank_count = 4;

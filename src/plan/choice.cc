@@ -221,22 +221,26 @@ constexpr PulledFrom kPulledFrom[] = {
 
 // A block of a start kernel has a multiprocessor to itself: 512 threads of 128 registers. What lasts long,
 // and is nearly as fast with half the blocks, has half of them, and the program's kernels have the rest
-// (docs/design/0026-blocks-of-long-operations.md). Two GPUs. Sums of half floats take longer by up to a
-// fifth, but for all_reduce in place to 32 MB, which is what a bucket of gradients is.
+// (docs/design/0026-blocks-of-long-operations.md). Two GPUs. Sums of half floats that are not here would take
+// up to a fifth longer.
 struct FewBlocks {
   Collective collective;
+  TypeClass types;
+  Only only;
   std::uint64_t above, to;  // bytes
-  std::uint64_t above_in_place;
 };
 constexpr std::uint32_t kFewBlocks = 16;
 constexpr FewBlocks kFewBlocksTable[] = {
-    {kAllReduce, 16 * kMiB, 512 * kMiB, 4 * kMiB},
-    {kAllGather, 16 * kMiB, 512 * kMiB, 16 * kMiB},
-    {kReduceScatter, 16 * kMiB, 512 * kMiB, 16 * kMiB},
-    {kBroadcast, 1 * kMiB, 256 * kMiB, 1 * kMiB},
-    {kSendRecv, 0, 64 * kMiB, 0},
+    {kAllReduce, TypeClass::kPlain, kNothing, 16 * kMiB, 512 * kMiB},
+    {kAllReduce, TypeClass::kPlain, kInPlace, 4 * kMiB, 16 * kMiB},
+    {kAllReduce, TypeClass::kHalf, kInPlace, 4 * kMiB, 32 * kMiB},  // a bucket of gradients
+    {kAllReduce, TypeClass::kHalf, kNothing, 128 * kMiB, 512 * kMiB},
+    {kAllGather, TypeClass::kMoved, kNothing, 16 * kMiB, 512 * kMiB},
+    {kReduceScatter, TypeClass::kPlain, kNothing, 16 * kMiB, 512 * kMiB},
+    {kReduceScatter, TypeClass::kHalf, kNothing, 128 * kMiB, 512 * kMiB},
+    {kBroadcast, TypeClass::kMoved, kNothing, 1 * kMiB, 256 * kMiB},
+    {kSendRecv, TypeClass::kMoved, kNothing, 0, 64 * kMiB},
 };
-constexpr std::uint64_t kFewToOfHalves = 32 * kMiB;
 
 // Across NVLink, four ranks: a broadcast of 512 KB in packets 16 us, put 14 (gpu_put_4.json).
 constexpr std::uint64_t kPutFrom = 512 * kKiB;
@@ -294,13 +298,12 @@ std::uint32_t blocks_of(const Row& row, const ChoiceRequest& request, bool near_
   const bool touches_peers = without_pull(row.algorithm) != row.algorithm;
   if (!near_gpus || request.rank_count != 2 || !touches_peers) return row.block_count;
   const bool reduces = row.collective == kAllReduce || row.collective == kReduceScatter;
-  const bool brief = row.collective == kAllReduce && request.in_place && request.bytes <= kFewToOfHalves;
-  if (reduces && type_class(true, request.data_type) == TypeClass::kHalf && !brief) return row.block_count;
-  for (const FewBlocks& few : kFewBlocksTable)
-    if (few.collective == row.collective && request.bytes <= few.to &&
-        request.bytes > (request.in_place ? few.above_in_place : few.above))
-      return std::min(kFewBlocks, row.block_count);
-  return row.block_count;
+  const TypeClass types = type_class(reduces, request.data_type);
+  const bool few = std::any_of(std::begin(kFewBlocksTable), std::end(kFewBlocksTable), [&](const auto& of) {
+    return of.collective == row.collective && of.types == types && (of.only != kInPlace || request.in_place) &&
+           request.bytes > of.above && request.bytes <= of.to;
+  });
+  return few ? std::min(kFewBlocks, row.block_count) : row.block_count;
 }
 
 constexpr std::string_view kTypeClasses[] = {"moved", "plain", "half"};

@@ -403,7 +403,13 @@ TEST(Choice, TwoGpusGiveHalfTheBlocksToWhatLastsLong) {
   EXPECT_EQ(blocks(Collective::kAllReduce, 4), 32u);
   EXPECT_EQ(blocks(Collective::kAllReduce, 32), 16u);
   EXPECT_EQ(blocks(Collective::kAllReduce, 32, 1), 32u);
-  EXPECT_EQ(blocks(Collective::kReduceScatter, 64), 32u);
+  for (const Collective sums : {Collective::kAllReduce, Collective::kReduceScatter}) {
+    EXPECT_EQ(blocks(sums, 128), 32u);
+    EXPECT_EQ(blocks(sums, 128, 1), 16u);
+    EXPECT_EQ(blocks(sums, 512), 16u);
+    EXPECT_EQ(blocks(sums, 512, 1), 32u);
+  }
+  EXPECT_EQ(blocks(Collective::kReduceScatter, 32), 32u);
   EXPECT_EQ(blocks(Collective::kAllGather, 64), 16u);
   request.in_place = false;
   EXPECT_EQ(blocks(Collective::kAllReduce, 32), 32u);

@@ -300,8 +300,8 @@ std::uint32_t blocks_of(const Row& row, const ChoiceRequest& request, bool near_
   const bool reduces = row.collective == kAllReduce || row.collective == kReduceScatter;
   const TypeClass types = type_class(reduces, request.data_type);
   const bool few = std::any_of(std::begin(kFewBlocksTable), std::end(kFewBlocksTable), [&](const auto& of) {
-    return of.collective == row.collective && of.types == types && (of.only != kInPlace || request.in_place) &&
-           request.bytes > of.above && request.bytes <= of.to;
+    return of.collective == row.collective && of.types == types &&
+           (of.only != kInPlace || request.in_place) && request.bytes > of.above && request.bytes <= of.to;
   });
   return few ? std::min(kFewBlocks, row.block_count) : row.block_count;
 }

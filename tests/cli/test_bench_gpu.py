@@ -22,6 +22,7 @@ from cli.left_behind import processes_with
 from starling.bench import gpu
 from starling.bench.gpu_disorder import Job, Run, described, jobs_of
 from starling.bench.gpu_programs import CASES, Clock, order_of
+from starling.bench.programs import MissingProgramError
 
 ALONE = "disorder alone"
 
@@ -48,6 +49,14 @@ def test_disorder_is_right(library: str) -> None:
         (case, "right", 3) for case in cases
     ]
     assert all(row["us_per_iteration"] > 0 for row in rows)
+
+
+def test_a_missing_program_is_told_once(tmp_path: Path) -> None:
+    """Before any rank has begun: each case of each library once ended with the traces of all its ranks."""
+    jobs = jobs_of("starling's API", [ALONE])
+    with pytest.raises(MissingProgramError, match=r"gpu\.beside\.so.*make build-gpu"):
+        run_of(device="cuda", programs=tmp_path).together(jobs)
+    assert [(job.cases, job.rows) for job in jobs] == [([ALONE], [])]
 
 
 def test_orders_differ_from_rank_to_rank() -> None:

@@ -23,8 +23,9 @@ from typing import Annotated, Any
 import typer
 
 from . import gpu_devices
+from .beside import LIBRARY
 from .options import Json, Programs, finish, refuse, speaker, words
-from .programs import MissingProgramError
+from .programs import MissingProgramError, find_program
 from .results import document
 
 OURS = ("starling in PyTorch", "starling's API")
@@ -239,6 +240,8 @@ class Run:
 
     def together(self, jobs: list[Job]) -> list[dict[str, Any]]:
         """Runs the jobs beside each other; the rows."""
+        if self.device == "cuda":
+            find_program(LIBRARY, self.programs)  # once, not in every rank of every case
         try:
             while not all(job.ended for job in jobs):
                 for job in jobs:

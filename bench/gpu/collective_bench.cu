@@ -13,6 +13,8 @@
 //
 //   samples_us  time of a call in a stream where a kernel that reads its result stands behind each one; the
 //               mean over ranks of as many as fit the slice; one for each repetition
+//   daemons     Starling, where it was any: how many all ranks together launched in each sample
+//   parks       likewise, operations that start kernels left to one
 //   call_us     what such a call takes of the caller's time
 //   latency_us  one call (in a graph: a graph of one) alone, from the call to the end of
 //   cudaStreamSynchronize;
@@ -21,6 +23,7 @@
 //   wrong       elements of all ranks that differ from what they should be, after one call on known data
 //
 // NCCL is the library that the loader finds as libnccl.so.2; NVLink multicast is off (NCCL_NVLS_ENABLE=0).
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -129,6 +132,7 @@ __global__ void depend(const volatile unsigned char* output, unsigned* sink) {
 
 struct Times {
   std::vector<double> samples_us;
+  std::vector<uint64_t> daemons, parks;
   double call_us = 0, latency_us = 0, cpu_us = 0;
   double wrong = -1;  // not checked
 };
@@ -288,9 +292,14 @@ class Rank {
   }
 
   void sample(Measured& m) {
+    const starling_statistics before = statistics();
     const auto [us, call_us] = in_a_row(m, m.count);
+    const starling_statistics after = statistics();
     m.times.samples_us.push_back(meeting_.mean(rank_, us));
     m.times.call_us = call_us;
+    if (m.library->name != "starling") return;
+    m.times.daemons.push_back(uint64_t(meeting_.sum(rank_, double(after.launches - before.launches))));
+    m.times.parks.push_back(uint64_t(meeting_.sum(rank_, double(after.parks - before.parks))));
   }
 
   // Microseconds of a call, and of the caller's time. Graphs are replayed whole.
@@ -335,12 +344,22 @@ class Rank {
 
   void synchronize() { cuda(cudaStreamSynchronize(stream_), "synchronize"); }
 
+  template <class T>
+  static std::string list(const std::vector<T>& values) {
+    std::ostringstream text;
+    text.precision(6);
+    for (size_t k = 0; k < values.size(); ++k) text << (k ? ", " : "[") << values[k];
+    return text.str() + (values.empty() ? "[]" : "]");
+  }
+
   static std::string json(const Times& t) {
     std::ostringstream text;
     text.precision(6);
-    text << "{\"samples_us\": [";
-    for (size_t k = 0; k < t.samples_us.size(); ++k) text << (k ? ", " : "") << t.samples_us[k];
-    text << "], \"call_us\": " << t.call_us << ", \"latency_us\": " << t.latency_us;
+    text << "{\"samples_us\": " << list(t.samples_us);
+    for (const auto& [name, counts] : {std::pair("daemons", t.daemons), std::pair("parks", t.parks)})
+      if (std::any_of(counts.begin(), counts.end(), [](uint64_t n) { return n > 0; }))
+        text << ", \"" << name << "\": " << list(counts);
+    text << ", \"call_us\": " << t.call_us << ", \"latency_us\": " << t.latency_us;
     if (t.cpu_us > 0) text << ", \"cpu_us\": " << t.cpu_us;
     if (t.wrong >= 0) text << ", \"wrong\": " << size_t(t.wrong);
     return text.str() + "}";
@@ -357,10 +376,15 @@ class Rank {
     std::printf("%s}\n", text.str().c_str());
   }
 
-  void print_statistics() const {
+  starling_statistics statistics() const {
     starling_statistics s{};
     s.struct_bytes = sizeof s;
     ok(starling_context_statistics(member_.context, &s), "statistics");
+    return s;
+  }
+
+  void print_statistics() const {
+    const starling_statistics s = statistics();
     std::printf("{\"statistics\": {\"submissions\": %llu, \"launches\": %llu, \"parks\": %llu}}\n",
                 (unsigned long long)s.submissions, (unsigned long long)s.launches,
                 (unsigned long long)s.parks);

@@ -118,6 +118,18 @@ def test_a_job_that_is_not_there(here: Here) -> None:
     assert not json.loads(diagnosis("--json").stdout)["healthy"]
 
 
+def test_of_jobs_that_have_ended_the_latest_are_shown(here: Here) -> None:
+    """A host had 500 of them, whose last lines were all that was seen."""
+    here(job_named("lives", DONE), *(job_named(f"old {k}", DONE, k + 1, state="ended") for k in range(12)))
+    found = diagnosis("--ended")
+    assert found.stdout.count("(ended)") == 10 and "job 'lives'" in found.stdout
+    assert (
+        "and 2 jobs that began before those and have ended, 0 of them with a finding: --json" in found.stdout
+    )
+    assert len(json.loads(diagnosis("--ended", "--json").stdout)["jobs"]) == 13
+    assert "began before" not in diagnosis().stdout
+
+
 def test_ranks_of_other_hosts_of_which_nothing_is_known(here: Here) -> None:
     """Nobody here is waited for, but that is not healthy."""
     here(job_named("half", DONE, linked=True)[1:])

@@ -324,7 +324,10 @@ def command(
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=2, help="processes, one a GPU")] = 2,
     iterations: Annotated[int, typer.Option(min=1, help="of each case")] = 200,
     limit_s: Annotated[float, typer.Option("--limit", min=3, help="seconds without progress")] = 30,
-    case: Annotated[str, typer.Option("--case", "-c", help="some of the cases; default: all")] = "",
+    case: Annotated[
+        str,
+        typer.Option("--case", "-c", help="some of the cases; default: all. A name that is none lists them"),
+    ] = "",
     libraries: Annotated[
         str, typer.Option(help="separated by commas")
     ] = "starling in PyTorch,starling's API,nccl",

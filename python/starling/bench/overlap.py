@@ -116,7 +116,10 @@ def command(
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=2, help="processes, one a GPU")] = 2,
     size: Annotated[str, typer.Option("-b", "--bytes", help="of a collective")] = "256M",
     kernel: Annotated[
-        str, typer.Option(help="some of them, or 'matrix product of zeros'; default: all")
+        str,
+        typer.Option(
+            help="matrix product, L2-bound, issue-bound, small kernels; default: all; or 'matrix product of zeros'"
+        ),
     ] = "",
     collective: Annotated[str, typer.Option("--collective", "-C", help="some of them; default: all")] = "",
     libraries: Annotated[str, typer.Option(help="separated by commas")] = "starling,nccl",

@@ -17,6 +17,7 @@ from starling.diagnose.record import NotARecordError
 
 HEALTHY, CULPRIT, USAGE, NOT_KNOWN = 0, 1, 2, 3
 MOST_NAMES = 10  # of jobs, where another was asked for
+MOST_ENDED = 10  # jobs that are shown, the latest; --json has all
 
 app = typer.Typer(add_completion=False)
 
@@ -38,7 +39,10 @@ def command(
         float, typer.Option(help="Seconds that a call may wait before it is called a hang.")
     ] = AFTER_S,
     ended: Annotated[
-        bool, typer.Option("--ended", help="Also jobs that have ended, where some live.")
+        bool,
+        typer.Option(
+            "--ended", help="Also jobs that have ended, where some live; without --json the latest ten."
+        ),
     ] = False,
     root: Annotated[Path, typer.Option(hidden=True)] = Path("/"),
 ) -> None:
@@ -84,9 +88,18 @@ def _show(found: list[Diagnosis]) -> None:
             "a host of the job, in its container and as its user, or name its STARLING_FLIGHT_DIR[/]",
             soft_wrap=True,
         )
+    ended = [one for one in found if not one.live]
+    shown = [one for one in found if one.live] + ended[:MOST_ENDED]
     # The sick ones first: the first line is the verdict.
-    for one in sorted(found, key=lambda one: (not one.findings, one.healthy)):
+    for one in sorted(shown, key=lambda one: (not one.findings, one.healthy)):
         _show_job(console, one)
+    if before := ended[MOST_ENDED:]:
+        sick = sum(bool(one.findings) for one in before)
+        console.print(
+            f"and {len(before)} jobs that began before those and have ended, {sick} of them with a finding: --json "
+            "shows all, --job one",
+            soft_wrap=True,
+        )
 
 
 def _show_job(console: Console, one: Diagnosis) -> None:

@@ -13,8 +13,10 @@
 //
 //   samples_us  time of a call in a stream where a kernel that reads its result stands behind each one; the
 //               mean over ranks of as many as fit the slice; one for each repetition
-//   daemons     Starling, where it was any: how many all ranks together launched in each sample
-//   parks       likewise, operations that start kernels left to one
+//   daemon_blocks  Starling, where it was any: how many blocks of daemons and watches began in each sample,
+//   of
+//               all ranks together
+//   parks       likewise, how often such blocks left an operation to look at others
 //   call_us     what such a call takes of the caller's time
 //   latency_us  one call (in a graph: a graph of one) alone, from the call to the end of
 //   cudaStreamSynchronize;
@@ -132,7 +134,7 @@ __global__ void depend(const volatile unsigned char* output, unsigned* sink) {
 
 struct Times {
   std::vector<double> samples_us;
-  std::vector<uint64_t> daemons, parks;
+  std::vector<uint64_t> daemon_blocks, parks;
   double call_us = 0, latency_us = 0, cpu_us = 0;
   double wrong = -1;  // not checked
 };
@@ -298,7 +300,7 @@ class Rank {
     m.times.samples_us.push_back(meeting_.mean(rank_, us));
     m.times.call_us = call_us;
     if (m.library->name != "starling") return;
-    m.times.daemons.push_back(uint64_t(meeting_.sum(rank_, double(after.launches - before.launches))));
+    m.times.daemon_blocks.push_back(uint64_t(meeting_.sum(rank_, double(after.launches - before.launches))));
     m.times.parks.push_back(uint64_t(meeting_.sum(rank_, double(after.parks - before.parks))));
   }
 
@@ -356,7 +358,8 @@ class Rank {
     std::ostringstream text;
     text.precision(6);
     text << "{\"samples_us\": " << list(t.samples_us);
-    for (const auto& [name, counts] : {std::pair("daemons", t.daemons), std::pair("parks", t.parks)})
+    for (const auto& [name, counts] :
+         {std::pair("daemon_blocks", t.daemon_blocks), std::pair("parks", t.parks)})
       if (std::any_of(counts.begin(), counts.end(), [](uint64_t n) { return n > 0; }))
         text << ", \"" << name << "\": " << list(counts);
     text << ", \"call_us\": " << t.call_us << ", \"latency_us\": " << t.latency_us;

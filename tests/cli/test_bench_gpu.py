@@ -216,7 +216,7 @@ def row(size: int, in_place: bool, ours_us: float, theirs_us: float, wrong: int 
         "in_place": in_place,
         "starling": {
             "samples_us": [ours_us] * 3,
-            "daemons": [2, 0, 0],
+            "daemon_blocks": [32, 0, 0],
             "call_us": 1,
             "latency_us": 30,
             "cpu_us": 20,
@@ -239,7 +239,7 @@ def test_rows_have_nccl_tests_columns(tmp_path: Path) -> None:
     assert [one["size_bytes"] for one in doc["rows"]] == [8, 4096]
     ours = doc["rows"][1]["out_of_place"]["starling"]
     assert ours["time_us"] == 20 and ours["latency_us"] == 30 and ours["cpu_us"] == 20
-    assert ours["daemons"] == [2, 0, 0] and "parks" not in ours
+    assert ours["daemon_blocks"] == [32, 0, 0] and "parks" not in ours
     assert ours["busbw_gb_per_s"] == pytest.approx(4096 / 20e-6 / 1e9, rel=1e-3)  # 2 (n - 1) / n is 1
     assert said[-1].split()[:2] == ["4096", "1024"] and "2.00" in said[-1]
 

@@ -119,7 +119,7 @@ def test_a_job_that_is_not_there(here: Here) -> None:
 
 
 def test_of_jobs_that_have_ended_the_latest_are_shown(here: Here) -> None:
-    """A host had 500 of them, whose last lines were all that was seen."""
+    """On one host it was all that there had ever been, 1,222 lines."""
     here(job_named("lives", DONE), *(job_named(f"old {k}", DONE, k + 1, state="ended") for k in range(12)))
     found = diagnosis("--ended")
     assert found.stdout.count("(ended)") == 10 and "job 'lives'" in found.stdout
@@ -128,6 +128,10 @@ def test_of_jobs_that_have_ended_the_latest_are_shown(here: Here) -> None:
     )
     assert len(json.loads(diagnosis("--ended", "--json").stdout)["jobs"]) == 13
     assert "began before" not in diagnosis().stdout
+    here(*(job_named("again", DONE, k, state="ended") for k in range(12)))
+    assert diagnosis("--job", "again", "--ended").stdout.count("(ended)") == 12, (
+        "who names a job sees all of it"
+    )
 
 
 def test_ranks_of_other_hosts_of_which_nothing_is_known(here: Here) -> None:

@@ -172,7 +172,7 @@ def joined(
     row = columns.row(at, timings[0], timings[1] if len(places) > 1 else None)
     for name, place, of_place in zip(("out_of_place", "in_place"), places, timings, strict=False):
         for library in libraries:
-            for key in ("call_us", "latency_us", "cpu_us", "daemons", "parks"):
+            for key in ("call_us", "latency_us", "cpu_us", "daemon_blocks", "parks"):
                 if key in place.get(library, {}):
                     row[name][library][key] = place[library][key]
         ours, best = (best_of(of_place, library) for library in ("starling", "nccl"))

@@ -17,7 +17,7 @@ from starling.diagnose.record import NotARecordError
 
 HEALTHY, CULPRIT, USAGE, NOT_KNOWN = 0, 1, 2, 3
 MOST_NAMES = 10  # of jobs, where another was asked for
-MOST_ENDED = 10  # jobs that are shown, the latest; --json has all
+MOST_ENDED = 10  # jobs that are shown, the latest, where no files and no job are named; --json has all
 
 app = typer.Typer(add_completion=False)
 
@@ -70,7 +70,7 @@ def command(
             json.dumps({"healthy": _exit_code(found) == HEALTHY, "jobs": [one.as_json() for one in found]})
         )
     else:
-        _show(found)
+        _show(found, MOST_ENDED if not files and job is None else len(found))
     raise typer.Exit(_exit_code(found))
 
 
@@ -80,7 +80,7 @@ def _exit_code(found: list[Diagnosis]) -> int:
     return HEALTHY if found and all(one.healthy for one in found) else NOT_KNOWN
 
 
-def _show(found: list[Diagnosis]) -> None:
+def _show(found: list[Diagnosis], most_ended: int) -> None:
     console = Console(highlight=False)
     if not found:
         console.print(
@@ -89,11 +89,11 @@ def _show(found: list[Diagnosis]) -> None:
             soft_wrap=True,
         )
     ended = [one for one in found if not one.live]
-    shown = [one for one in found if one.live] + ended[:MOST_ENDED]
+    shown = [one for one in found if one.live] + ended[:most_ended]
     # The sick ones first: the first line is the verdict.
     for one in sorted(shown, key=lambda one: (not one.findings, one.healthy)):
         _show_job(console, one)
-    if before := ended[MOST_ENDED:]:
+    if before := ended[most_ended:]:
         sick = sum(bool(one.findings) for one in before)
         console.print(
             f"and {len(before)} jobs that began before those and have ended, {sick} of them with a finding: --json "

@@ -256,4 +256,9 @@ c10d::ErrorType Backend::getError() {
   return c10d::ErrorType::SUCCESS;
 }
 
+void Backend::check_error() {
+  for (const auto& communicator : communicators())
+    check(starling_comm_error(communicator->get()), "process group '" + options_->group_name + "'");
+}
+
 }  // namespace starling::torch_adapter

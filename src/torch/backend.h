@@ -126,6 +126,7 @@ class Backend final : public c10d::Backend {
   void abort() override;
   void shutdown() override;
   c10d::ErrorType getError() override;
+  void check_error();  // throws what getError() has the kind of
   void setSequenceNumberForGroup() override {}  // all ranks count from 0
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void enableCollectivesTiming() override {}  // every work knows its duration

@@ -118,6 +118,8 @@ void bind_backend(py::module_& module) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   BackendClass(module, "Backend")
       .def_property_readonly("options", &Backend::getBackendOptions)
+      .def("get_error", &Backend::getError, no_gil)
+      .def("_check_error", &Backend::check_error, no_gil)
       .def("_daemon_blocks", &Backend::daemon_blocks, no_gil)
       .def("_add_plan", &Backend::add_plan, no_gil)
       .def("_run_plan", &Backend::run_plan, no_gil)

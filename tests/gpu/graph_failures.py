@@ -14,7 +14,9 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from graph_checks import captured, replay_and_expect
-from torch_checks import Place, expect
+from torch_checks import Place, error_of, expect
+
+import starling.torch
 
 CHECKS: dict[str, Callable[[Place], None]] = {}
 
@@ -78,6 +80,8 @@ def alone(p: Place) -> None:
         torch.cuda.synchronize()
         took = time.monotonic() - begin
         assert 2 < took < 8, f"the stream went on after {took:.1f} s"
+        text = error_of(lambda: starling.torch.check(group), 3)
+        assert "all_reduce" in text and "3 s" in text, text
     dist.barrier()
 
 
@@ -99,11 +103,13 @@ def group_is_gone(p: Place) -> None:
 
 @check
 def killed(p: Place) -> None:
-    """The last rank dies: the streams of the others' replays go on. Ends their process."""
+    """The last rank dies: the streams of the others' replays go on, and who asks is told. Ends their process."""
     tensor = p.filled(1, 100_000)
     graph = captured(lambda: dist.all_reduce(tensor))
     graph.replay()
     torch.cuda.synchronize()
+    starling.torch.check()
+    dist.barrier()
     if p.rank == p.size - 1:
         os._exit(0)
     begin = time.monotonic()
@@ -111,6 +117,8 @@ def killed(p: Place) -> None:
     torch.cuda.synchronize()
     took = time.monotonic() - begin
     assert took < 10, f"the stream went on after {took:.1f} s"
+    text = error_of(starling.torch.check, 3)
+    assert f"rank {p.size - 1}" in text and "died" in text, text
 
 
 if __name__ == "__main__":

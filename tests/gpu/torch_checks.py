@@ -717,7 +717,7 @@ def _run(rank: int, size: int, folder: str, names: list[str], killed: bool) -> N
     dist.destroy_process_group()
 
 
-def _error_of(call: Callable[[], object], within_s: float) -> str:
+def error_of(call: Callable[[], object], within_s: float) -> str:
     """What ``call`` raises at last: an operation's error is told by the next one of its group."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
@@ -743,7 +743,7 @@ def timed_out(p: Place) -> None:
         torch.cuda.synchronize()
         took = time.monotonic() - begin
         assert 1 < took < 5, f"the stream was released after {took:.2f} s"
-        text = _error_of(lambda: dist.all_reduce(tensor, group=group), 3)
+        text = error_of(lambda: dist.all_reduce(tensor, group=group), 3)
         assert f"rank {p.size - 1} has not called it" in text, text
     dist.barrier()
 
@@ -765,7 +765,7 @@ def aborted(p: Place) -> None:
         torch.cuda.synchronize()
         took = time.monotonic() - begin
         assert took < 5, f"the stream was released after {took:.2f} s"
-        text = _error_of(lambda: dist.all_reduce(tensor, group=group), 3)
+        text = error_of(lambda: dist.all_reduce(tensor, group=group), 3)
         assert "abort" in text, text
     dist.barrier()
 

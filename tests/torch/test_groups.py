@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from rank_pool import RankPool
+from torch._C._distributed_c10d import ErrorType
 
 import starling.torch
 
@@ -144,6 +145,8 @@ def check_abort() -> None:
     """The others are told of the abort, and not that their time was up."""
     group = dist.new_group()
     dist.barrier(group=group)
+    starling.torch.check(group)
+    assert group._get_backend(torch.device("cpu")).get_error() == ErrorType.SUCCESS
     if dist.get_rank() == 0:
         for rank in range(1, dist.get_world_size()):
             dist.recv(torch.zeros(1), rank)  # its all_reduce is under way
@@ -153,6 +156,11 @@ def check_abort() -> None:
         dist.send(torch.ones(1), 0)
         with pytest.raises(RuntimeError, match="abort"):
             work.wait()
+        for _ in range(2):  # what has failed stays so
+            with pytest.raises(dist.DistBackendError, match="abort"):
+                starling.torch.check(group)
+        assert group._get_backend(torch.device("cpu")).get_error() == ErrorType.COMM_ERROR
+        starling.torch.check()  # of another group nothing has
         dist.destroy_process_group(group)
     dist.barrier()
 

@@ -27,6 +27,7 @@ except ModuleNotFoundError as missing:
 from starling.torch._adapter import build  # noqa: E402
 from starling.torch._registration import Options, premul_sum, register  # noqa: E402
 from starling.torch.device import statistics, synchronize, trace  # noqa: E402
+from starling.torch.groups import check  # noqa: E402
 from starling.torch.hooks import ShuffledBuckets, ddp_hook, shuffled_ddp_hook  # noqa: E402
 from starling.torch.lanes import lane  # noqa: E402
 from starling.torch.plans import add_plan, run_plan  # noqa: E402
@@ -37,6 +38,7 @@ __all__ = [
     "add_plan",
     "autoload",
     "build",
+    "check",
     "ddp_hook",
     "lane",
     "premul_sum",

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from starling.torch.groups import backend_of
+
 if TYPE_CHECKING:
     from starling.ir import Plan
     from starling.lang import Program
@@ -29,7 +31,7 @@ def add_plan(
     from starling import ir
     from starling.lang import Program
 
-    backend, place = _backend(group), torch.device(device)
+    backend, place = backend_of(group), torch.device(device)
     if place.type == "cuda" and place.index is None:
         place = torch.device("cuda", torch.cuda.current_device())
     if isinstance(plan, Program):
@@ -58,13 +60,8 @@ def run_plan(
     RuntimeError for tensors that do not fit the plan, and on all ranks
     torch.distributed.DistBackendError where they differ between ranks.
     """
-    work = _backend(group)._run_plan(name, input, input if output is None else output, op, async_op)
+    work = backend_of(group)._run_plan(name, input, input if output is None else output, op, async_op)
     if async_op:
         return work
     work.wait()
     return None
-
-
-def _backend(group: Any) -> Any:
-    owner = dist.group.WORLD if group is None else group
-    return owner._get_backend(torch.device("cpu"))  # it serves tensors of CUDA, too

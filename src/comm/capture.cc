@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds.h"
 #include "comm/context.h"
 #include "device/handover.h"
 
@@ -297,7 +298,7 @@ std::string Context::replay_timeout_text(const HostLane& twin) {
                      text_of(twin.replayed().lowered) + " in lane '" + twin.name() + "', operation " +
                      std::to_string(at % count + 1) + " of " + std::to_string(count) + " in its replay " +
                      std::to_string(at / count + 1) + ", did not finish within " +
-                     std::to_string(captures.timeout_ns / 1'000'000) + " ms";
+                     seconds(captures.timeout_ns);
   for (uint32_t peer = 0; peer < twin.size(); ++peer) {
     if (peer == twin.rank()) continue;
     const LaneShared* shared = twin.peer_shared(peer);

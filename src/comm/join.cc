@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/seconds.h"
 #include "comm/host_layout.h"
 #include "machine/cpu/host_identity.h"
 #include "machine/cpu/process_memory.h"
@@ -272,11 +273,10 @@ class Joining {
   }
 
   [[noreturn]] void too_late(const char* what, uint32_t rank) {
-    char seconds[32];
-    std::snprintf(seconds, sizeof seconds, "%.3g", double(options_.timeout_ns) * 1e-9);
     std::string text = name_of(rank) + " did not join '" + options_.name + "' of " +
-                       std::to_string(options_.size) + " ranks within " + seconds + " s (" +
-                       name_of(options_.rank) + " waited for its " + what + ")";
+                       std::to_string(options_.size) + " ranks within " +
+                       seconds(uint64_t(options_.timeout_ns)) + " (" + name_of(options_.rank) +
+                       " waited for its " + what + ")";
     // In a caller's store the later of two processes with one rank has overwritten what the earlier one set.
     if (store_.get(key_of_rank("arena", options_.rank), kGlanceNs).value_or(own_.text()) != own_.text())
       text += "; another process has joined as " + name_of(options_.rank) + " too";

@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds.h"
 #include "comm/context.h"
 #include "device/handover.h"
 #include "machine/cpu/lock_soon.h"
@@ -36,12 +37,6 @@ constexpr uint64_t kReplayNs = 1'000'000;  // but where a replay may begin at an
 constexpr uint64_t kDeadPeerNs =
     300'000'000;  // what a dead peer sent may still complete an operation so long
 constexpr uint64_t kLeftPeerNs = 2'000'000'000;  // the same for one that left in order
-
-std::string seconds(uint64_t ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", double(ns) * 1e-9);
-  return text;
-}
 
 std::string lost_text(const HostLane& lane, uint32_t peer, const std::string& why) {
   return "rank " + std::to_string(lane.member(lane.rank()).world_rank) + " has lost rank " +

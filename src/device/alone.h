@@ -32,6 +32,8 @@ class StreamRow {
   bool takes(const void* stream, bool held, uint32_t count) const {
     return held && count == count_ && stream == stream_;
   }
+  // Are all that is under way, `count` operations, of it?
+  bool is_all(uint32_t count) const { return count != 0 && count == count_; }
   // One enters; held: its stream since its birth, and it begins as a kernel. True: it is of the row.
   bool enter(const void* stream, bool held) {
     if (count_ == 0) stream_ = stream;

@@ -150,6 +150,7 @@ class StreamHost {
       last_activity_ = d_.now();
       return;
     }
+    if (keeps_daemon()) needed_at_ = d_.now();
     holds_ -= entry.holds;
     watched_.completed(entry);
     calls_.completed(entry);
@@ -168,7 +169,7 @@ class StreamHost {
   // Launches the daemon if something waits for it, and lets it go if it stays for nothing.
   void poll() {
     serve();
-    if (may_rest() && d_.now() - last_activity_ >= rest_ns()) drain();
+    if (may_rest() && d_.now() >= rests_at()) drain();
   }
 
   // The first half of poll(): never ends a residency.
@@ -353,7 +354,7 @@ class StreamHost {
     if (!residency_.resident()) return work ? restart_at_ : ~uint64_t(0);
     if (residency_.coming() || (watched_.any() && residency_.missing())) return d_.now() + facts_.restart_ns;
     if (alone_.any()) return d_.now();  // it is there: serve() has to end that
-    return may_rest() ? last_activity_ + rest_ns() : ~uint64_t(0);
+    return may_rest() ? rests_at() : ~uint64_t(0);
   }
 
   bool guards() const { return facts_.shared_queue || facts_.daemon_first; }
@@ -372,6 +373,12 @@ class StreamHost {
   }
   // Nothing that was submitted is left, as far as the host knows.
   bool has_nothing() const { return under_way_ == unmet_ && !called_ && !replays_; }
+  // When it may go. In a row of operations that hold one stream something completes all the time, and who
+  // comes is alone again once it has gone: there it counts since when it was needed.
+  uint64_t rests_at() const {
+    const bool in_row = policy_.watches && row_.is_all(under_way_) && !called_ && !replays_;
+    return in_row ? needed_at_ + facts_.quit_ns : last_activity_ + rest_ns();
+  }
   // How long it stays so. A program that synchronizes its device waits for it, so it is short once nothing is
   // under way.
   uint64_t rest_ns() const {
@@ -482,7 +489,7 @@ class StreamHost {
     const bool guards = policy_.guards && stays && !facts_.shared_queue && ends_.block_count > 1;
     residency_.launch(stays, guards);
     if (!guards) news_ = false;  // all are there
-    launched_at_ = last_activity_ = d_.now();
+    launched_at_ = last_activity_ = needed_at_ = d_.now();
   }
 
   M& m_;
@@ -495,6 +502,7 @@ class StreamHost {
   uint64_t restart_at_ = 0;
   uint64_t last_activity_ = 0;
   uint64_t launched_at_ = 0;
+  uint64_t needed_at_ = 0;  // when a stream last stood that only a daemon releases, as far as was seen
   uint32_t holds_ = 0;  // streams that stand, or are about to
   uint32_t stands_ = 0;  // the same for operations that copy engines move
   WatchedStreams watched_;

@@ -26,11 +26,12 @@ struct StillDevice {
   bool idle(Stream) { return true; }
   uint32_t queued(Stream) { return 0; }
   void release(uint64_t*, uint64_t) {}
-  uint64_t now() { return 1; }
+  uint64_t now() { return time_ns; }
 
   std::vector<CallArguments> launched, later;
   uint32_t daemons = 0;
   bool resident = false;
+  uint64_t time_ns = 1;
 };
 
 }  // namespace starling::device

@@ -18,6 +18,7 @@ class StreamHostTest : public testing::Test {
     facts.launch_limit = 1000;
     facts.gate_limit = facts.start_limit = facts.watch_limit = 8;
     facts.daemon_first = 1;
+    facts.quit_ns = kQuitNs;
     facts.alone = &words_;
     return facts;
   }
@@ -39,6 +40,8 @@ class StreamHostTest : public testing::Test {
     EXPECT_TRUE(host_.may_enter(call(stream, held)));
     return host_.enter(call(stream, held));
   }
+
+  static constexpr uint64_t kQuitNs = 1000;
 
   AloneWords words_{};
   SubmissionRing submissions_{};
@@ -131,6 +134,36 @@ TEST_F(StreamHostTest, NotWhileADaemonIsThere) {
   EXPECT_FALSE(enter(one_).alone);
   device_.resident = false;
   EXPECT_TRUE(enter(one_).alone);
+}
+
+// A daemon that had to come for those of a row leaves, though the row goes on: who comes then is alone again.
+TEST_F(StreamHostTest, WhoStayedForARowLeavesIt) {
+  host_.note_replays(true);
+  const StreamEntry first = enter(one_);
+  host_.note_replays(false);
+  const StreamEntry second = enter(one_);
+  EXPECT_TRUE(second.alone);
+  device_.resident = true;
+  work_ = 1;  // of the first
+  host_.poll();
+  EXPECT_EQ(device_.daemons, 1u);
+  StreamEntry last = enter(one_);
+  host_.completed(first);
+  host_.completed(second);
+  const uint64_t needed_until = device_.time_ns;
+  while (device_.time_ns < needed_until + kQuitNs) {
+    EXPECT_FALSE(last.alone);
+    EXPECT_EQ(drain_, 0u) << "it left after " << device_.time_ns - needed_until << " ns";
+    const StreamEntry next = enter(one_);
+    host_.completed(last);
+    last = next;
+    device_.time_ns += kQuitNs / 8;
+    host_.poll();
+  }
+  EXPECT_NE(drain_, 0u);
+  device_.resident = false;
+  EXPECT_TRUE(enter(one_).alone);
+  EXPECT_EQ(device_.daemons, 1u);
 }
 
 }  // namespace

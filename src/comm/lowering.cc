@@ -177,8 +177,13 @@ std::shared_ptr<const Plan> choose_anew(const LoweringContext& context, DataType
   return built_in(context, choice.algorithm, request);
 }
 
-std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const starling_operation& call,
-                                        const Shape& shape) {
+// The plan, and what else is known of such calls; null: nothing is kept.
+struct ChosenHere {
+  std::shared_ptr<const Plan> plan;
+  Chosen* kept = nullptr;
+};
+
+ChosenHere choose_plan(const LoweringContext& context, const starling_operation& call, const Shape& shape) {
   const Pulls pulls = pulls_of(context, call, shape);
   const bool unequal = shape.input.counts != nullptr || shape.output.counts != nullptr;
   const PlanUse use{shape.collective, context.size, shape.root,
@@ -186,21 +191,20 @@ std::shared_ptr<const Plan> choose_plan(const LoweringContext& context, const st
   if (context.added != nullptr && !context.added->empty()) {
     if (auto added = call.algorithm != nullptr ? context.added->named(call.algorithm, use)
                                                : context.added->chosen(use, shape.choice_bytes))
-      return pulls.by_address ? added : refuse_pull(std::move(added));
+      return {pulls.by_address ? added : refuse_pull(std::move(added))};
   }
   if (call.algorithm != nullptr)
-    return built_in(context, allowed(call.algorithm, pulls),
-                    {shape.collective, context.size, shape.root, context.block_limit, shape.in_place});
+    return {built_in(context, allowed(call.algorithm, pulls),
+                     {shape.collective, context.size, shape.root, context.block_limit, shape.in_place})};
   const auto type = DataType(call.data_type);
-  const CallShape key{
-      shape.collective,    context.size,         shape.root,           shape.in_place, unequal,
-      pulls.at_all,        pulls.by_address,     context.across_hosts, type,           shape.choice_bytes,
-      context.block_limit, context.channel_limit};
-  if (context.chosen != nullptr)
-    if (auto known = context.chosen->find(key)) return known;
-  auto plan = choose_anew(context, type, shape, use, pulls);
-  if (context.chosen != nullptr) context.chosen->add(key, plan);
-  return plan;
+  if (context.chosen == nullptr) return {choose_anew(context, type, shape, use, pulls)};
+  const CallShape key{shape.collective,     context.rank, context.size,       shape.root,
+                      shape.in_place,       unequal,      pulls.at_all,       pulls.by_address,
+                      context.across_hosts, type,         shape.choice_bytes, context.block_limit,
+                      context.channel_limit};
+  Chosen* kept = context.chosen->find(key);
+  if (kept == nullptr) kept = context.chosen->add(key, choose_anew(context, type, shape, use, pulls));
+  return {kept->plan, unequal ? nullptr : kept};  // tables differ from call to call
 }
 
 }  // namespace
@@ -281,7 +285,7 @@ void find_offered(Lowered& lowered) {
     if (kind == BufferKind::kScratch) continue;  // the lane's
     const BufferBinding& buffer = op.buffers[uint32_t(kind)];
     const BufferBinding& sizes = op.buffers[uint32_t(i.size_buffer)];
-    Extent& offered = lowered.offered[kind == BufferKind::kOutput];
+    Extent& offered = lowered.offered.of[kind == BufferKind::kOutput];
     for (uint32_t k = 0; k < i.chunks; ++k) {
       const uint64_t bytes = chunk_length(op, sizes, i.size_buffer, i.size_chunk + k);
       if (bytes == 0) continue;
@@ -293,6 +297,16 @@ void find_offered(Lowered& lowered) {
   }
 }
 
+// As find_offered(), unless it is known of an earlier call.
+void offer(Chosen* kept, Lowered& lowered) {
+  if (kept != nullptr && kept->offer) {
+    lowered.offered = *kept->offer;
+    return;
+  }
+  find_offered(lowered);
+  if (kept != nullptr) kept->offer = lowered.offered;
+}
+
 }  // namespace
 
 Lowered lower(const LoweringContext& context, const starling_operation& call) {
@@ -300,7 +314,8 @@ Lowered lower(const LoweringContext& context, const starling_operation& call) {
   const Shape shape = shape_function(call.kind)(context, call);
   check_types(call, shape);
   Lowered lowered;
-  lowered.plan = choose_plan(context, call, shape);
+  const ChosenHere chosen = choose_plan(context, call, shape);
+  lowered.plan = chosen.plan;
   check_parts(*lowered.plan, shape);
   const PlanHeader* header = lowered.plan->header(context.rank);
   const uint64_t element = element_bytes(call);
@@ -325,7 +340,7 @@ Lowered lower(const LoweringContext& context, const starling_operation& call) {
   }
   lowered.own_buffer = call.kind == STARLING_BARRIER;
   lowered.opens = context.opens && !context.one_process && lowered.plan->protocol() == Protocol::kPull;
-  if (lowered.opens) find_offered(lowered);
+  if (lowered.opens) offer(chosen.kept, lowered);
   lowered.count = call.count;
   lowered.reduces = shape.reduces;
   return lowered;

@@ -43,12 +43,6 @@ struct LoweringContext {
 inline constexpr uint64_t kSmFreeBytes = 2 << 20;
 inline constexpr uint64_t kSmFreeCollectiveBytes = 8 << 20;
 
-// Bytes of a buffer.
-struct Extent {
-  uint64_t begin = 0;
-  uint64_t end = 0;  // behind the last one; 0: there are none
-};
-
 // Everything of an operation but its place in the lane.
 struct Lowered {
   std::shared_ptr<const Plan> plan;
@@ -59,7 +53,7 @@ struct Lowered {
   std::vector<Traffic> traffic;             // per peer; varying operations only
   bool own_buffer = false;  // barrier: its lane gives it what it reduces
   bool opens = false;  // ranks of other processes read or write each other's buffers
-  Extent offered[2];  // then: what they touch of this rank's input and of its output
+  Offer offered;  // then: what they touch
   std::shared_ptr<const void> bounced;  // memory that they read in place of a buffer
   bool by_copies = false;  // no block moves its messages, but a copy engine (comm/copies.cc)
   uint64_t size_class_bytes = 0;  // the same on all ranks: from it a new lane takes its slot size

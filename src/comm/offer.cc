@@ -40,7 +40,7 @@ std::string offer_to_peers(Place& place, Lowered& lowered) {
   std::shared_ptr<Bounced> bounced;
   try {
     for (const BufferKind kind : {BufferKind::kInput, BufferKind::kOutput}) {
-      const Extent& offered = lowered.offered[kind == BufferKind::kOutput];
+      const Extent& offered = lowered.offered.of[kind == BufferKind::kOutput];
       if (offered.end == 0) continue;
       const std::byte* slice = op.buffers[uint32_t(kind)].base + offered.begin;
       uint16_t& registration = op.registrations[uint32_t(kind)];

@@ -36,11 +36,11 @@ void Communicator::lower_to_copies(Lowered& lowered, uint32_t rank, const std::v
   lowered.opens = std::any_of(members.begin(), members.end(), [](const Member& member) {
     return member.peer.memory != nullptr && member.peer.memory->opened() != nullptr;
   });
-  lowered.offered[0] = lowered.offered[1] = {};
+  lowered.offered = {};
   if (!lowered.opens) return;
   for (const Transfer& receive : transfers_of(lowered, rank, uint32_t(members.size())).receives)
     if (receive.bytes > 0)
-      lowered.offered[1].end = std::max(lowered.offered[1].end, receive.to + receive.bytes);
+      lowered.offered.of[1].end = std::max(lowered.offered.of[1].end, receive.to + receive.bytes);
 }
 
 HostLane& Communicator::copy_lane(const char* name) {

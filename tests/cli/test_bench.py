@@ -99,6 +99,10 @@ def test_disorder_cq_and_late_rank() -> None:
     document = bench("cq", "--items", "500", "--repetitions", "1")
     assert [row["queue"] for row in document["rows"]] == ["ring", "packed_ring", "slots"]
     assert document["settings"]["every_item_once"]
+    rows = bench("choosing", "-n", "2", "--blocks", "2", "--repetitions", "1")["rows"]
+    assert len(rows) == 5 * 4 and all(
+        row[key] > 0 for row in rows for key in ("known_1_ns", "table_ns", "first_ns")
+    )
     rows = bench("late-rank", "-n", "2", "--collectives", "8", "--iterations", "2", "--repetitions", "1")[
         "rows"
     ]

@@ -20,6 +20,7 @@ COMMANDS = [
     ["bench", "late-rank"],
     ["bench", "cq"],
     ["bench", "monitor"],
+    ["bench", "choosing"],
     ["bench", "compile"],
     ["bench", "all"],
     ["bench", "tables"],

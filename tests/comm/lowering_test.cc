@@ -91,6 +91,7 @@ struct OnGpus {
     LoweringContext context{rank, 2, 2, &plans, true};
     context.opens = context.reads = true;
     context.added = &added;
+    context.chosen = chosen;
     return lower(context, call);
   }
   starling_operation call_of(starling_collective kind, size_t count) {
@@ -106,10 +107,11 @@ struct OnGpus {
   }
   PlanCache plans;
   AddedPlans added;
+  ChosenPlans* chosen = nullptr;
 };
 
 uint64_t offered_bytes(const Lowered& lowered, BufferKind kind) {
-  const Extent& offered = lowered.offered[kind == BufferKind::kOutput];
+  const Extent& offered = lowered.offered.of[kind == BufferKind::kOutput];
   return offered.end - offered.begin;
 }
 uint64_t offered_input(const Lowered& lowered) { return offered_bytes(lowered, BufferKind::kInput); }
@@ -122,19 +124,19 @@ TEST(Lowering, KnowsWhichBuffersAreReadByProcessesOnGpus) {
   starling_operation reduced = ranks.call_of(STARLING_ALL_REDUCE, large);
   const Lowered added = ranks.lowered(0, reduced);
   EXPECT_TRUE(added.opens);
-  EXPECT_EQ(added.offered[0].begin, 0u);
-  EXPECT_EQ(added.offered[0].end, 4 * large);
-  EXPECT_EQ(added.offered[1].end, 0u);
+  EXPECT_EQ(added.offered.of[0].begin, 0u);
+  EXPECT_EQ(added.offered.of[0].end, 4 * large);
+  EXPECT_EQ(added.offered.of[1].end, 0u);
   // In two, parts of its input, and then the sums.
   reduced.algorithm = "two_shot_pull";
   const Lowered sum = ranks.lowered(0, reduced);
   EXPECT_TRUE(sum.opens);
   EXPECT_EQ(sum.plan->protocol(), Protocol::kPull);
   // Two blocks: of four parts the other rank sums the second and the last, this one the others.
-  EXPECT_EQ(sum.offered[0].begin, large);
-  EXPECT_EQ(sum.offered[0].end, 4 * large);
-  EXPECT_EQ(sum.offered[1].begin, 0u);
-  EXPECT_EQ(sum.offered[1].end, 3 * large);
+  EXPECT_EQ(sum.offered.of[0].begin, large);
+  EXPECT_EQ(sum.offered.of[0].end, 4 * large);
+  EXPECT_EQ(sum.offered.of[1].begin, 0u);
+  EXPECT_EQ(sum.offered.of[1].end, 3 * large);
   // A gather's root is sent everything, and reads; the other rank's output may be anything.
   const starling_operation gather = ranks.call_of(STARLING_GATHER, large);
   EXPECT_EQ(offered_input(ranks.lowered(0, gather)), 0u);
@@ -157,6 +159,47 @@ TEST(Lowering, KnowsWhichBuffersAreReadByProcessesOnGpus) {
   scaled.reduce_op = STARLING_PREMUL_SUM;
   scaled.scalar = 2;
   EXPECT_EQ(ranks.lowered(0, scaled).plan->protocol(), Protocol::kSlots);
+}
+
+// Calls that look alike, but for the rank, the place, the size or the tables, are told apart.
+TEST(Lowering, RemembersWhatPeersTouchOfEarlierCalls) {
+  OnGpus ranks, forgetful;
+  ChosenPlans chosen;
+  ranks.chosen = &chosen;
+  const size_t large = size_t(1) << 20;
+  const std::array<size_t, 2> even = {large, large}, odd = {large + 5, large - 5};
+  std::vector<starling_operation> calls;
+  for (const auto kind :
+       {STARLING_ALL_REDUCE, STARLING_ALL_GATHER, STARLING_REDUCE_SCATTER, STARLING_BROADCAST,
+        STARLING_ALL_TO_ALL, STARLING_GATHER, STARLING_SEND, STARLING_RECV})
+    for (const size_t count : {large, 2 * large}) calls.push_back(ranks.call_of(kind, count));
+  starling_operation in_place = ranks.call_of(STARLING_ALL_REDUCE, large);
+  in_place.input = in_place.output;
+  calls.push_back(in_place);
+  for (const auto* counts : {&even, &odd}) {
+    starling_operation exchange = ranks.call_of(STARLING_ALL_TO_ALL, 0);
+    exchange.input_counts = exchange.output_counts = counts->data();
+    calls.push_back(exchange);
+    starling_operation gather = ranks.call_of(STARLING_ALL_GATHER, 0);
+    gather.output_counts = counts->data();
+    calls.push_back(gather);
+  }
+  uint32_t touched = 0;
+  for (uint32_t round = 0; round < 3; ++round)
+    for (starling_operation call : calls)
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        if ((call.kind == STARLING_SEND || call.kind == STARLING_RECV) &&
+            (call.kind == STARLING_RECV) != (rank == 1))
+          continue;
+        const Lowered known = ranks.lowered(rank, call), fresh = forgetful.lowered(rank, call);
+        for (uint32_t k = 0; k < 2; ++k) {
+          EXPECT_EQ(known.offered.of[k].begin, fresh.offered.of[k].begin)
+              << text_of(known) << ", rank " << rank;
+          EXPECT_EQ(known.offered.of[k].end, fresh.offered.of[k].end) << text_of(known) << ", rank " << rank;
+          touched += known.offered.of[k].end != 0;
+        }
+      }
+  EXPECT_GT(touched, 3 * calls.size() / 2);
 }
 
 constexpr const char* kOutOfScratch = R"(starling-plan 1

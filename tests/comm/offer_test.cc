@@ -76,7 +76,7 @@ TEST_F(Offered, WhatOpensIsRegistered) {
   EXPECT_TRUE(place.pieces.empty());
   // All that peers will read: what lies there may be in several pieces.
   for (uint32_t k : {0, 1}) {
-    const Extent& offered = lowered.offered[k];
+    const Extent& offered = lowered.offered.of[k];
     EXPECT_EQ(place.asked[k],
               std::pair((k == 0 ? kInput : kOutput) + offered.begin, offered.end - offered.begin));
   }
@@ -92,7 +92,7 @@ TEST_F(Offered, WhatDoesNotBouncesUntilTheOperationIsOver) {
     EXPECT_EQ(op.registrations[uint32_t(BufferKind::kOutput)], kRegistered);
     EXPECT_EQ(op.bounces[1], 0);
     ASSERT_EQ(place.pieces.size(), 1u);
-    const Extent& offered = lowered.offered[0];
+    const Extent& offered = lowered.offered.of[0];
     const uint64_t bytes = *place.pieces.begin(), read = offered.end - offered.begin;
     const uint64_t first = bounced(op, 0) + offered.begin;
     EXPECT_LT(bytes, read + 1024);

@@ -24,6 +24,7 @@ import typer
 
 from . import (
     choice,
+    choosing,
     compiling,
     completion_queue,
     convention,
@@ -58,6 +59,7 @@ app.command("late-rank")(late_rank.command)
 app.command("cq")(completion_queue.command)
 app.command("monitor")(monitor.command)
 app.command("choice")(choice.command)
+app.command("choosing")(choosing.command)
 app.command("compile")(compiling.command)
 app.command("gpu")(gpu.command)
 app.command("gpu-disorder")(gpu_disorder.command)

@@ -48,6 +48,9 @@ std::optional<Allocation> DriverAllocations::find(uint64_t address, uint64_t byt
   static const auto get_range = driver_function<GetAddressRange>("cuMemGetAddressRange");
   const auto get_attribute = attribute_function();
   if (get_attribute == nullptr) return std::nullopt;
+  unsigned long long identity = identity_of(reinterpret_cast<const void*>(address));
+  Allocation& known = known_[identity % known_.size()];
+  if (identity != 0 && known.identity == identity) return known;
   const DeviceGuard guard(device_);
   CUmemorytype type{};
   unsigned managed = 1;
@@ -63,13 +66,12 @@ std::optional<Allocation> DriverAllocations::find(uint64_t address, uint64_t byt
     if (view) view->kind = kViewHandle;
     return view;
   }
-  unsigned long long identity = 0;
   CUdeviceptr base = 0;
   size_t whole = 0;
   if (get_attribute(&identity, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) != CUDA_SUCCESS ||
       get_range(&base, &whole, address) != CUDA_SUCCESS)
     return std::nullopt;
-  return Allocation{base, whole, identity};
+  return known = {base, whole, identity};
 }
 
 void DriverAllocations::loosen(const Allocation& allocation) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <optional>
@@ -26,6 +27,8 @@ class DriverAllocations final : public Allocations {
 
  private:
   const int device_;
+  // Of cudaMalloc, by the driver's number, which is never used again: operations ask for the same ones.
+  std::array<Allocation, 256> known_{};
   std::atomic<bool> views_reach_{true};
   DriverMappings mappings_;
   Views views_;

@@ -28,8 +28,8 @@
 #                gpu_tune_N.json, gpu_choice_N.json): 195 s at most
 #   figure7      GC3's Fig. 7 on two GPUs (figure_7_gpu.json, .png)
 #   many         1,000 registered collectives, a million small operations (OPERATIONS=n), ranks that are killed
-#   sanitizer    compute-sanitizer, memcheck and racecheck (TOOLS), over small collectives (racecheck: KINDS, in SANITIZER_S) and small
-#                cases of the conformance suite
+#   sanitizer    compute-sanitizer, memcheck and racecheck (TOOLS), over small collectives (racecheck: KINDS, in SANITIZER_S), all_reduce in
+#                graphs, a program of §6.1 (ITERATIONS=3), and small cases of the conformance suite
 #   ipc          processes that read each other's buffers through CUDA IPC (STARLING_PULL=1): whether an opening stands behind
 #                a call of the program, the conformance suite and the programs of §6.1 with it, and all collectives beside
 #                NCCL, first by slots (gpu_slots_N.json), then read (gpu_ipc_N.json)
@@ -153,6 +153,11 @@ sanitized() { # tool
   [ "$1" = memcheck ] || kinds=${KINDS:-all_reduce,send_recv}
   bounded "$limit" "sanitizer_$1" "${tool[@]}" "$PREBUILT/gpu.collective_bench" "gpus=$GPUS" as=threads libraries=starling \
     repetitions=1 slice_us=1 "kinds=$kinds" sizes=8,20000 limit_s=$((limit - 10))
+  # Beside racecheck not all of what ranks that share a GPU launch begins, and a device synchronization would wait for
+  # the other's streams.
+  ((RANKS_PER_GPU > 1)) || bounded "$limit" "sanitizer_$1_disorder" "${tool[@]}" "$PREBUILT/gpu.stream_bench" disorder "$GPUS" "${ITERATIONS:-3}" 1
+  ((RANKS_PER_GPU > 1)) && [ "$1" = racecheck ] || bounded "$limit" "sanitizer_$1_graph" "${tool[@]}" "$PREBUILT/gpu.collective_bench" "gpus=$GPUS" as=threads libraries=starling:graph \
+    repetitions=1 slice_us=1 kinds=all_reduce in_place=0 sizes=8,20000 limit_s=$((limit - 10))
   build_package
   CUDA_MODULE_LOADING=LAZY bounded 130 "sanitizer_$1_conformance" "${tool[@]}" "$PYTHON" tests/gpu/small_cases.py "${CASES:-60}" $shared
 }
@@ -180,8 +185,8 @@ for step in "${steps[@]}"; do
     if ((GPUS < 4)); then
       all_of "" "" $files
     else
-      four= # two ranks at most have ipc, together, diagnose, alone, calls and halves
-      for file in $files; do [[ " ipc together diagnose alone calls halves " == *" $file "* ]] || four+=" $file"; done
+      four= # two ranks at most have together, diagnose and alone
+      for file in $files; do [[ " together diagnose alone " == *" $file "* ]] || four+=" $file"; done
       [ "${STAGE:-}" = two ] || all_of _4 "4 or processes-3 or test_programs or test_streams" $four
       for pair in 0 1; do
         [ "${STAGE:-}" != four ] || break

@@ -448,6 +448,94 @@ void ipc(bool close_too) {
   waitpid(child, nullptr, 0);
 }
 
+// Reads a word of a peer's allocation until it is told to end, or for so long; seen[0]: the first value,
+// seen[1]: the last, seen[2]: how many times another one was read.
+__global__ void watch_word(const volatile unsigned* word, volatile int* stop, volatile unsigned* seen,
+                           long long limit_ns) {
+  long long start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  unsigned last = *word, changes = 0;
+  seen[0] = last;
+  do {
+    const unsigned current = *word;
+    seen[1] = current;
+    seen[2] = changes += current != last;
+    last = current;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (!*stop && now - start < limit_ns);
+}
+
+// Two processes: the owner frees memory that the other has opened and whose kernel reads it meanwhile, takes
+// as much again and writes there. Does it wait for that kernel, and what does the kernel see?
+void ipc_free() {
+  constexpr size_t kBytes = 4 << 20;
+  struct Freed {
+    double free_ms, kept_ms;
+    bool same_address;
+  };
+  int sockets[2];
+  socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+  const pid_t owner = fork();
+  if (owner == 0) {
+    int devices = 0;
+    CUDA(cudaGetDeviceCount(&devices));
+    CUDA(cudaSetDevice(devices > 1 ? 1 : 0));
+    void *memory, *kept, *again;
+    CUDA(cudaMalloc(&memory, kBytes));
+    CUDA(cudaMalloc(&kept, kBytes));  // nobody opens it: what freeing takes at all
+    CUDA(cudaMemset(memory, 1, kBytes));
+    CUDA(cudaDeviceSynchronize());
+    cudaIpcMemHandle_t handle;
+    CUDA(cudaIpcGetMemHandle(&handle, memory));
+    (void)!write(sockets[1], &handle, sizeof handle);
+    char byte;
+    (void)!read(sockets[1], &byte, 1);
+    Freed freed{};
+    double begin = now_ms();
+    CUDA(cudaFree(memory));
+    freed.free_ms = now_ms() - begin;
+    begin = now_ms();
+    CUDA(cudaFree(kept));
+    freed.kept_ms = now_ms() - begin;
+    CUDA(cudaMalloc(&again, kBytes));
+    freed.same_address = again == memory;
+    CUDA(cudaMemset(again, 2, kBytes));
+    CUDA(cudaDeviceSynchronize());
+    (void)!write(sockets[1], &freed, sizeof freed);
+    (void)!read(sockets[1], &byte, 1);
+    _exit(0);
+  }
+  cudaIpcMemHandle_t handle;
+  (void)!read(sockets[0], &handle, sizeof handle);
+  CUDA(cudaSetDevice(0));
+  void* mapped = nullptr;
+  unsigned* seen;
+  CUDA(cudaHostAlloc(&seen, 16, cudaHostAllocMapped));
+  std::memset(seen, 0, 16);
+  CUDA(cudaIpcOpenMemHandle(&mapped, handle, cudaIpcMemLazyEnablePeerAccess));
+  Scene s = occupy();  // the kernel beside it reads as long as this one runs
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  watch_word<<<1, 1, 0, stream>>>(static_cast<const unsigned*>(mapped), s.stop, seen,
+                                  kResidentMs * 1000000LL);
+  CUDA(cudaGetLastError());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  (void)!write(sockets[0], "f", 1);
+  Freed freed{};
+  (void)!read(sockets[0], &freed, sizeof freed);
+  const bool running = cudaStreamQuery(stream) == cudaErrorNotReady;
+  *s.stop = 1;
+  const cudaError_t ended = cudaStreamSynchronize(stream);
+  std::printf(
+      "%s, %.3f ms (memory that nobody opened: %.3f ms); the owner's next allocation is at %s address; the "
+      "reader, "
+      "which goes on (%s), saw %08x first, %08x last, %u changes",
+      running ? "does not block" : "**blocks** until the reader's kernel ends", freed.free_ms, freed.kept_ms,
+      freed.same_address ? "the same" : "another", cudaGetErrorString(ended), seen[0], seen[1], seen[2]);
+  (void)!write(sockets[0], "x", 1);
+  waitpid(owner, nullptr, 0);
+}
+
 // A stream of the legacy default stands for a second, and a thread of the program is in a call that waits for
 // it: does the opening of a peer's allocation stand behind that call? What the stream waits for may need it.
 void ipc_beside_call() {
@@ -533,6 +621,7 @@ constexpr Probe kProbes[] = {
     {"free_peer", "cudaFree of memory that a peer maps", free_mapped_by_peer},
     {"ipc_open", "cudaIpcOpenMemHandle", [] { ipc(false); }},
     {"ipc_close", "cudaIpcCloseMemHandle", [] { ipc(true); }},
+    {"ipc_free", "cudaFree of memory that another process has opened, and reads", ipc_free},
     {"ipc_call", "cudaIpcOpenMemHandle beside a thread that waits for a stream", ipc_beside_call},
     {"stack", "cudaDeviceSetLimit(stack size)", stack_growth},
     {"priority", "launch on a high-priority stream", stream_priority_launch},

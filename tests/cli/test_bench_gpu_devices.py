@@ -36,3 +36,21 @@ def test_so_many_ranks(ranks: int, each: str, refused: bool, monkeypatch: pytest
     with pytest.raises(typer.Exit) as ended:
         gpu_devices.require(ranks)
     assert ended.value.exit_code == 2
+
+
+def test_ranks_that_share_a_gpu_run_the_cases_that_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    from starling.bench import gpu_disorder
+
+    monkeypatch.setattr(sys.modules[gpu_devices.__name__], "visible", lambda: (1, ""))
+    monkeypatch.setenv("RANKS_PER_GPU", "2")
+    ran: list[tuple[list[str], list[str]]] = []
+    monkeypatch.setattr(
+        gpu_disorder, "measure", lambda run, cases, libraries: ran.append((cases, libraries)) or []
+    )
+    words = ["bench", "gpu-disorder", "-c", "disorder alone,all SMs but 8 occupied"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert ran == [(["disorder alone"], ["starling in PyTorch", "starling's API"])]
+    assert "4 of 6 cases need one each" in result.output
+    result = CliRunner().invoke(app, [*words, "--libraries", "nccl"])
+    assert result.exit_code == 2 and "share a GPU" in result.output

@@ -33,9 +33,9 @@ def skip_unless(processes: int) -> None:
         pytest.skip(f"{processes} processes need as many GPUs; here are {places()}")
 
 
-def skip_if_shared(machine: str) -> None:
+def skip_if_shared(machine: str, ranks: int = 2) -> None:
     """For programs that synchronize the device: of threads that share one it waits for both ranks' streams."""
-    if machine == "threads" and count() < 2:
+    if machine == "threads" and count() < ranks:
         pytest.skip("a device synchronization waits for the streams of both ranks")
 
 

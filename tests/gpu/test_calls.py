@@ -1,9 +1,10 @@
 """Goal: operations that the CPU calls in a row are right, and cost a launch only now and then: a kernel that has stayed
 takes the next one (docs/design/0024-calls-without-launches.md).
 
-Method: two ranks, as threads and as processes. Buffers are used again and filled by other kernels in between, so what
-such a kernel had in its caches is old; pauses end about when it leaves; sizes change, so the next one needs another
-kernel, or none that stays; two threads of a rank call in lanes of their own. torch's profiler (CUPTI) counts launches.
+Method: two and four ranks, as threads and as processes. Buffers are used again and filled by other kernels in between,
+so what such a kernel had in its caches is old; pauses end about when it leaves; sizes change, so the next one needs
+another kernel, or none that stays; two threads of a rank call in lanes of their own. torch's profiler (CUPTI) counts
+launches.
 """
 
 import functools
@@ -28,10 +29,15 @@ IN_A_ROW = 200
 ROWS = 5
 
 
+@pytest.fixture(params=(2, 4))
+def ranks(request: pytest.FixtureRequest) -> int:
+    gpus.skip_unless(request.param)
+    return int(request.param)
+
+
 @pytest.fixture(params=("threads", "processes"))
-def machine(request: pytest.FixtureRequest) -> str:
-    gpus.skip_unless(2)
-    gpus.skip_if_shared(str(request.param))
+def machine(request: pytest.FixtureRequest, ranks: int) -> str:
+    gpus.skip_if_shared(str(request.param), ranks)
     return str(request.param)
 
 
@@ -73,10 +79,11 @@ def calls(comm: Communicator, seed: int, lane: str | None = None, count: int = C
     return int(wrong)
 
 
-def test_right_results(machine: str) -> None:
-    assert gpus.MACHINES[machine].run(
-        2, functools.partial(calls, seed=1), timeout=100, operation_timeout=10
-    ) == [0, 0]
+def test_right_results(machine: str, ranks: int) -> None:
+    wrong = gpus.MACHINES[machine].run(
+        ranks, functools.partial(calls, seed=1), timeout=100, operation_timeout=10
+    )
+    assert wrong == [0] * ranks
 
 
 def two_threads(comm: Communicator) -> list[int]:
@@ -96,8 +103,9 @@ def two_threads(comm: Communicator) -> list[int]:
     return results
 
 
-def test_two_threads_call(machine: str) -> None:
-    assert gpus.MACHINES[machine].run(2, two_threads, timeout=100, operation_timeout=10) == [[0, 0]] * 2
+def test_two_threads_call(machine: str, ranks: int) -> None:
+    wrong = gpus.MACHINES[machine].run(ranks, two_threads, timeout=100, operation_timeout=10)
+    assert wrong == [[0, 0]] * ranks
 
 
 def mismatched(comm: Communicator) -> list[str]:
@@ -124,9 +132,9 @@ def mismatched(comm: Communicator) -> list[str]:
     return seen
 
 
-def test_a_call_that_fails_at_once(machine: str) -> None:
-    results = gpus.MACHINES[machine].run(2, mismatched, timeout=60, operation_timeout=10)
-    assert results == [["mismatch", "right"] * 3] * 2
+def test_a_call_that_fails_at_once(machine: str, ranks: int) -> None:
+    results = gpus.MACHINES[machine].run(ranks, mismatched, timeout=60, operation_timeout=10)
+    assert results == [["mismatch", "right"] * 3] * ranks
 
 
 def launched(comm: Communicator) -> list[int]:
@@ -150,16 +158,15 @@ def launched(comm: Communicator) -> list[int]:
 
 
 @pytest.mark.parametrize("linger_us", ["2000", "0"])
-def test_launches(linger_us: str) -> None:
+def test_launches(linger_us: str, ranks: int) -> None:
     """Without a kernel that stays each call has one of its own. With it a row of them has few, where its process
     has the GPU meanwhile: one that is stuck leaves."""
-    gpus.skip_unless(2)
     environment: dict[str, Any] = {
         "STARLING_CALL_LINGER_US": linger_us,
         "STARLING_JOB": f"calls-{os.getpid()}",
     }
     counts = gpus.MACHINES["processes"].run(
-        2, launched, timeout=60, operation_timeout=10, environment=environment
+        ranks, launched, timeout=60, operation_timeout=10, environment=environment
     )
     print(counts)
     for rows in counts:

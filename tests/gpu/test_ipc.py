@@ -2,7 +2,7 @@
 freed and given out again, at any offset, and memory that is mapped piece by piece; and memory that other processes
 cannot open bounces, by default too.
 
-Method: processes, one a GPU, with STARLING_PULL=1 or without; the large operations of each are compared.
+Method: two and four processes, one a GPU, with STARLING_PULL=1 or without; the large operations of each are compared.
 """
 
 import functools
@@ -23,23 +23,33 @@ LARGE = 1 << 20  # elements: well above what goes as packets
 LARGEST = 8 << 20  # 32 MB: read by default
 
 
-@pytest.fixture(autouse=True)
-def two_gpus() -> None:
-    if gpus.places() < 2:
-        pytest.skip("needs two GPUs")
+@pytest.fixture(params=(2, 4))
+def ranks(request: pytest.FixtureRequest) -> int:
+    gpus.skip_unless(request.param)
+    return int(request.param)
 
 
 def run(
-    function: Callable[..., Any], *, pull: str = "1", settings: dict[str, str] | None = None, **arguments: Any
+    function: Callable[..., Any],
+    ranks: int,
+    *,
+    pull: str = "1",
+    settings: dict[str, str] | None = None,
+    **arguments: Any,
 ) -> list[Any]:
     results = gpus.MACHINES["processes"].run(
-        2,
+        ranks,
         functools.partial(function, **arguments),
         timeout=100,
         operation_timeout=20,
         environment={"STARLING_JOB": f"ipc-{os.getpid()}", "STARLING_PULL": pull, **(settings or {})},
     )
     return list(results)
+
+
+def total(comm: Communicator, turn: int) -> int:
+    """Of what ranks have of which each has its rank and the turn."""
+    return comm.size * turn + comm.size * (comm.size - 1) // 2
 
 
 def reused(comm: Communicator, rounds: int) -> int:
@@ -56,7 +66,7 @@ def reused(comm: Communicator, rounds: int) -> int:
         sums = torch.empty_like(tensor)
         torch.cuda.synchronize()
         comm.all_reduce(tensor, sums).wait(20)
-        assert bool((sums == 2 * pattern + 1 + 2 * turn).all()), f"round {turn}"
+        assert bool((sums == comm.size * pattern + total(comm, turn)).all()), f"round {turn}"
         addresses.add(tensor.data_ptr())
         del tensor, sums, pattern
         torch.cuda.empty_cache()
@@ -64,9 +74,9 @@ def reused(comm: Communicator, rounds: int) -> int:
 
 
 @pytest.mark.timeout(120)
-def test_addresses_that_are_used_again() -> None:
+def test_addresses_that_are_used_again(ranks: int) -> None:
     rounds = 50
-    assert all(count < rounds for count in run(reused, rounds=rounds))
+    assert all(count < rounds for count in run(reused, ranks, rounds=rounds))
 
 
 def offsets(comm: Communicator) -> None:
@@ -79,53 +89,56 @@ def offsets(comm: Communicator) -> None:
     for begin in (1, 5, 4096, 3 * LARGE + 7):
         part = whole[begin : begin + LARGE]
         part.fill_(comm.rank + begin)
-        parts = torch.empty(2 * LARGE, device=device)
+        parts = torch.empty(comm.size * LARGE, device=device)
         torch.cuda.synchronize()
         comm.all_gather(part, parts).wait(20)
-        assert bool((parts[:LARGE] == begin).all()), f"offset {begin}, part of rank 0"
-        assert bool((parts[LARGE:] == begin + 1).all()), f"offset {begin}, part of rank 1"
+        for rank, theirs in enumerate(parts.chunk(comm.size)):
+            assert bool((theirs == begin + rank).all()), f"offset {begin}, part of rank {rank}"
 
 
 @pytest.mark.timeout(120)
-def test_parts_of_an_allocation() -> None:
-    run(offsets)
+def test_parts_of_an_allocation(ranks: int) -> None:
+    run(offsets, ranks)
 
 
 def all_of(comm: Communicator, tensors: Callable[..., Any], rounds: int, count: int) -> None:
     """Each collective that reads, on tensors that ``tensors(count, value)`` makes, checked whole."""
     import torch
 
-    assert comm.size == 2
+    size = comm.size
     for turn in range(rounds):
-        own, other = float(comm.rank + turn), float(1 - comm.rank + turn)
-        sums, gathered, part, exchanged = (tensors(n, 0.0) for n in (count, 2 * count, count, count))
-        single, double, in_place, spread = (tensors(n, own) for n in (count, 2 * count, count, count))
+        own = float(comm.rank + turn)
+        sums, gathered, part, exchanged = (tensors(n, 0.0) for n in (count, size * count, count, count))
+        single, whole, in_place, spread = (tensors(n, own) for n in (count, size * count, count, count))
         torch.cuda.synchronize()
         comm.all_reduce(single, sums).wait(20)
         comm.all_gather(single, gathered).wait(20)
-        comm.reduce_scatter(double, part).wait(20)
+        comm.reduce_scatter(whole, part).wait(20)
         comm.all_to_all(single, exchanged).wait(20)
         comm.all_reduce(in_place).wait(20)
         comm.broadcast(spread, root=0).wait(20)
-        halves = [own if half == comm.rank else other for half in range(2)]
         for what, tensor, expected in (
-            ("sum", sums, own + other),
-            ("sum in place", in_place, own + other),
-            ("reduced part", part, own + other),
-            ("broadcast", spread, float(turn)),
-            ("gathered, first", gathered[:count], halves[0]),
-            ("gathered, second", gathered[count:], halves[1]),
-            ("exchanged, first", exchanged[: count // 2], halves[0]),
-            ("exchanged, second", exchanged[count // 2 :], halves[1]),
+            ("sum", sums, total(comm, turn)),
+            ("sum in place", in_place, total(comm, turn)),
+            ("reduced part", part, total(comm, turn)),
+            ("broadcast", spread, turn),
+            *(
+                (f"gathered of {rank}", theirs, rank + turn)
+                for rank, theirs in enumerate(gathered.chunk(size))
+            ),
+            *(
+                (f"exchanged of {rank}", theirs, rank + turn)
+                for rank, theirs in enumerate(exchanged.chunk(size))
+            ),
         ):
-            assert bool((tensor == expected).all()), f"round {turn}: {what}"
+            assert bool((tensor == float(expected)).all()), f"round {turn}: {what}"
 
 
 def expect_bounced(comm: Communicator, expected: bool) -> None:
     """By default a group that joins behind a rank's first bounce does not read."""
     if os.environ["STARLING_PULL"] == "1":
         return
-    with Communicator(comm.context, rank=comm.rank, size=2, name="later", timeout=30) as later:
+    with Communicator(comm.context, rank=comm.rank, size=comm.size, name="later", timeout=30) as later:
         assert bool(later.large_messages.read) != expected
 
 
@@ -144,8 +157,8 @@ def expandable(comm: Communicator, of: list[int], rounds: int, count: int) -> No
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pull", ["auto", "1"])
 @pytest.mark.parametrize("of", [[1], [0, 1]])
-def test_expandable_segments_are_read(pull: str, of: list[int]) -> None:
-    run(expandable, pull=pull, of=of, rounds=5, count=LARGEST)
+def test_expandable_segments_are_read(pull: str, of: list[int], ranks: int) -> None:
+    run(expandable, ranks, pull=pull, of=of, rounds=5, count=LARGEST)
 
 
 def pieces(comm: Communicator, handle_types: int, rounds: int, count: int) -> None:
@@ -165,9 +178,9 @@ def pieces(comm: Communicator, handle_types: int, rounds: int, count: int) -> No
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pull", ["auto", "1"])
 @pytest.mark.parametrize("handle_types", [mapped.BY_DESCRIPTOR, mapped.NOT_AT_ALL])
-def test_memory_in_pieces(pull: str, handle_types: int) -> None:
+def test_memory_in_pieces(pull: str, handle_types: int, ranks: int) -> None:
     """What can be exported is mapped by peers, piece behind piece; what cannot bounces."""
-    run(pieces, pull=pull, handle_types=handle_types, rounds=2, count=LARGEST)
+    run(pieces, ranks, pull=pull, handle_types=handle_types, rounds=2, count=LARGEST)
 
 
 def replaced(comm: Communicator, rounds: int) -> None:
@@ -186,14 +199,14 @@ def replaced(comm: Communicator, rounds: int) -> None:
         tensor.fill_(comm.rank + turn)
         torch.cuda.synchronize()
         comm.all_reduce(tensor, sums).wait(20)
-        assert bool((sums == 1 + 2 * turn).all()), f"round {turn}"
+        assert bool((sums == total(comm, turn)).all()), f"round {turn}"
     expect_bounced(comm, False)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pull", ["auto", "1"])
-def test_pieces_that_are_replaced(pull: str) -> None:
-    run(replaced, pull=pull, rounds=30)
+def test_pieces_that_are_replaced(pull: str, ranks: int) -> None:
+    run(replaced, ranks, pull=pull, rounds=30)
 
 
 def copied(comm: Communicator, count: int) -> None:
@@ -208,15 +221,16 @@ def copied(comm: Communicator, count: int) -> None:
         received.fill_(-1)
         sent = torch.full((count,), float(comm.rank + turn), device=device)
         torch.cuda.synchronize()
-        arrives = comm.recv(received, 1 - comm.rank)
-        comm.send(sent, 1 - comm.rank).wait(20)
+        before, behind = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+        arrives = comm.recv(received, before)
+        comm.send(sent, behind).wait(20)
         arrives.wait(20)
-        assert bool((received == 1 - comm.rank + turn).all()), f"round {turn}"
+        assert bool((received == before + turn).all()), f"round {turn}"
 
 
 @pytest.mark.timeout(120)
-def test_copy_engines_write_into_pieces() -> None:
-    run(copied, settings={"STARLING_SM_FREE": "1"}, pull="auto", count=LARGEST)
+def test_copy_engines_write_into_pieces(ranks: int) -> None:
+    run(copied, ranks, settings={"STARLING_SM_FREE": "1"}, pull="auto", count=LARGEST)
 
 
 def pooled(comm: Communicator, rounds: int, count: int) -> None:
@@ -257,8 +271,8 @@ def pooled(comm: Communicator, rounds: int, count: int) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pull", ["auto", "1"])
-def test_memory_of_cudaMallocAsync_bounces(pull: str) -> None:  # noqa: N802
-    run(pooled, pull=pull, rounds=3, count=LARGEST)
+def test_memory_of_cudaMallocAsync_bounces(pull: str, ranks: int) -> None:  # noqa: N802
+    run(pooled, ranks, pull=pull, rounds=3, count=LARGEST)
 
 
 def by_default(comm: Communicator) -> bool:
@@ -266,28 +280,30 @@ def by_default(comm: Communicator) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_who_reads_by_default() -> None:
-    assert all(run(by_default, pull="auto"))
-    assert not any(run(by_default, pull="0"))
+def test_who_reads_by_default(ranks: int) -> None:
+    assert all(run(by_default, ranks, pull="auto"))
+    assert not any(run(by_default, ranks, pull="0"))
 
 
 TORCH = """
 import os, sys, torch, torch.distributed as dist
 import starling.torch
-rank = int(sys.argv[1])
-device = torch.device("cuda", rank)
+rank, size = int(sys.argv[1]), int(sys.argv[3])
+device = torch.device("cuda", rank % torch.cuda.device_count())
 torch.cuda.set_device(device)
-dist.init_process_group("starling", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2, device_id=device)
+store = dist.FileStore(sys.argv[2], size)
+dist.init_process_group("starling", store=store, rank=rank, world_size=size, device_id=device)
 for turn in range(5):
     tensor = torch.full((8 << 20,), float(rank + turn), device=device)
     dist.all_reduce(tensor)
-    parts = torch.empty(16 << 20, device=device)
+    parts = torch.empty(size * (8 << 20), device=device)
     dist.all_gather_into_tensor(parts, tensor)
     torch.cuda.synchronize()
-    assert bool((tensor == 1 + 2 * turn).all()) and bool((parts == 1 + 2 * turn).all())
+    total = size * turn + size * (size - 1) // 2
+    assert bool((tensor == total).all()) and bool((parts == total).all())
 torch.manual_seed(rank)
 model = torch.nn.Sequential(*(torch.nn.Linear(3000, 3000, device=device) for _ in range(4)))
-parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=[device])
 optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
 for turn in range(4):
     optimizer.zero_grad(set_to_none=True)
@@ -295,9 +311,9 @@ for turn in range(4):
     optimizer.step()
     torch.cuda.empty_cache()  # segments shrink
 for parameter in model.parameters():
-    theirs = [torch.empty_like(parameter) for _ in range(2)]
+    theirs = [torch.empty_like(parameter) for _ in range(size)]
     dist.all_gather(theirs, parameter.detach())
-    assert torch.equal(theirs[0], theirs[1]) and bool(theirs[0].isfinite().all())
+    assert all(torch.equal(theirs[0], other) for other in theirs) and bool(theirs[0].isfinite().all())
 dist.destroy_process_group()
 print("right")
 """
@@ -305,26 +321,26 @@ print("right")
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("settings", ["expandable_segments:True", "backend:cudaMallocAsync", ""])
-def test_torch_with_any_allocator(settings: str, tmp_path: Path) -> None:
+def test_torch_with_any_allocator(settings: str, ranks: int, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": settings, "PYTORCH_ALLOC_CONF": settings}
     environment.pop("STARLING_PULL", None)
     if not settings:
         del environment["PYTORCH_CUDA_ALLOC_CONF"], environment["PYTORCH_ALLOC_CONF"]
-    ranks = [
+    processes = [
         subprocess.Popen(
-            [sys.executable, "-c", TORCH, str(rank), str(tmp_path / "store")],
+            [sys.executable, "-c", TORCH, str(rank), str(tmp_path / "store"), str(ranks)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(ranks)
     ]
     try:
-        said = [rank.communicate(timeout=70)[0] for rank in ranks]
+        said = [process.communicate(timeout=70)[0] for process in processes]
     finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * ranks, said
     assert all("right" in text for text in said), said
     assert not any("bounce" in text or "cannot open" in text for text in said), said

@@ -75,7 +75,7 @@ def free_and_allocate(size: int) -> None:
 def test_any_order(machine: str, interference: str) -> None:
     if gpus.places() < 2:
         pytest.skip("disorder needs two GPUs")
-    gpus.skip_if_shared(machine)
+    gpus.skip_if_shared(machine, gpus.places())
     statistics = gpus.MACHINES[machine].run(
         gpus.places(),
         functools.partial(on_streams, iterations=50, interference=interference, hold=False, seed=7),

@@ -313,6 +313,16 @@ def measure(run: Run, cases: list[str], libraries: list[str]) -> list[dict[str, 
     return [{key: value for key, value in row.items() if key != "folder"} for row in rows]
 
 
+def of_ranks_that_share(cases: list[str], libraries: list[str]) -> tuple[list[str], list[str]]:
+    """The cases and libraries that ranks on one GPU can run: not both can occupy its multiprocessors, and NCCL refuses
+    them."""
+    from .gpu_programs import CASES
+
+    return [name for name in cases if not CASES[name].left_free], [
+        name for name in libraries if name != "nccl"
+    ]
+
+
 def described(row: dict[str, Any]) -> dict[str, Any]:
     from .gpu_programs import CASES, Case
 
@@ -354,6 +364,17 @@ def command(
     cases, tried = words(case) or list(CASES), words(libraries)
     if device == "cuda":
         gpu_devices.require(ranks)
+        if gpu_devices.visible()[0] < ranks:
+            asked = len(cases) * len(tried)
+            cases, tried = of_ranks_that_share(cases, tried)
+            speaker(json_path)(
+                f"# ranks share a GPU, as RANKS_PER_GPU says: {asked - len(cases) * len(tried)} of {asked} cases need "
+                "one each"
+            )
+            if not cases or not tried:
+                refuse(
+                    "none of these can be run by ranks that share a GPU; choose others with -c and --libraries"
+                )
     else:  # what is of CUDA cannot be tried there
         cases = [name for name in cases if case or CASES[name].beside not in OF_CUDA]
         tried = [library for library in tried if library != "nccl"]

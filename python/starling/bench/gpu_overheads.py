@@ -20,11 +20,14 @@ ROWS = (
     ("load a context", "context_load_us", "µs", 1.0, "0.45"),
     ("load a task: context, plan and lane", "task_load_us", "µs", 1.0, "-"),
     ("save a context", "context_save_us", "µs", 1.0, "0.05"),
-    ("write a completion entry", "completion_write_us", "µs", 1.0, "2.0"),
+    ("write a completion entry, the last one under way", "completion_write_us", "µs", 1.0, "2.0"),
+    ("write a completion entry, 10 µs after the last", "completion_write_apart_us", "µs", 1.0, "2.0"),
     ("shared memory of a daemon's block", "daemon_shared_bytes", "KB", 1e-3, "13"),
     ("shared memory of a start kernel's block", "start_shared_bytes", "KB", 1e-3, "-"),
-    ("memory of 1,000 collectives, a block", "bytes_per_block", "MB", 1e-6, "4"),
-    ("memory of 1,000 collectives, a rank", "lane_bytes", "MB", 1e-6, "-"),
+    ("memory of 1,000 registered collectives, a block", "bytes_per_block", "MB", 1e-6, "4"),
+    ("memory of 1,000 registered collectives, a rank", "lane_bytes", "MB", 1e-6, "-"),
+    ("memory of 1,000 lanes with names, a block", "named_bytes_per_block", "MB", 1e-6, "-"),
+    ("memory of 1,000 lanes with names, a rank", "named_lane_bytes", "MB", 1e-6, "-"),
 )
 
 
@@ -44,8 +47,10 @@ def measure(gpus: int, collectives: int, programs: Path | None) -> dict[str, Any
 
 
 def command(
-    gpus: Annotated[int, typer.Option("-n", "--gpus", min=2, help="of the registered collectives")] = 2,
-    collectives: Annotated[int, typer.Option(min=1, help="registered, and run once each")] = 1000,
+    gpus: Annotated[
+        int, typer.Option("-n", "--gpus", min=2, help="ranks, one a GPU, whose lanes are measured")
+    ] = 2,
+    collectives: Annotated[int, typer.Option(min=1, help="of which each has a lane, and runs once")] = 1000,
     programs: Programs = None,
     json_path: Json = None,
 ) -> None:
@@ -61,7 +66,7 @@ def command(
     except RunFailedError as error:
         refuse(error, 1)
     say = speaker(json_path)
-    say(f"# {'':<44} {'':>3} {'starling':>10} {'DFCCL':>8}")
+    say(f"# {'':<54} {'':>3} {'starling':>10} {'DFCCL':>8}")
     for row in doc["rows"]:
-        say(f"  {row['what']:<44} {row['unit']:>3} {row['starling']:>10.3f} {row['dfccl']:>8}")
+        say(f"  {row['what']:<54} {row['unit']:>3} {row['starling']:>10.3f} {row['dfccl']:>8}")
     finish(doc, json_path)

@@ -56,6 +56,7 @@ CASES = {
         Case("one order with cudaDeviceSynchronize", "none", "synchronize", ordered=True),
         Case("cudaDeviceSynchronize", "synchronization", "synchronize"),
         Case("cudaDeviceSynchronize every 4th", "synchronization", "synchronize", 4),
+        Case("32 hardware queues with synchronization", "synchronization", "synchronize", connections=32),
         Case("cudaFree", "synchronization", "free"),
         Case("cudaFreeHost", "synchronization", "free host"),
         Case("legacy default stream", "synchronization", "default stream", streams="blocking"),

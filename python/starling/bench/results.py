@@ -60,7 +60,13 @@ def environment() -> dict[str, str]:
     """What of the environment changes how libraries run; of files their names alone."""
     ours = {name for name in os.environ if name.startswith(("STARLING_", "NCCL_"))}
     ours.discard("NCCL_VERSION")  # what images say of themselves: no setting, and not what PyTorch carries
-    ours |= {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES"} & set(os.environ)
+    ours |= {
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "CUDA_MODULE_LOADING",
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_VISIBLE_DEVICES",
+        "RANKS_PER_GPU",
+    } & set(os.environ)
     return {name: os.environ[name].rsplit("/", 1)[-1] for name in sorted(ours)}
 
 

@@ -522,10 +522,14 @@ void ipc_free() {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   (void)!write(sockets[0], "f", 1);
   Freed freed{};
-  (void)!read(sockets[0], &freed, sizeof freed);
+  const bool told = read(sockets[0], &freed, sizeof freed) == ssize_t(sizeof freed);
   const bool running = cudaStreamQuery(stream) == cudaErrorNotReady;
   *s.stop = 1;
   const cudaError_t ended = cudaStreamSynchronize(stream);
+  if (!told) {
+    std::printf("the owner ended");
+    return;
+  }
   std::printf(
       "%s, %.3f ms (memory that nobody opened: %.3f ms); the owner's next allocation is at %s address; the "
       "reader, "

@@ -315,8 +315,12 @@ std::string Context::replay_timeout_text(const HostLane& twin) {
 // Graphs that are gone take their lanes along. Memory follows when no block can look at it (closed_lanes_).
 void Context::remove_twins() {
   const std::vector<HostLane*> twins = twins_;
-  for (HostLane* twin : twins)
-    if (!twin->may_replay() && !twin->replaying()) remove(*twin);
+  for (HostLane* twin : twins) {
+    if (twin->may_replay() || twin->replaying()) continue;
+    if (Fault fault = fault_of(*twin); fault.kind != FaultKind::kNone)
+      faults_of_gone_.emplace(twin->key(), std::move(fault));
+    remove(*twin);
+  }
 }
 
 // Of a lane that goes: replays that come yet find it broken, and let their streams go on.

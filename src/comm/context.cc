@@ -143,6 +143,7 @@ HostLane& Context::control_lane(const LaneKey& key, const std::string& name, uin
 
 void Context::remove_lane(const LaneKey& key) {
   std::unique_lock lock(mutex_);
+  faults_of_gone_.erase(key);
   auto found = lanes_.find(key);
   if (found == lanes_.end()) return;
   // Replays that come yet find it broken, before peers hear that our blocks touch nothing of theirs.
@@ -357,6 +358,7 @@ void Context::end(Flight& flight, starling_status status, const std::string& mes
 Fault Context::first_fault(const std::vector<LaneKey>& keys) {
   std::lock_guard lock(mutex_);
   for (const LaneKey& key : keys) {
+    if (const auto gone = faults_of_gone_.find(key); gone != faults_of_gone_.end()) return gone->second;
     const auto found = lanes_.find(key);
     if (found == lanes_.end()) continue;
     if (Fault fault = fault_of(*found->second); fault.kind != FaultKind::kNone) return fault;

@@ -370,6 +370,8 @@ class Context {
   std::vector<HostLane*> meeting_;  // with operations on the device whose ranks meet before they begin
   std::vector<HostLane*> alone_;  // likewise, that their streams copy
   std::vector<HostLane*> twins_;  // of captured operations
+  std::map<LaneKey, Fault>
+      faults_of_gone_;  // of those whose graphs are gone, as long as their communicator lives
   bool replaying_ = false;  // an operation of one was under way at the last look
   uint32_t parked_places_ = 0;  // of each ParkedRing, that twins may take
   std::vector<HostLane*> connecting_;  // busy, with peers that have no region yet

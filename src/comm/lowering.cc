@@ -204,7 +204,8 @@ ChosenHere choose_plan(const LoweringContext& context, const starling_operation&
                       context.channel_limit};
   Chosen* kept = context.chosen->find(key);
   if (kept == nullptr) kept = context.chosen->add(key, choose_anew(context, type, shape, use, pulls));
-  return {kept->plan, unequal ? nullptr : kept};  // tables differ from call to call
+  // Tables differ from call to call, and a barrier's buffer is not the caller's.
+  return {kept->plan, unequal || call.kind == STARLING_BARRIER ? nullptr : kept};
 }
 
 }  // namespace

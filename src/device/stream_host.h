@@ -145,12 +145,12 @@ class StreamHost {
 
   // The operation's completion was read.
   void completed(const StreamEntry& entry) {
+    if (keeps_daemon()) needed_at_ = d_.now();
     if (entry.path == StreamPath::kCopies) {
       stands_ -= entry.holds;
       last_activity_ = d_.now();
       return;
     }
-    if (keeps_daemon()) needed_at_ = d_.now();
     holds_ -= entry.holds;
     watched_.completed(entry);
     calls_.completed(entry);

@@ -257,6 +257,7 @@ c10d::ErrorType Backend::getError() {
 }
 
 void Backend::check_error() {
+  communicator();  // not after shutdown
   for (const auto& communicator : communicators())
     check(starling_comm_error(communicator->get()), "process group '" + options_->group_name + "'");
 }

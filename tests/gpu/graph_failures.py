@@ -82,6 +82,9 @@ def alone(p: Place) -> None:
         assert 2 < took < 8, f"the stream went on after {took:.1f} s"
         text = error_of(lambda: starling.torch.check(group), 3)
         assert "all_reduce" in text and "3 s" in text, text
+        del graph
+        time.sleep(0.2)  # its lane goes with it
+        assert error_of(lambda: starling.torch.check(group), 3) == text
     dist.barrier()
 
 

@@ -171,6 +171,8 @@ def check_after_shutdown() -> None:
     group.shutdown()
     with pytest.raises(RuntimeError, match="shut down"):
         group.allreduce([torch.ones(1)])
+    with pytest.raises(RuntimeError, match="shut down"):
+        starling.torch.check(group)
     dist.destroy_process_group(group)
     dist.barrier()
 
@@ -185,11 +187,26 @@ def check_set_timeout() -> None:
     dist.barrier()
 
 
+def check_groups_without_starling() -> None:
+    """Where nothing can be asked, a text says why."""
+    gloo = dist.new_group(backend="gloo")
+    with pytest.raises(RuntimeError, match="another backend"):
+        starling.torch.check(gloo)
+    part = dist.new_group([0])
+    if dist.get_rank() == 0:
+        starling.torch.check(part)
+    else:
+        with pytest.raises(RuntimeError, match="not in the group"):
+            starling.torch.check(part)
+    dist.barrier()
+
+
 @pytest.mark.parametrize(
     "check",
     [
         check_subgroups, check_split, check_many_groups, check_monitored_barrier, check_mismatch,
         check_names_in_errors, check_abort, check_after_shutdown, check_set_timeout,
+        check_groups_without_starling,
     ],
 )  # fmt: skip
 def test_group(ranks: RankPool, check) -> None:

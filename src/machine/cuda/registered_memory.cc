@@ -49,8 +49,8 @@ std::optional<Allocation> DriverAllocations::find(uint64_t address, uint64_t byt
   const auto get_attribute = attribute_function();
   if (get_attribute == nullptr) return std::nullopt;
   unsigned long long identity = identity_of(reinterpret_cast<const void*>(address));
-  Allocation& known = known_[identity % known_.size()];
-  if (identity != 0 && known.identity == identity) return known;
+  const Allocation& known = known_[identity % known_.size()];
+  if (identity != 0 && known.identity == identity && address - known.base < known.bytes) return known;
   const DeviceGuard guard(device_);
   CUmemorytype type{};
   unsigned managed = 1;
@@ -71,7 +71,7 @@ std::optional<Allocation> DriverAllocations::find(uint64_t address, uint64_t byt
   if (get_attribute(&identity, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) != CUDA_SUCCESS ||
       get_range(&base, &whole, address) != CUDA_SUCCESS)
     return std::nullopt;
-  return known = {base, whole, identity};
+  return known_[identity % known_.size()] = {base, whole, identity};
 }
 
 void DriverAllocations::loosen(const Allocation& allocation) {

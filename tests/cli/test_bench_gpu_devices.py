@@ -54,3 +54,27 @@ def test_ranks_that_share_a_gpu_run_the_cases_that_can_be(monkeypatch: pytest.Mo
     assert "4 of 6 cases need one each" in result.output
     result = CliRunner().invoke(app, [*words, "--libraries", "nccl"])
     assert result.exit_code == 2 and "share a GPU" in result.output
+
+
+@pytest.mark.parametrize(
+    ("count", "may_share", "text"),
+    [
+        (1, True, "here is 1; RANKS_PER_GPU=2 lets two ranks share one"),
+        (1, False, "here is 1; run it where there are as many"),
+        (2, True, "here are 2; ask for fewer with -n"),
+    ],
+)
+def test_refusals_say_what_can_be_done(
+    count: int, may_share: bool, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[gpu_devices.__name__], "visible", lambda: (count, ""))
+    monkeypatch.delenv("RANKS_PER_GPU", raising=False)
+    assert text in gpu_devices.lacking(2 * count, fewest=2, may_share=may_share)
+
+
+def test_what_shares_no_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[gpu_devices.__name__], "visible", lambda: (1, ""))
+    monkeypatch.setenv("RANKS_PER_GPU", "2")
+    assert not gpu_devices.lacking(2, fewest=2)
+    result = CliRunner().invoke(app, ["bench", "overlap"])
+    assert result.exit_code == 2 and "2 ranks need 2 GPUs, here is 1" in result.output

@@ -30,7 +30,9 @@ def places() -> int:
 
 def skip_unless(processes: int) -> None:
     if processes > places():
-        pytest.skip(f"{processes} processes need as many GPUs; here are {places()}")
+        pytest.skip(
+            f"{processes} processes need as many GPUs, or RANKS_PER_GPU of them share one; here are {places()}"
+        )
 
 
 def skip_if_shared(machine: str, ranks: int = 2) -> None:

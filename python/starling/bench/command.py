@@ -11,7 +11,7 @@ Examples:
 
   starling bench --collective all_reduce,all_gather -n 2,4 --compare gloo,openmpi --json out.json
 
-  starling bench disorder | late-rank | cq | monitor | choice | compile | gpu | gpu-disorder |
+  starling bench disorder | late-rank | cq | monitor | choice | choosing | compile | gpu | gpu-disorder |
   gpu-graphs | gpu-handwritten | gpu-overheads | overlap | all
 """
 

@@ -363,7 +363,7 @@ def command(
                 refuse(f"no {what} '{name}'; choose from {', '.join(names)}")
     cases, tried = words(case) or list(CASES), words(libraries)
     if device == "cuda":
-        gpu_devices.require(ranks)
+        gpu_devices.require(ranks, fewest=2)
         if gpu_devices.visible()[0] < ranks:
             asked = len(cases) * len(tried)
             cases, tried = of_ranks_that_share(cases, tried)

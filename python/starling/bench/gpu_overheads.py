@@ -58,7 +58,7 @@ def command(
 
     Exit codes: 0 measured; 1 the program failed; 2 options to change.
     """
-    gpu_devices.require(gpus)
+    gpu_devices.require(gpus, fewest=2)
     try:
         doc = measure(gpus, collectives, programs)
     except MissingProgramError as error:

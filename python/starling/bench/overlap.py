@@ -152,7 +152,7 @@ def command(
         for name in chosen:
             if name not in known:
                 refuse(f"no {what} '{name}'; choose from {', '.join(known)}")
-    gpu_devices.require(ranks)
+    gpu_devices.require(ranks, fewest=2, may_share=False)
     study = Study(
         ranks,
         parse_bytes(size),

@@ -35,7 +35,8 @@ def check(group: Any = None) -> None:
     collective of the graph moves anything any more, and a replay cannot raise. Call it where results have to be right
     (behind the synchronization of a step, before a checkpoint); it looks at this rank's memory, from any thread, and
     waits for no other rank. What has failed stays so, also when the graph is gone.
-    Eager operations raise their errors by themselves.
+    Ranks learn of an error at different times: before a checkpoint, let an eager barrier follow. Eager operations raise
+    their errors by themselves.
 
     Raises torch.distributed.DistBackendError, which names the rank, lane and operation, and RuntimeError for a group
     that does not exist (any more), or has another backend.
